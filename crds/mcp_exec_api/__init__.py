@@ -1,0 +1,1 @@
+"""Types, names and clients that every part of mcp-exec shares."""

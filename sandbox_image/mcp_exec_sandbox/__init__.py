@@ -1,0 +1,1 @@
+"""What runs inside a sandbox pod: the supervisor and the runner."""
