@@ -1,0 +1,226 @@
+"""CodeExecution: one run of an agent's code, with its output in `status`."""
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field, JsonValue, field_validator
+
+from mcp_exec_api.meta import Condition, MicroTime, Model
+from mcp_exec_api.names import MAX_CODE_BYTES, MAX_CONTEXT_BYTES, MAX_OUTPUT_BYTES, MAX_TIMEOUT_SECONDS
+
+IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits")
+"""The spec's fields that never change after creation."""
+
+
+class Phase(StrEnum):
+    """Where an execution is in its life."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    CANCELLED = "Cancelled"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the phase is one of the four that last."""
+        return self not in (Phase.PENDING, Phase.RUNNING)
+
+
+class Reason(StrEnum):
+    """Why an execution waits or ended as it did, where its phase alone does not say it."""
+
+    NONE = ""
+    USER_ERROR = "UserError"
+    """The code raised an exception."""
+    EXIT_CODE = "ExitCode"
+    """The code exited with a code other than 0."""
+    RUNNER_DIED = "RunnerDied"
+    """The interpreter ended by itself, by `os._exit` or a signal."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    PROCESS_LIMIT = "ProcessLimit"
+    STORAGE_LIMIT = "StorageLimit"
+    OUTPUT_LIMIT = "OutputLimit"
+    TIMEOUT = "Timeout"
+    CANCELLED = "Cancelled"
+    SANDBOX_LOST = "SandboxLost"
+    """The pod vanished, or no longer answers, while the code ran or may have run."""
+    EVICTED = "Evicted"
+    """The kubelet evicted the pod."""
+    REJECTED = "Rejected"
+    """The execution can't be run as it is written."""
+    POOL_NOT_FOUND = "PoolNotFound"
+    POOL_UNAVAILABLE = "PoolUnavailable"
+    """No pod of the pool became ready in time."""
+    POOL_AT_CAPACITY = "PoolAtCapacity"
+    """The pool has as many pods as it may have."""
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """A ResourceQuota or LimitRange of the namespace refuses another pod."""
+    RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    UNSCHEDULABLE = "Unschedulable"
+    POD_REFUSED = "PodRefused"
+    """The API server refuses the pool's pods, for a reason that the message gives."""
+    POD_FAILED = "PodFailed"
+    """The pool's pods end before they are ready."""
+
+
+class Start(StrEnum):
+    """Whether a pod stood ready for the execution or was made for it."""
+
+    WARM = "Warm"
+    COLD = "Cold"
+
+
+class PoolRef(Model):
+    """A SandboxPool in the execution's namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = "default"
+    """The pool's name."""
+
+
+class Limits(Model):
+    """Bounds of one execution, within those of its pool."""
+
+    output_bytes: Annotated[int, Field(ge=1024, le=MAX_OUTPUT_BYTES)] = 65536
+    """Bytes that are kept of each of stdout, stderr and the result; of more, head and tail are kept."""
+
+
+class CodeExecutionSpec(Model):
+    """What to run. Immutable but for `cancelRequested` and `ttlSecondsAfterFinished`."""
+
+    code: Annotated[str, Field(min_length=1, max_length=MAX_CODE_BYTES)]
+    """Python source, at most 256 KiB of UTF-8."""
+    context: dict[str, JsonValue] = Field(default_factory=dict)
+    """A JSON object, at most 256 KiB: `context` in the code, and each key a variable; data and user ids travel here."""
+    pool_ref: PoolRef = PoolRef()
+    """The pool whose pod runs the code."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = 30
+    """Wall-clock seconds that the code may run, at most the pool's `maxTimeoutSeconds`."""
+    limits: Limits = Limits()
+    """Bounds of this execution."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
+    """Seconds after its end at which the execution is deleted."""
+    cancel_requested: bool = False
+    """Ends the execution when it becomes true; it can't become false again."""
+
+    @field_validator("code")
+    @classmethod
+    def _code_fits(cls, code: str) -> str:
+        if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_CODE_BYTES:
+            raise ValueError(f"code has {size} bytes, allowed are {MAX_CODE_BYTES}")
+        return code
+
+    @field_validator("context")
+    @classmethod
+    def _context_fits(cls, context: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if (size := len(json.dumps(context).encode())) > MAX_CONTEXT_BYTES:
+            raise ValueError(f"context has {size} bytes as JSON, allowed are {MAX_CONTEXT_BYTES}")
+        return context
+
+
+def spec_digest(spec: dict[str, Any]) -> str:
+    """A digest of a spec's immutable part as the API server holds it: it tells a changed spec from its original."""
+    fixed = {name: spec.get(name) for name in IMMUTABLE}
+    return "sha256:" + hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
+class Durations(Model):
+    """Milliseconds by stage."""
+
+    queued: float | None = None
+    """From its creation until the operator had a pod for it."""
+    bind: float | None = None
+    """The write that binds it to the pod."""
+    dispatch: float | None = None
+    """From there until the sandbox said that the code runs."""
+    run: float | None = None
+    """The code itself, measured in the sandbox."""
+    collect: float | None = None
+    """From the code's end until the operator had all of its output."""
+    total: float | None = None
+    """From creation to the end."""
+
+
+class Output(Model):
+    """What the code wrote and returned, bounded."""
+
+    stdout: str = ""
+    """Standard output, UTF-8; of too much, the middle is cut and the cut says how much."""
+    stderr: str = ""
+    """Standard error, likewise."""
+    result: JsonValue = Field(default=None)
+    """The returned value, last expression or variable `result`, as JSON where it can be, else its bounded repr."""
+    stdout_bytes: Annotated[int, Field(ge=0)] = 0
+    """Bytes written to standard output in all."""
+    stderr_bytes: Annotated[int, Field(ge=0)] = 0
+    """Bytes written to standard error in all."""
+    truncated: bool = False
+    """Whether any of the three lost bytes."""
+
+
+class ExecutionError(Model):
+    """Why the code failed."""
+
+    type: str
+    """The exception's class, or the limit that ended the run."""
+    message: str = ""
+    """The exception's message."""
+    line: int | None = None
+    """The line of the code, from 1, that failed."""
+    traceback: str | None = None
+    """The traceback, with frames of the code alone."""
+
+
+class CodeExecutionStatus(Model):
+    """What became of it. Written by the operator alone."""
+
+    phase: Phase = Phase.PENDING
+    """Where it is in its life."""
+    reason: Reason = Reason.NONE
+    """Why it waits or ended so, where the phase does not say it."""
+    spec_digest: str | None = None
+    """Digest of the spec's immutable part when it was bound: what ran."""
+    conditions: list[Condition] = Field(default_factory=list)
+    """Bound (with what pod, or why with none yet), Finished, and SpecUnchanged where somebody tried to change it."""
+    start: Start | None = None
+    """Warm where a pod stood ready, Cold where one was made."""
+    pod_name: str | None = None
+    """The sandbox pod."""
+    node_name: str | None = None
+    """The pod's node."""
+    created_at: MicroTime | None = None
+    """When it was created, or first seen where the API server kept whole seconds only."""
+    bound_at: MicroTime | None = None
+    """When it got its pod."""
+    started_at: MicroTime | None = None
+    """When the code began."""
+    finished_at: MicroTime | None = None
+    """When it ended."""
+    duration: str | None = None
+    """The total duration for people, such as `12ms` or `30.0s`."""
+    durations: Durations | None = None
+    """Milliseconds by stage."""
+    output: Output | None = None
+    """What the code wrote and returned."""
+    error: ExecutionError | None = None
+    """Why the code failed, where it did."""
+
+
+PRINTER_COLUMNS = [
+    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+    {"name": "Reason", "type": "string", "jsonPath": ".status.reason"},
+    {"name": "Pool", "type": "string", "jsonPath": ".spec.poolRef.name"},
+    {"name": "Start", "type": "string", "jsonPath": ".status.start"},
+    {"name": "Duration", "type": "string", "jsonPath": ".status.duration"},
+    {"name": "Pod", "type": "string", "jsonPath": ".status.podName", "priority": 1},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]
+
+
+def human_duration(milliseconds: float) -> str:
+    """A duration for a table's column: `12ms` below a second, else `1.2s`."""
+    return f"{milliseconds:.0f}ms" if milliseconds < 999.5 else f"{milliseconds / 1000:.1f}s"

@@ -1,0 +1,34 @@
+"""Names that more than one part of mcp-exec must agree on: the API group, labels, ports, limits."""
+
+from typing import Final
+
+GROUP: Final = "mcp-exec.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+EXECUTIONS: Final = "codeexecutions"
+POOLS: Final = "sandboxpools"
+
+MANAGED_BY: Final = "mcp-exec"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+LABEL_NAME: Final = "app.kubernetes.io/name"
+LABEL_COMPONENT: Final = "app.kubernetes.io/component"
+LABEL_POOL: Final = f"{GROUP}/pool"
+LABEL_STATE: Final = f"{GROUP}/state"
+LABEL_TEMPLATE: Final = f"{GROUP}/template"
+LABEL_EXECUTION: Final = f"{GROUP}/execution"
+LABEL_CALLER: Final = f"{GROUP}/caller"
+SANDBOX_NAME: Final = "mcp-exec-sandbox"
+SANDBOX_CONTAINER: Final = "sandbox"
+
+SUPERVISOR_PORT: Final = 8700
+GATEWAY_PORT: Final = 8080
+OPERATOR_PORT: Final = 8081
+
+MAX_CODE_BYTES: Final = 256 * 1024
+MAX_CONTEXT_BYTES: Final = 256 * 1024
+MAX_TIMEOUT_SECONDS: Final = 300
+MAX_OUTPUT_BYTES: Final = 256 * 1024
+
+ANNOTATION_CREATED: Final = f"{GROUP}/created-at"
+"""When the gateway created an execution, with microseconds, which creationTimestamp lacks."""

@@ -1,0 +1,180 @@
+"""SandboxPool: pods of one kind that stand ready, each for one execution."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from mcp_exec_api.meta import Condition, Model
+from mcp_exec_api.names import MAX_TIMEOUT_SECONDS
+from mcp_exec_api.quantity import parse_quantity
+
+Quantity = Annotated[
+    str,
+    Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"),
+]
+FreeObject = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
+
+
+class OnEmpty(StrEnum):
+    """What an execution does that finds no warm pod."""
+
+    COLD_START = "ColdStart"
+    WAIT = "Wait"
+
+
+class ResourceList(Model):
+    """Amounts of what a sandbox may use."""
+
+    cpu: Quantity | None = None
+    """Cores, such as `1` or `250m`."""
+    memory: Quantity | None = None
+    """Bytes, such as `512Mi`."""
+    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
+    """Bytes of disk, all writable volumes together."""
+
+
+class Resources(Model):
+    """Limits and requests of the sandbox container."""
+
+    limits: ResourceList = ResourceList(cpu="1", memory="512Mi", ephemeral_storage="512Mi")
+    """What it can't exceed; a limit that is not given here has its default."""
+    requests: ResourceList = ResourceList(cpu="50m", memory="64Mi", ephemeral_storage="64Mi")
+    """What the scheduler keeps for it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, data: Any) -> Any:
+        """A list that names only some resources keeps the defaults of the others, so that none is ever unlimited."""
+        if not isinstance(data, dict):
+            return data
+        filled = dict(data)
+        for name in ("limits", "requests"):
+            if isinstance(given := filled.get(name), dict):
+                default = cls.model_fields[name].default.to_api()
+                filled[name] = default | {key.replace("ephemeral_", "ephemeral-"): v for key, v in given.items()}
+        return filled
+
+
+class Warm(Model):
+    """How many pods stand ready."""
+
+    min: Annotated[int, Field(ge=0, le=5000)] = 3
+    """Pods that are kept warm."""
+
+
+class TemplateMetadata(Model):
+    """Labels and annotations that every pod of the pool gets; those of mcp-exec itself can't be set."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations."""
+
+
+class PodTemplate(Model):
+    """Laid over the pool's pods before their security fields are set, which it can therefore not change."""
+
+    metadata: TemplateMetadata = TemplateMetadata()
+    """Labels and annotations."""
+    spec: FreeObject = Field(default_factory=dict)
+    """A partial PodSpec; its container named `sandbox` is merged with the sandbox container."""
+
+
+class Toleration(Model):
+    """A taint that the pods tolerate, as in a PodSpec."""
+
+    key: str | None = None
+    """The taint's key; none means every key."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """How the value is compared."""
+    value: str | None = None
+    """The taint's value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """The taint's effect; none means every effect."""
+    toleration_seconds: int | None = None
+    """Seconds that a NoExecute taint is tolerated."""
+
+
+class ImagePullSecret(Model):
+    """A Secret with credentials of a registry."""
+
+    name: str
+    """The Secret's name."""
+
+
+class SandboxPoolSpec(Model):
+    """What the pods are like and how many stand ready."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)]
+    """The sandbox image."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the kubelet pulls it."""
+    image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
+    """Secrets with credentials of its registry."""
+    runtime_class_name: Annotated[str | None, Field(max_length=253)] = None
+    """The RuntimeClass, such as one of gVisor or Kata; none means the node's default runtime."""
+    resources: Resources = Resources()
+    """Limits and requests of each sandbox."""
+    workspace_size: Quantity = "256Mi"
+    """Bytes that the code may keep in `/workspace` and `/tmp` together."""
+    max_processes: Annotated[int, Field(ge=8, le=1024)] = 64
+    """Processes and threads that a sandbox may have."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """Labels that a node must have."""
+    tolerations: Annotated[list[Toleration], Field(max_length=64)] = Field(default_factory=list)
+    """Taints that the pods tolerate."""
+    affinity: FreeObject = Field(default_factory=dict)
+    """An Affinity, as in a PodSpec."""
+    priority_class_name: Annotated[str | None, Field(max_length=253)] = None
+    """The pods' PriorityClass."""
+    template: PodTemplate = PodTemplate()
+    """What else the pods should have."""
+    warm: Warm = Warm()
+    """How many pods stand ready."""
+    on_empty: OnEmpty = OnEmpty.COLD_START
+    """What an execution does that finds none ready: make a pod of its own, or wait for the next one."""
+    max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
+    """The longest `timeoutSeconds` that an execution may ask for."""
+    max_pods: Annotated[int, Field(ge=1, le=10000)] = 100
+    """Pods that the pool may have in all: warm, starting and busy."""
+
+    @field_validator("workspace_size")
+    @classmethod
+    def _storage_is_some(cls, size: str) -> str:
+        if parse_quantity(size) < 1024 * 1024:
+            raise ValueError(f"workspaceSize is {size}, at least 1Mi is needed")
+        return size
+
+
+class SandboxPoolStatus(Model):
+    """How the pool is. Written by the operator alone."""
+
+    observed_generation: int | None = None
+    """The generation of the spec that the rest speaks of."""
+    replicas: int = 0
+    """Pods that are warm or starting: what `kubectl scale` compares with."""
+    selector: str = ""
+    """Label selector of the pool's warm pods, for the scale subresource."""
+    desired: int = 0
+    """Pods that should be warm."""
+    warm: int = 0
+    """Pods that stand ready."""
+    starting: int = 0
+    """Pods that are not ready yet."""
+    busy: int = 0
+    """Pods that run an execution."""
+    conditions: list[Condition] = Field(default_factory=list)
+    """Ready (as many pods are warm as should be, or why not) and Isolated (the NetworkPolicy stands)."""
+
+
+PRINTER_COLUMNS = [
+    {"name": "Warm", "type": "integer", "jsonPath": ".status.warm"},
+    {"name": "Desired", "type": "integer", "jsonPath": ".status.desired"},
+    {"name": "Busy", "type": "integer", "jsonPath": ".status.busy"},
+    {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
+    {"name": "Reason", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].reason'},
+    {"name": "Runtime", "type": "string", "jsonPath": ".spec.runtimeClassName"},
+    {"name": "Image", "type": "string", "jsonPath": ".spec.image", "priority": 1},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]

@@ -1,0 +1,22 @@
+"""Kubernetes quantities such as `512Mi` and `250m`."""
+
+from decimal import Decimal
+
+_SUFFIXES = {
+    "m": Decimal("0.001"),
+    "": Decimal(1),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate(["k", "M", "G", "T"], 1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate(["K", "M", "G", "T"], 1)},
+}
+
+
+def parse_quantity(text: str) -> Decimal:
+    """The number that a quantity stands for, in its base unit (cores, bytes).
+
+    Raises ValueError where the text is no quantity.
+    """
+    number = text.rstrip("kKMGTim")
+    suffix = text[len(number) :]
+    if suffix not in _SUFFIXES or not number.replace(".", "", 1).isdigit():
+        raise ValueError(f"{text!r} is no quantity such as 512Mi or 250m")
+    return Decimal(number) * _SUFFIXES[suffix]

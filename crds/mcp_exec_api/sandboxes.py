@@ -1,0 +1,255 @@
+"""The protocol of a sandbox's supervisor, as its clients see it: operator and gateway.
+
+What a supervisor says comes from inside a sandbox, so it is hostile input: every event is validated and bounded here.
+"""
+
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Self
+
+import aiohttp
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from mcp_exec_api.execution import ExecutionError, Phase, Reason
+from mcp_exec_api.names import MAX_OUTPUT_BYTES, SUPERVISOR_PORT
+
+MAX_LINE_BYTES: Final = 4 * MAX_OUTPUT_BYTES
+"""The longest line that a supervisor may send: one stream's text, escaped as JSON."""
+MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES
+"""The most bytes that one reading of a run's events may have."""
+
+
+class SandboxError(Exception):
+    """The supervisor can't be reached, or what it said is no answer."""
+
+
+class SandboxUsed(SandboxError):
+    """The sandbox has accepted an execution before, and accepts no second one. `id` is that execution's uid."""
+
+    def __init__(self, accepted: str | None) -> None:
+        super().__init__(f"the sandbox has accepted execution {accepted}")
+        self.id = accepted
+
+
+def sandbox_token(*, key: bytes, namespace: str, pod: str) -> str:
+    """The bearer token of one pod. Its SHA-256 is all that the pod knows of it."""
+    return hmac.new(key, f"{namespace}/{pod}".encode(), hashlib.sha256).hexdigest()
+
+
+def token_digest(token: str) -> str:
+    """What the pod is given to check the token with."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    seq: Annotated[int, Field(ge=1)]
+    at: datetime
+
+
+class StatusEvent(_Event):
+    """The run began."""
+
+    type: Literal["status"]
+    phase: Phase
+
+
+class TextEvent(_Event):
+    """Text on standard output or standard error."""
+
+    type: Literal["stdout", "stderr"]
+    text: Annotated[str, Field(max_length=2 * MAX_OUTPUT_BYTES)]
+
+
+class ResultEvent(_Event):
+    """The value of the code."""
+
+    type: Literal["result"]
+    value: JsonValue
+    truncated: bool = False
+
+
+class EndEvent(_Event):
+    """The run ended; the last event of each run."""
+
+    type: Literal["end"]
+    phase: Literal[Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.CANCELLED]
+    reason: Reason = Reason.NONE
+    error: ExecutionError | None = None
+    exit_code: int | None = None
+    stdout_bytes: Annotated[int, Field(ge=0)] = 0
+    stderr_bytes: Annotated[int, Field(ge=0)] = 0
+    truncated: bool = False
+    run_ms: Annotated[float, Field(ge=0)] = 0.0
+    peak_memory_bytes: int | None = None
+
+
+Event = Annotated[StatusEvent | TextEvent | ResultEvent | EndEvent, Field(discriminator="type")]
+_EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def parse_event(line: bytes) -> Event:
+    """One line of a supervisor's stream. Raises SandboxError where it is no event."""
+    try:
+        return _EVENTS.validate_json(line)
+    except ValidationError as error:
+        raise SandboxError(f"the sandbox sent no event but {line[:200]!r}: {error.errors()[0]['msg']}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a supervisor is asked to run."""
+
+    id: str
+    code: str
+    context: dict[str, Any]
+    timeout_seconds: float
+    output_bytes: int
+
+    def to_json(self) -> bytes:
+        """The body of the request."""
+        return json.dumps(
+            {
+                "id": self.id,
+                "code": self.code,
+                "context": self.context,
+                "timeoutSeconds": self.timeout_seconds,
+                "outputBytes": self.output_bytes,
+            }
+        ).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandboxes:
+    """All supervisors of the cluster, over one session whose connections stay open while pods are idle."""
+
+    session: aiohttp.ClientSession
+    key: bytes
+    port: int = SUPERVISOR_PORT
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, *, key: bytes, port: int = SUPERVISOR_PORT) -> AsyncIterator[Self]:
+        """A client whose open connections are kept for an hour: the first execution finds its pod's ready."""
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3600)
+        async with aiohttp.ClientSession(connector=connector, read_bufsize=2**18) as session:
+            yield cls(session=session, key=key, port=port)
+
+    def at(self, *, namespace: str, pod: str, address: str) -> "Sandbox":
+        """The supervisor of one pod."""
+        token = sandbox_token(key=self.key, namespace=namespace, pod=pod)
+        host = f"[{address}]" if ":" in address else address
+        return Sandbox(
+            session=self.session, url=f"http://{host}:{self.port}", headers={"Authorization": f"Bearer {token}"}
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """One pod's supervisor."""
+
+    session: aiohttp.ClientSession
+    url: str
+    headers: dict[str, str]
+
+    async def state(self, *, timeout_seconds: float = 2.0) -> str:
+        """`idle`, `running` or `finished`. Raises SandboxError while it is starting or can't be reached."""
+        answer = await self._json("GET", "/healthz", timeout_seconds=timeout_seconds)
+        return str(answer.get("state"))
+
+    async def accepted(self, *, timeout_seconds: float = 2.0) -> tuple[str, str | None]:
+        """Its state, and the uid of the execution that it has accepted."""
+        answer = await self._json("GET", "/v1/execution", timeout_seconds=timeout_seconds)
+        found = answer.get("id")
+        return str(answer.get("state")), found if isinstance(found, str) else None
+
+    async def cancel(self, *, timeout_seconds: float = 2.0) -> None:
+        """Ends the run that is under way; that there is none is no error."""
+        try:
+            async with self.session.delete(
+                self.url + "/v1/execution", headers=self.headers, timeout=aiohttp.ClientTimeout(total=timeout_seconds)
+            ) as response:
+                await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
+
+    async def run(self, job: Job, *, timeout_seconds: float) -> AsyncIterator[Event]:
+        """Hands over the code and yields the run's events to its `end`.
+
+        Raises SandboxUsed where the sandbox has accepted an execution before, SandboxError where the stream breaks:
+        then the code may have run.
+        """
+        async for event in self._stream("POST", "/v1/execution", data=job.to_json(), timeout_seconds=timeout_seconds):
+            yield event
+
+    async def events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncIterator[Event]:
+        """The events of the accepted execution from a sequence number on, up to its `end`."""
+        path = f"/v1/execution/events?from={from_seq}"
+        async for event in self._stream("GET", path, timeout_seconds=timeout_seconds):
+            yield event
+
+    async def _stream(
+        self, method: str, path: str, *, timeout_seconds: float, data: bytes | None = None
+    ) -> AsyncIterator[Event]:
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=3)
+        headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
+        try:
+            async with self.session.request(
+                method, self.url + path, data=data, headers=headers, timeout=timeout
+            ) as response:
+                if response.status != 200:
+                    await _refuse(response)
+                async for line in _lines(response):
+                    yield (event := parse_event(line))
+                    if isinstance(event, EndEvent):
+                        return
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
+        raise SandboxError(f"{self.url}: the stream ended before the run did")
+
+    async def _json(self, method: str, path: str, *, timeout_seconds: float) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        try:
+            async with self.session.request(method, self.url + path, headers=self.headers, timeout=timeout) as response:
+                body = await response.content.read(4096)
+                if response.status != 200:
+                    raise SandboxError(f"{self.url}{path}: {response.status} {body[:200]!r}")
+                answer = json.loads(body)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
+        if not isinstance(answer, dict):
+            raise SandboxError(f"{self.url}{path}: {body[:200]!r} is no object")
+        return answer
+
+
+async def _refuse(response: aiohttp.ClientResponse) -> None:
+    body = await response.content.read(4096)
+    if response.status == 409:
+        try:
+            accepted = json.loads(body).get("id")
+        except (ValueError, AttributeError):
+            accepted = None
+        raise SandboxUsed(accepted if isinstance(accepted, str) else None)
+    raise SandboxError(f"{response.url}: {response.status} {body[:200]!r}")
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The lines of a stream, each and all of them bounded."""
+    buffer, total = bytearray(), 0
+    async for chunk in response.content.iter_any():
+        total += len(chunk)
+        buffer += chunk
+        *lines, rest = buffer.split(b"\n")
+        buffer = bytearray(rest)
+        for line in lines:
+            if line:
+                yield bytes(line)
+        if len(buffer) > MAX_LINE_BYTES or total > MAX_STREAM_BYTES:
+            raise SandboxError(f"{response.url}: the stream is longer than a run's may be")
