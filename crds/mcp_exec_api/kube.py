@@ -7,7 +7,7 @@ It still reads the configuration here: kubeconfig files and service accounts are
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,7 +133,7 @@ class Kube:
 
     async def watch(
         self, path: str, *, resource_version: str, selector: str = "", timeout_seconds: int = 300
-    ) -> AsyncIterator[Object]:
+    ) -> AsyncGenerator[Object, None]:
         """Events (`type`, `object`) since a resource version, until the server ends the watch.
 
         Raises ApiError with code 410 where the version is too old: then a new list is needed.
@@ -157,12 +157,7 @@ class Kube:
                 for line in lines:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
-                        status = event["object"]
-                        raise ApiError(
-                            code=status.get("code", 500),
-                            reason=status.get("reason", ""),
-                            message=status.get("message", ""),
-                        )
+                        raise _of_status(event["object"])
                     yield event
 
     async def _headers(self) -> dict[str, str]:
@@ -220,6 +215,10 @@ async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
         message=status.get("message") or text[:500],
         details=status.get("details"),
     )
+
+
+def _of_status(status: Object) -> ApiError:
+    return ApiError(code=status.get("code", 500), reason=status.get("reason", ""), message=status.get("message", ""))
 
 
 def _retry_after(response: aiohttp.ClientResponse, default: float) -> float:

@@ -6,7 +6,7 @@ What a supervisor says comes from inside a sandbox, so it is hostile input: ever
 import hashlib
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -180,7 +180,7 @@ class Sandbox:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
 
-    async def run(self, job: Job, *, timeout_seconds: float) -> AsyncIterator[Event]:
+    async def run(self, job: Job, *, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """Hands over the code and yields the run's events to its `end`.
 
         Raises SandboxUsed where the sandbox has accepted an execution before, SandboxError where the stream breaks:
@@ -189,7 +189,7 @@ class Sandbox:
         async for event in self._stream("POST", "/v1/execution", data=job.to_json(), timeout_seconds=timeout_seconds):
             yield event
 
-    async def events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncIterator[Event]:
+    async def events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """The events of the accepted execution from a sequence number on, up to its `end`."""
         path = f"/v1/execution/events?from={from_seq}"
         async for event in self._stream("GET", path, timeout_seconds=timeout_seconds):
@@ -197,7 +197,7 @@ class Sandbox:
 
     async def _stream(
         self, method: str, path: str, *, timeout_seconds: float, data: bytes | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=3)
         headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
         try:
