@@ -180,20 +180,17 @@ class Sandbox:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
 
-    async def run(self, job: Job, *, timeout_seconds: float) -> AsyncGenerator[Event, None]:
+    def run(self, job: Job, *, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """Hands over the code and yields the run's events to its `end`.
 
         Raises SandboxUsed where the sandbox has accepted an execution before, SandboxError where the stream breaks:
         then the code may have run.
         """
-        async for event in self._stream("POST", "/v1/execution", data=job.to_json(), timeout_seconds=timeout_seconds):
-            yield event
+        return self._stream("POST", "/v1/execution", data=job.to_json(), timeout_seconds=timeout_seconds)
 
-    async def events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
+    def events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """The events of the accepted execution from a sequence number on, up to its `end`."""
-        path = f"/v1/execution/events?from={from_seq}"
-        async for event in self._stream("GET", path, timeout_seconds=timeout_seconds):
-            yield event
+        return self._stream("GET", f"/v1/execution/events?from={from_seq}", timeout_seconds=timeout_seconds)
 
     async def _stream(
         self, method: str, path: str, *, timeout_seconds: float, data: bytes | None = None
