@@ -5,13 +5,20 @@ import json
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import ConfigDict, Field, JsonValue, field_validator
 
 from mcp_exec_api.meta import Condition, MicroTime, Model
 from mcp_exec_api.names import MAX_CODE_BYTES, MAX_CONTEXT_BYTES, MAX_OUTPUT_BYTES, MAX_TIMEOUT_SECONDS
 
 IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits")
 """The spec's fields that never change after creation."""
+
+# CEL can't compare objects without a schema, so of `context` the operator alone sees that it changed.
+IMMUTABLE_RULES: list[JsonValue] = [
+    {"rule": f"self.{name} == oldSelf.{name}", "message": f"spec.{name} is immutable"}
+    for name in IMMUTABLE
+    if name != "context"
+]
 
 
 class Phase(StrEnum):
@@ -91,6 +98,18 @@ class Limits(Model):
 
 class CodeExecutionSpec(Model):
     """What to run. Immutable but for `cancelRequested` and `ttlSecondsAfterFinished`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                *IMMUTABLE_RULES,
+                {
+                    "rule": "!oldSelf.cancelRequested || self.cancelRequested",
+                    "message": "spec.cancelRequested can't become false again",
+                },
+            ]
+        }
+    )
 
     code: Annotated[str, Field(min_length=1, max_length=MAX_CODE_BYTES)]
     """Python source, at most 256 KiB of UTF-8."""
@@ -210,7 +229,7 @@ class CodeExecutionStatus(Model):
     """Why the code failed, where it did."""
 
 
-PRINTER_COLUMNS = [
+PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
     {"name": "Reason", "type": "string", "jsonPath": ".status.reason"},
     {"name": "Pool", "type": "string", "jsonPath": ".spec.poolRef.name"},

@@ -168,7 +168,7 @@ class SandboxPoolStatus(Model):
     """Ready (as many pods are warm as should be, or why not) and Isolated (the NetworkPolicy stands)."""
 
 
-PRINTER_COLUMNS = [
+PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Warm", "type": "integer", "jsonPath": ".status.warm"},
     {"name": "Desired", "type": "integer", "jsonPath": ".status.desired"},
     {"name": "Busy", "type": "integer", "jsonPath": ".status.busy"},
