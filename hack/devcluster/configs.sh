@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# Configuration files of one `up`.
+# Reads: run, state, pki, pod_net, cgroup.
+
+write_configs() {
+  write_audit_policy > "$run/audit-policy.yaml"
+  write_runsc_config > "$run/runsc.toml"
+  write_containerd_config > "$run/containerd.toml"
+  write_pod_network > "$run/cni/10-pods.conflist"
+  write_kubelet_config > "$run/kubelet.yaml"
+  write_proxy_config > "$run/proxy.yaml"
+}
+
+write_audit_policy() {  # who writes what and how often, without bodies; heartbeats of the node itself are noise
+  cat <<'Y'
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  userGroups: [system:nodes]
+  resources:
+  - {group: coordination.k8s.io, resources: [leases]}
+  - {group: "", resources: [nodes, nodes/status]}
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+- level: None
+Y
+}
+
+write_runsc_config() {
+  cat <<Y
+root = "$run/runsc"
+[runsc_config]
+  platform = "systrap"
+Y
+}
+
+write_containerd_config() {
+  cat <<Y
+version = 2
+root = "$state/containerd"
+state = "$run/containerd"
+[grpc]
+  address = "$run/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "$state/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:1"
+  restrict_oom_score_adj = true  # where the machine withholds CAP_SYS_RESOURCE
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "$run/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = "$run/runc"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc]
+    runtime_type = "io.containerd.runsc.v1"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc.options]
+      TypeUrl = "io.containerd.runsc.v1.options"
+      ConfigPath = "$run/runsc.toml"
+Y
+}
+
+write_pod_network() {  # ptp routes all pod traffic through the host, where netpol's rules stand
+  cat <<Y
+{"cniVersion": "0.4.0", "name": "devcluster", "plugins": [
+  {"type": "ptp", "ipMasq": true, "ipam": {
+    "type": "host-local", "dataDir": "$run/cni-addresses",
+    "ranges": [[{"subnet": "$pod_net"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+Y
+}
+
+write_kubelet_config() {
+  cat <<Y
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $pki/ca.crt}}
+authorization: {mode: Webhook}
+tlsCertFile: $pki/node.crt
+tlsPrivateKeyFile: $pki/node.key
+cgroupDriver: cgroupfs
+cgroupRoot: /$cgroup
+failSwapOn: false
+maxPods: 250
+podPidsLimit: 1024
+serializeImagePulls: false
+kubeAPIQPS: 100
+kubeAPIBurst: 200
+enforceNodeAllocatable: []
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+Y
+}
+
+write_proxy_config() {  # zeros leave the machine's connection tracking as it is
+  cat <<Y
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: iptables
+clusterCIDR: $pod_net
+hostnameOverride: node1
+clientConnection: {kubeconfig: $run/proxy.kubeconfig}
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+Y
+}

@@ -1,0 +1,73 @@
+"""Enforces NetworkPolicies on a single-node cluster with nftables: the whole rule set anew at each change, atomically.
+
+Runs with the standard library alone: a fresh machine has nothing else yet.
+"""
+
+import argparse
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from rules import ruleset
+from watch import Watcher
+
+RESOURCES = {
+    "pods": "/api/v1/pods",
+    "namespaces": "/api/v1/namespaces",
+    "policies": "/apis/networking.k8s.io/v1/networkpolicies",
+}
+PAUSE_SECONDS = 0.02  # a burst of pod changes becomes one rule set
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", required=True, help="the API server's URL")
+    parser.add_argument("--ca", required=True, type=Path, help="the API server's certificate authority")
+    parser.add_argument("--certificate", required=True, type=Path, help="a client certificate")
+    parser.add_argument("--key", required=True, type=Path, help="its key")
+    parser.add_argument("--pod-network", required=True, help="the CIDR of all pods")
+    return parser.parse_args()
+
+
+def apply(script: str) -> bool:
+    """Replaces the rules by `script`'s; false, and the old rules stay, when nft refuses it."""
+    done = subprocess.run(["nft", "-f", "-"], input=script, text=True, capture_output=True, timeout=60)
+    if done.returncode:
+        print(done.stderr, script, file=sys.stderr, flush=True)
+    return done.returncode == 0
+
+
+def main() -> None:
+    """Follows the cluster until it is stopped."""
+    options = arguments()
+    tls = ssl.create_default_context(cafile=str(options.ca))
+    tls.load_cert_chain(options.certificate, options.key)
+    changed = threading.Event()
+    watchers = {
+        kind: Watcher(url=options.server + path, tls=tls, changed=changed) for kind, path in RESOURCES.items()
+    }
+    for watcher in watchers.values():
+        threading.Thread(target=watcher.follow, daemon=True).start()
+    for watcher in watchers.values():
+        watcher.listed.wait()
+    applied = ""
+    pause = threading.Event()
+    while True:
+        changed.wait()
+        changed.clear()
+        script = ruleset(
+            pods=watchers["pods"].objects(),
+            namespaces=watchers["namespaces"].objects(),
+            policies=watchers["policies"].objects(),
+            pod_network=options.pod_network,
+        )
+        if script != applied and apply(script):
+            applied = script
+        pause.wait(PAUSE_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""A copy of one kind of objects, kept by a list and a watch."""
+
+import json
+import ssl
+import sys
+import threading
+import urllib.request
+from http.client import HTTPException
+from typing import Any
+
+RETRY_SECONDS = 0.5
+WATCH_SECONDS = 300  # the server ends a watch then, so that a dead connection is noticed
+
+
+class Expired(Exception):
+    """The watch can't go on from its resource version (410, or another ERROR event): list again."""
+
+
+class Watcher:
+    """All objects under one URL, as they are now."""
+
+    def __init__(self, *, url: str, tls: ssl.SSLContext, changed: threading.Event) -> None:
+        self.listed = threading.Event()
+        self._url = url
+        self._tls = tls
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._objects: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def objects(self) -> list[dict[str, Any]]:
+        """A snapshot, in a fixed order."""
+        with self._lock:
+            return [self._objects[key] for key in sorted(self._objects)]
+
+    def follow(self) -> None:
+        """Lists and watches for ever; a lost connection or an expired version leads to a new list."""
+        while True:
+            try:
+                version = self._list()
+                while True:
+                    version = self._watch(version)
+            except Expired as expired:
+                print(f"{self._url}: {expired}; listing again", file=sys.stderr, flush=True)
+            except (OSError, HTTPException, ValueError) as error:
+                print(f"{self._url}: {error}", file=sys.stderr, flush=True)
+                threading.Event().wait(RETRY_SECONDS)
+
+    def _get(self, query: str = "") -> Any:
+        return urllib.request.urlopen(self._url + query, context=self._tls, timeout=WATCH_SECONDS + 30)
+
+    def _list(self) -> str:
+        with self._get() as answer:
+            listing = json.load(answer)
+        with self._lock:
+            self._objects = {_key(item): item for item in listing["items"]}
+        self.listed.set()
+        self._changed.set()
+        return str(listing["metadata"]["resourceVersion"])
+
+    def _watch(self, version: str) -> str:
+        """Follows one watch to its end; the version to go on from."""
+        query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}"
+        with self._get(query) as stream:
+            for line in stream:
+                event = json.loads(line)
+                version = self.apply(event)
+        return version
+
+    def apply(self, event: dict[str, Any]) -> str:
+        """Takes one watch event over; the version it carries."""
+        item = event["object"]
+        if event["type"] == "ERROR":
+            raise Expired(item.get("message", "the watch failed"))
+        if event["type"] != "BOOKMARK":
+            with self._lock:
+                if event["type"] == "DELETED":
+                    self._objects.pop(_key(item), None)
+                else:
+                    self._objects[_key(item)] = item
+            self._changed.set()
+        return str(item["metadata"]["resourceVersion"])
+
+
+def _key(item: dict[str, Any]) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
