@@ -54,6 +54,16 @@ def _free_part(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     return {}
 
 
+def without_defaults(schema: Schema) -> Schema:
+    """A status has none: what its writer left out is not known, and Kubernetes 1.20 reads an empty string as null."""
+    found = {key: value for key, value in schema.items() if key != "default"}
+    if "properties" in found:
+        found["properties"] = {name: without_defaults(each) for name, each in found["properties"].items()}
+    if "items" in found:
+        found["items"] = without_defaults(found["items"])
+    return found
+
+
 def definition(
     *,
     kind: str,
@@ -98,7 +108,7 @@ def definition(
                                 "kind": {"type": "string"},
                                 "metadata": {"type": "object"},
                                 "spec": structural(spec.model_json_schema(by_alias=True)),
-                                "status": structural(status.model_json_schema(by_alias=True)),
+                                "status": without_defaults(structural(status.model_json_schema(by_alias=True))),
                             },
                         }
                     },

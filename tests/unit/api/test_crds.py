@@ -1,0 +1,103 @@
+"""The CRDs follow from the types, and say what the types say."""
+
+from pathlib import Path
+from typing import Any
+
+import celpy
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from mcp_exec_api import generate
+from mcp_exec_api.crd import definitions, structural
+
+ROOT = Path(__file__).parents[3]
+
+
+def schema_of(plural: str, part: str) -> dict[str, Any]:
+    version = definitions()[plural]["spec"]["versions"][0]
+    return version["schema"]["openAPIV3Schema"]["properties"][part]
+
+
+@pytest.mark.parametrize("name", sorted(generate.files()))
+def test_every_generated_file_is_what_the_types_say(name: str) -> None:
+    assert (ROOT / name).read_text() == generate.files()[name], "run `make generate`"
+
+
+def nodes(schema: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
+    found = [(path, schema)]
+    for name, each in schema.get("properties", {}).items():
+        found += nodes(each, f"{path}.{name}")
+    if "items" in schema:
+        found += nodes(schema["items"], f"{path}[]")
+    return found
+
+
+@pytest.mark.parametrize("plural", sorted(definitions()))
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_every_field_is_described_and_structural(plural: str, part: str) -> None:
+    for path, schema in nodes(schema_of(plural, part), part):
+        assert path.endswith("[]") or schema.get("description"), f"{path} has no description"
+        assert "type" in schema or schema.get("x-kubernetes-preserve-unknown-fields"), f"{path} has no type"
+        assert not {"$ref", "anyOf", "title", "const"} & set(schema), path
+
+
+def rule(message: str) -> str:
+    rules = schema_of("codeexecutions", "spec")["x-kubernetes-validations"]
+    return next(each["rule"] for each in rules if message in each["message"])
+
+
+def holds(expression: str, *, new: dict[str, Any], old: dict[str, Any]) -> bool:
+    environment = celpy.Environment()
+    program = environment.program(environment.compile(expression))
+    return bool(program.evaluate({"self": celpy.json_to_cel(new), "oldSelf": celpy.json_to_cel(old)}))
+
+
+SPEC = {
+    "code": "print(1)",
+    "poolRef": {"name": "default"},
+    "timeoutSeconds": 30,
+    "limits": {"outputBytes": 65536},
+    "cancelRequested": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("code", "print(2)"), ("poolRef", {"name": "b"}), ("timeoutSeconds", 31), ("limits", {"outputBytes": 2048})],
+)
+def test_a_cel_rule_refuses_a_change_of_each_immutable_field(field: str, value: Any) -> None:
+    expression = rule(f"spec.{field} is immutable")
+    assert holds(expression, new=SPEC, old=SPEC)
+    assert not holds(expression, new=SPEC | {field: value}, old=SPEC)
+
+
+def test_a_cel_rule_lets_an_execution_be_cancelled_but_not_revived() -> None:
+    expression = rule("cancelRequested")
+    assert holds(expression, new=SPEC | {"cancelRequested": True}, old=SPEC)
+    assert not holds(expression, new=SPEC, old=SPEC | {"cancelRequested": True})
+
+
+def test_a_union_that_a_crd_cannot_express_is_refused() -> None:
+    class Both(BaseModel):
+        field: int | str
+
+    with pytest.raises(ValueError, match="union"):
+        structural(Both.model_json_schema())
+
+
+def test_the_chart_drops_the_rules_where_kubernetes_is_older_than_1_25() -> None:
+    text = generate.chart_template(definitions()["codeexecutions"])
+    lines = text.splitlines()
+    start = next(index for index, line in enumerate(lines) if "semverCompare" in line)
+    assert lines[start + 1].strip() == "x-kubernetes-validations:"
+    end = lines.index("{{- end }}", start)
+    assert all(line.lstrip().startswith(("- message", "rule")) for line in lines[start + 2 : end])
+
+
+def test_without_its_template_lines_the_chart_has_the_crd_itself() -> None:
+    for plural, crd in definitions().items():
+        lines = generate.chart_template(crd).splitlines()
+        plain = yaml.safe_load("\n".join(line for line in lines if "{{" not in line))
+        assert plain["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}, plural
+        assert plain == crd

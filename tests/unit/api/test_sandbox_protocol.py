@@ -1,0 +1,48 @@
+"""Events of a supervisor are hostile input."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_exec_api.sandboxes import EndEvent, SandboxError, TextEvent, parse_event, sandbox_token, token_digest
+
+
+def test_text_and_end_are_read() -> None:
+    text = parse_event(b'{"seq": 2, "at": "2026-11-21T20:00:00.000001Z", "type": "stdout", "text": "hi"}')
+    assert isinstance(text, TextEvent)
+    end = parse_event(
+        b'{"seq": 3, "at": "2026-11-21T20:00:00Z", "type": "end", "phase": "Failed", "reason": "UserError"}'
+    )
+    assert isinstance(end, EndEvent)
+    assert end.phase.finished
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b'{"seq": 0, "at": "2026-11-21T20:00:00Z", "type": "stdout", "text": ""}',
+        b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "end", "phase": "Running"}',
+        b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "end", "phase": "Failed", "reason": "Anything"}',
+        b'{"seq": 1, "at": "never", "type": "stdout", "text": ""}',
+    ],
+)
+def test_what_is_no_event_is_refused(line: bytes) -> None:
+    with pytest.raises(SandboxError):
+        parse_event(line)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_more_than_be_refused(line: bytes) -> None:
+    try:
+        parse_event(line)
+    except SandboxError:
+        return
+
+
+def test_each_pod_has_a_token_of_its_own() -> None:
+    one = sandbox_token(key=b"key", namespace="agents", pod="default-1")
+    assert one == sandbox_token(key=b"key", namespace="agents", pod="default-1")
+    assert one != sandbox_token(key=b"key", namespace="agents", pod="default-2")
+    assert one not in token_digest(one)

@@ -1,0 +1,102 @@
+"""The resources' types: defaults, bounds and small functions."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mcp_exec_api.execution import CodeExecutionSpec, human_duration, spec_digest
+from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, set_condition
+from mcp_exec_api.pool import SandboxPoolSpec
+from mcp_exec_api.quantity import parse_quantity
+
+
+def errors_of(model: Any, data: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(data)
+    return {error.field: error.message for error in field_errors(caught.value)}
+
+
+def test_an_execution_needs_its_code_alone() -> None:
+    spec = CodeExecutionSpec.model_validate({"code": "1"}).to_api()
+    assert spec["poolRef"] == {"name": "default"}
+    assert spec["timeoutSeconds"] == 30
+    assert spec["ttlSecondsAfterFinished"] == 3600
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        ({}, "code"),
+        ({"code": ""}, "code"),
+        ({"code": "é" * 140_000}, "code"),
+        ({"code": "1", "timeoutSeconds": 301}, "timeoutSeconds"),
+        ({"code": "1", "limits": {"outputBytes": 1}}, "limits.outputBytes"),
+        ({"code": "1", "limits": {"cpu": 1}}, "limits.cpu"),
+        ({"code": "1", "poolRef": {"name": "A"}}, "poolRef.name"),
+        ({"code": "1", "context": {"a": "x" * 300_000}}, "context"),
+        ({"code": "1", "language": "ruby"}, "language"),
+    ],
+)
+def test_a_bad_execution_is_refused_by_the_name_of_its_field(data: dict[str, Any], field: str) -> None:
+    assert field in errors_of(CodeExecutionSpec, data)
+
+
+def test_an_unknown_field_is_called_unknown() -> None:
+    assert errors_of(CodeExecutionSpec, {"code": "1", "timeout": 3}) == {"timeout": "unknown field"}
+
+
+def test_limits_that_name_one_resource_keep_the_defaults_of_the_others() -> None:
+    spec = SandboxPoolSpec.model_validate({"image": "i", "resources": {"limits": {"memory": "1Gi"}}})
+    assert spec.resources.limits.to_api() == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "512Mi"}
+
+
+def test_a_workspace_of_a_few_bytes_is_refused() -> None:
+    assert "workspaceSize" in errors_of(SandboxPoolSpec, {"image": "i", "workspaceSize": "10"})
+
+
+@given(st.dictionaries(st.sampled_from(["code", "context", "timeoutSeconds"]), st.text(), min_size=1))
+def test_a_digest_does_not_depend_on_order_or_on_mutable_fields(spec: dict[str, Any]) -> None:
+    shuffled = dict(reversed(list(spec.items()))) | {"cancelRequested": True, "ttlSecondsAfterFinished": 1}
+    assert spec_digest(shuffled) == spec_digest(spec)
+    assert spec_digest(spec | {"code": json.dumps(spec) + "!"}) != spec_digest(spec)
+
+
+def condition(status: ConditionStatus, second: int) -> Condition:
+    return Condition(type="Ready", status=status, last_transition_time=datetime(2026, 1, 1, second=second, tzinfo=UTC))
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    first = set_condition([], condition(ConditionStatus.TRUE, 1))
+    same = set_condition(first, condition(ConditionStatus.TRUE, 2))
+    changed = set_condition(same, condition(ConditionStatus.FALSE, 3))
+    assert [each[0].last_transition_time.second for each in (first, same, changed)] == [1, 1, 3]
+
+
+def test_moments_are_written_in_utc_with_microseconds() -> None:
+    moment = datetime(2026, 11, 21, 22, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+    assert micro_time(moment) == "2026-11-21T20:00:00.000005Z"
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"), [(11.6, "12ms"), (999.4, "999ms"), (1000, "1.0s"), (30_040, "30.0s")]
+)
+def test_durations_are_short(milliseconds: float, text: str) -> None:
+    assert human_duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("512Mi", 512 * 2**20), ("1.5G", 1_500_000_000), ("250m", 0.25), ("7", 7)]
+)
+def test_quantities_are_read_as_kubernetes_reads_them(text: str, number: float) -> None:
+    assert float(parse_quantity(text)) == number
+
+
+@pytest.mark.parametrize("text", ["", "Mi", "1.2.3", "5 Gi", "1X"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no quantity"):
+        parse_quantity(text)
