@@ -1,0 +1,107 @@
+"""A cluster with mcp-exec installed from the chart, once for the whole run.
+
+KUBECONFIG names the cluster; `make e2e` brings one up, loads the images and sets it.
+"""
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.support import (
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    SYSTEM,
+    Cluster,
+    Gateway,
+    gateway_url,
+    pool_manifest,
+)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    kubeconfig = os.environ.get("KUBECONFIG")
+    if not kubeconfig:
+        pytest.exit("KUBECONFIG must name the cluster to test on; `make e2e` does that", returncode=2)
+    return Cluster(kubeconfig=Path(kubeconfig))
+
+
+@pytest.fixture(scope="session")
+def runtimes(cluster: Cluster) -> dict[str, str | None]:
+    """The runtimes that the cluster has: the name of a pool for each, and its RuntimeClass."""
+    found = {item["metadata"]["name"] for item in cluster.json("get", "runtimeclass")["items"]}
+    return {"runc": None, **({"gvisor": "gvisor"} if "gvisor" in found else {})}
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
+    """The cluster with the release, and a warm pool for each runtime."""
+    values = {
+        "operator.image.repository": os.environ.get("OPERATOR_IMAGE", "localhost/mcp-exec-operator"),
+        "gateway.image.repository": os.environ.get("GATEWAY_IMAGE", "localhost/mcp-exec-gateway"),
+        "pool.image": os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev"),
+        "operator.image.tag": os.environ.get("TAG", "dev"),
+        "gateway.image.tag": os.environ.get("TAG", "dev"),
+        "pool.warm.min": "2",
+    }
+    if runtimes.get("gvisor"):
+        values["pool.runtimeClassName"] = "gvisor"
+    cluster.helm(
+        "upgrade", "--install", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM, "--create-namespace",
+        "--wait", "--timeout", "4m", *(f"--set={key}={value}" for key, value in values.items()),
+    )  # fmt: skip
+    for pool, runtime in runtimes.items():
+        cluster.apply(pool_manifest(name=pool, runtime=runtime, image=values["pool.image"], warm=2))
+    for pool in ["default", *runtimes]:
+        cluster.kubectl("wait", f"sbp/{pool}", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=120s")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def api_key(installed: Cluster) -> str:
+    secret = installed.json("get", "secret", f"{RELEASE}-initial-api-key", "-n", SYSTEM)
+    return base64.b64decode(secret["data"]["api-key"]).decode()
+
+
+@pytest.fixture(scope="session")
+def url(installed: Cluster) -> Iterator[str]:
+    with ExitStack() as stack:
+        yield gateway_url(cluster=installed, stack=stack)
+
+
+@pytest.fixture(scope="session")
+def gateway(url: str, api_key: str) -> Iterator[Gateway]:
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {api_key}"}, timeout=120) as client:
+        yield Gateway(client=client)
+
+
+@pytest.fixture(params=["runc", "gvisor"])
+def pool(request: pytest.FixtureRequest, runtimes: dict[str, str | None]) -> str:
+    """A pool of each runtime; a cluster without gVisor is told so instead of passing silently."""
+    if request.param not in runtimes:
+        pytest.fail("the cluster has no RuntimeClass gvisor; hack/devcluster and docs/install say how to get one")
+    return str(request.param)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """With E2E_DUMP set, a failure is followed by what the cluster's components said."""
+    if not report.failed or "E2E_DUMP" not in os.environ:
+        return
+    for component in ("operator", "gateway"):
+        done = subprocess.run(
+            ["kubectl", "logs", "-n", SYSTEM, "-l", f"app.kubernetes.io/component={component}", "--tail=60"],
+            capture_output=True, text=True, timeout=20, check=False,
+        )  # fmt: skip
+        report.sections.append((f"logs of the {component}", done.stdout + done.stderr))
+    done = subprocess.run(
+        ["kubectl", "get", "cex,sbp,pods", "-n", NAMESPACE], capture_output=True, text=True, timeout=20, check=False
+    )
+    report.sections.append(("objects", json.dumps(done.stdout)))

@@ -1,0 +1,145 @@
+"""What the end-to-end tests share: the cluster's command lines, the gateway's client, waits with an end."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+RELEASE = "mcp-exec"
+SYSTEM = "mcp-exec-system"
+NAMESPACE = "agents"
+
+T = TypeVar("T")
+
+
+def eventually(check: Callable[[], T], *, seconds: float = 30, every: float = 0.1, what: str = "") -> T:
+    """The first true answer of `check`, asked again and again until time is up; then AssertionError with the last."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while True:
+        answer = check()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"{what or check}: still {answer!r} after {seconds} s"
+        pause.wait(every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster, by its kubeconfig."""
+
+    kubeconfig: Path
+
+    def run(self, *command: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=300, check=False,
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+        )  # fmt: skip
+        assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
+        return done
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.run("kubectl", *arguments, stdin=stdin).stdout
+
+    def helm(self, *arguments: str) -> str:
+        return self.run("helm", *arguments).stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.kubectl(*arguments, "-o", "json"))
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
+
+    def refusal(self, manifest: dict[str, Any]) -> str:
+        """What the API server says to a manifest that it must refuse."""
+        done = self.run("kubectl", "create", "--validate=false", "-f", "-", stdin=json.dumps(manifest), check=False)
+        assert done.returncode != 0, f"the API server accepted {manifest}"
+        return done.stderr
+
+    def execute(self, *, name: str, seconds: float = 90, **spec: Any) -> dict[str, Any]:
+        """Applies a CodeExecution, waits for its end and returns its status."""
+        self.apply(execution_manifest(name=name, **spec))
+        return self.finished(name, seconds=seconds)
+
+    def finished(self, name: str, *, seconds: float = 90) -> dict[str, Any]:
+        self.kubectl("wait", f"cex/{name}", "-n", NAMESPACE, "--for=condition=Finished", f"--timeout={seconds}s")
+        return dict(self.json("get", "cex", name, "-n", NAMESPACE)["status"])
+
+
+def execution_manifest(*, name: str, namespace: str = NAMESPACE, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "kind": "CodeExecution",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def pool_manifest(*, name: str, runtime: str | None, image: str, warm: int, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "kind": "SandboxPool",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "image": image,
+            "warm": {"min": warm},
+            **({"runtimeClassName": runtime} if runtime else {}),
+            **spec,
+        },
+    }
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    """One condition of a status, empty where it has none of that type."""
+    return next((each for each in status.get("conditions", []) if each["type"] == kind), {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    """The gateway, as a caller with an API key meets it."""
+
+    client: httpx.Client
+
+    def run(self, code: str, *, wait: float = 90, headers: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+        response = self.client.post(
+            "/v1/executions", params={"wait": str(wait)}, json={"code": code, **spec}, headers=headers
+        )
+        assert response.status_code == 200, response.text
+        return dict(response.json())
+
+
+def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
+    """The gateway's address from here: its Service where this machine is a node, else a forwarded port."""
+    service = cluster.json("get", "service", f"{RELEASE}-gateway", "-n", SYSTEM)
+    address = (service["spec"]["clusterIP"], service["spec"]["ports"][0]["port"])
+    try:
+        with socket.create_connection(address, timeout=1):
+            return f"http://{address[0]}:{address[1]}"
+    except OSError:
+        return stack.enter_context(forwarded(cluster))
+
+
+@contextmanager
+def forwarded(cluster: Cluster) -> Iterator[str]:
+    """A port of this machine that leads to the gateway."""
+    process = subprocess.Popen(
+        ["kubectl", "port-forward", "-n", SYSTEM, f"service/{RELEASE}-gateway", ":80"],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield f"http://127.0.0.1:{line.split(':')[1].split()[0]}"
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
