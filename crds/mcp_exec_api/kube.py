@@ -98,10 +98,15 @@ class Kube:
         """The object at a path."""
         return await self._request("GET", path, params=params)
 
-    async def list(self, path: str, *, selector: str = "", chunk: int = 500) -> tuple[list[Object], str]:
-        """All items at a path, chunk by chunk, and the resource version to watch them from."""
+    async def list(
+        self, path: str, *, selector: str = "", fields: str = "", chunk: int = 500
+    ) -> tuple[list[Object], str]:
+        """All items at a path, chunk by chunk, and the resource version to watch them from.
+
+        `selector` is a label selector, `fields` a field selector.
+        """
         items: list[Object] = []
-        params = {"limit": str(chunk), **({"labelSelector": selector} if selector else {})}
+        params = {"limit": str(chunk), **_selectors(selector, fields)}
         while True:
             page = await self._request("GET", path, params=params)
             items.extend(page.get("items") or [])
@@ -132,7 +137,7 @@ class Kube:
                 raise
 
     async def watch(
-        self, path: str, *, resource_version: str, selector: str = "", timeout_seconds: int = 300
+        self, path: str, *, resource_version: str, selector: str = "", fields: str = "", timeout_seconds: int = 300
     ) -> AsyncGenerator[Object, None]:
         """Events (`type`, `object`) since a resource version, until the server ends the watch.
 
@@ -143,7 +148,7 @@ class Kube:
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_seconds),
-            **({"labelSelector": selector} if selector else {}),
+            **_selectors(selector, fields),
         }
         timeout = aiohttp.ClientTimeout(total=timeout_seconds + 30, sock_connect=5, sock_read=90)
         async with self.session.get(path, params=params, headers=await self._headers(), timeout=timeout) as response:
@@ -199,6 +204,10 @@ class Kube:
                 delay = self.backoffs[attempt]
             await asyncio.sleep(delay)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    return {name: given for name, given in (("labelSelector", labels), ("fieldSelector", fields)) if given}
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> ApiError:

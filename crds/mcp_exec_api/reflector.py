@@ -36,6 +36,9 @@ class Reflector:
     path: str
     on_change: Callable[[Object, bool], None] | None = None
     selector: str = ""
+    """A label selector."""
+    fields: str = ""
+    """A field selector."""
     transform: Callable[[Object], Object] = lambda item: item
     """What is kept of an object, so that large fields need not be."""
     items: dict[Key, Object] = field(default_factory=dict)
@@ -61,7 +64,7 @@ class Reflector:
                 if not version:
                     version = await self._relist()
                 async with aclosing(
-                    self.kube.watch(self.path, resource_version=version, selector=self.selector)
+                    self.kube.watch(self.path, resource_version=version, selector=self.selector, fields=self.fields)
                 ) as events:
                     async for event in events:
                         version = event["object"]["metadata"]["resourceVersion"]
@@ -79,7 +82,7 @@ class Reflector:
                 backoff = min(backoff * 2, _LAST_BACKOFF)
 
     async def _relist(self) -> str:
-        found, version = await self.kube.list(self.path, selector=self.selector)
+        found, version = await self.kube.list(self.path, selector=self.selector, fields=self.fields)
         names = {key_of(item) for item in found}
         for gone in [key for key in self.items if key not in names]:
             self._apply(self.items[gone], deleted=True)
