@@ -1,0 +1,62 @@
+"""The API server itself refuses bad objects, and says which field is wrong."""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import NAMESPACE, Cluster, execution_manifest, pool_manifest
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({}, "spec.code"),
+        ({"code": ""}, "spec.code"),
+        ({"code": "1", "timeoutSeconds": 301}, "spec.timeoutSeconds"),
+        ({"code": "1", "timeoutSeconds": "soon"}, "spec.timeoutSeconds"),
+        ({"code": "1", "limits": {"outputBytes": 1}}, "spec.limits.outputBytes"),
+        ({"code": "1", "poolRef": {"name": "No Name"}}, "spec.poolRef.name"),
+        ({"code": "1", "context": []}, "spec.context"),
+        ({"code": "x" * 262_145}, "spec.code"),
+    ],
+)
+def test_a_bad_execution_is_refused_by_the_name_of_its_field(
+    installed: Cluster, spec: dict[str, Any], field: str
+) -> None:
+    assert field in installed.refusal(execution_manifest(name="bad", **spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"onEmpty": "Panic"}, "spec.onEmpty"),
+        ({"maxTimeoutSeconds": 301}, "spec.maxTimeoutSeconds"),
+        ({"resources": {"limits": {"memory": "lots"}}}, "spec.resources.limits.memory"),
+        ({"maxProcesses": 1}, "spec.maxProcesses"),
+        ({"workspaceSize": "-1"}, "spec.workspaceSize"),
+    ],
+)
+def test_a_bad_pool_is_refused_by_the_name_of_its_field(installed: Cluster, spec: dict[str, Any], field: str) -> None:
+    assert field in installed.refusal(pool_manifest(name="bad", runtime=None, image="i", warm=1, **spec))
+
+
+def test_kubectl_shows_what_ran_and_explains_every_field(installed: Cluster, pool: str) -> None:
+    name = f"columns-{pool}"
+    installed.run("kubectl", "delete", "cex", name, "-n", NAMESPACE, "--ignore-not-found")
+    installed.execute(name=name, code="1 / 0", poolRef={"name": pool})
+    header, row = installed.kubectl("get", "codeexecutions", name, "-n", NAMESPACE).splitlines()
+    assert header.split() == ["NAME", "PHASE", "REASON", "POOL", "START", "DURATION", "AGE"]
+    assert row.split()[:4] == [name, "Failed", "UserError", pool]
+    assert "Python source" in installed.kubectl("explain", "cex.spec.code")
+
+
+def test_a_pool_can_be_scaled_by_kubectl(installed: Cluster) -> None:
+    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    installed.apply(pool_manifest(name="scaled", runtime=None, image=image, warm=0))
+    try:
+        installed.kubectl("scale", "sbp/scaled", "-n", NAMESPACE, "--replicas=1")
+        installed.kubectl("wait", "sbp/scaled", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s")
+        status = installed.json("get", "sbp", "scaled", "-n", NAMESPACE)["status"]
+        assert (status["warm"], status["desired"], status["replicas"]) == (1, 1, 1)
+    finally:
+        installed.kubectl("delete", "sbp", "scaled", "-n", NAMESPACE)

@@ -1,0 +1,174 @@
+"""Code tries to leave its sandbox, in each runtime, and can't. docs/security.md shows the table that comes of it."""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, eventually
+
+PROBE = (ROOT / "tests/e2e/probe.py").read_text()
+FREE = "free"
+"""A namespace with a pod that no policy holds: there the same connections must succeed."""
+BEGIN, END = "<!-- isolation: begin -->", "<!-- isolation: end -->"
+SERVER = """
+import socket, threading
+def tcp():
+    with socket.create_server(("", 9000)) as server:
+        while True:
+            server.accept()[0].close()
+def udp():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("", 9000))
+        while True:
+            server.sendto(*server.recvfrom(100))
+threading.Thread(target=tcp).start()
+udp()
+"""
+
+
+@contextmanager
+def metadata_listener() -> Iterator[bool]:
+    """Listens at the metadata address where it belongs to this machine, as it does on a devcluster."""
+    try:
+        server = socket.create_server(("169.254.169.254", 80))
+    except OSError:
+        yield False
+        return
+    threading.Thread(target=lambda: accept_all(server), daemon=True).start()
+    try:
+        yield True
+    finally:
+        server.close()
+
+
+def accept_all(server: socket.socket) -> None:
+    while True:
+        try:
+            server.accept()[0].close()
+        except OSError:
+            return
+
+
+def free_pod(name: str, image: str, program: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": FREE},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python3", "-c", program],
+                }
+            ],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def free(installed: Cluster) -> Iterator[Cluster]:
+    """Two pods that nothing holds: `server` listens, `client` tries what a sandbox may not."""
+    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    installed.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FREE}},
+        free_pod("server", image, SERVER),
+        free_pod("client", image, "import signal; signal.pause()"),
+    )
+    installed.kubectl("wait", "pod/server", "pod/client", "-n", FREE, "--for=condition=Ready", "--timeout=60s")
+    yield installed
+    installed.kubectl("delete", "namespace", FREE, "--wait=false")
+
+
+def targets_of(cluster: Cluster, *, pool: str) -> dict[str, Any]:
+    """Addresses that a sandbox must not reach; behind each of them something listens."""
+    endpoint = cluster.json("get", "endpoints", "kubernetes", "-n", "default")["subsets"][0]
+    node = cluster.json("get", "nodes")["items"][0]["status"]
+    gateway = cluster.json("get", "service", f"{RELEASE}-gateway", "-n", SYSTEM)["spec"]
+
+    def another_sandbox() -> str:
+        pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", f"mcp-exec.dev/pool={pool},mcp-exec.dev/state=warm")
+        return next((pod["status"]["podIP"] for pod in reversed(pods["items"]) if pod["status"].get("podIP")), "")
+
+    return {
+        "api_service": [cluster.json("get", "service", "kubernetes", "-n", "default")["spec"]["clusterIP"], 443],
+        "api_server": [endpoint["addresses"][0]["ip"], endpoint["ports"][0]["port"]],
+        "node": [next(each["address"] for each in node["addresses"] if each["type"] == "InternalIP"), 10250],
+        "pod": [cluster.json("get", "pod", "server", "-n", FREE)["status"]["podIP"], 9000],
+        "sandbox": [eventually(another_sandbox, what="a warm sandbox"), 8700],
+        "gateway": [gateway["clusterIP"], gateway["ports"][0]["port"]],
+        "metadata": ["169.254.169.254", 80],
+        "supervisor_port": 8700,
+    }
+
+
+NETWORK = [
+    "connect to the API server (its Service)",
+    "connect to the API server (its address)",
+    "connect to the node (its kubelet)",
+    "connect to another pod",
+    "exchange UDP with another pod",
+    "connect to the gateway",
+]
+
+
+def test_nothing_that_code_tries_leads_out_of_its_sandbox(free: Cluster, gateway: Gateway, pool: str) -> None:
+    with metadata_listener():
+        found = gateway.run(
+            PROBE, poolRef={"name": pool}, context={"targets": targets_of(free, pool=pool)}, timeoutSeconds=90
+        )
+    assert found["phase"] == "Succeeded", found
+    outcomes = found["output"]["result"]
+    assert len(outcomes) > 25
+    assert {name: outcome for name, outcome in outcomes.items() if outcome.startswith("open")} == {}
+    note(pool, outcomes)
+
+
+def test_a_pod_outside_of_the_pools_does_connect_to_all_of_it(free: Cluster) -> None:
+    """What makes the other test mean something: the targets listen, and the cluster lets others through."""
+    with metadata_listener() as metadata:
+        program = f"targets = {targets_of(free, pool='runc')!r}\n" + PROBE.replace(
+            "{name: attempt", "import json\nprint(json.dumps({name: attempt"
+        ).replace("in ATTEMPTS.items()}", "in ATTEMPTS.items() if 'connect' in name or 'UDP' in name}))")
+        outcomes = json.loads(free.kubectl("exec", "client", "-n", FREE, "--", "python3", "-c", program))
+    expected = [*NETWORK, *(["connect to the cloud's metadata address"] if metadata else [])]
+    assert {name: outcomes[name] for name in expected if not outcomes[name].startswith("open")} == {}
+    assert not outcomes["connect to another sandbox's supervisor"].startswith("open"), "only operator and gateway may"
+
+
+OUTCOMES: dict[str, dict[str, str]] = {}
+
+
+def note(pool: str, outcomes: dict[str, str]) -> None:
+    OUTCOMES[pool] = outcomes
+
+
+def test_the_table_in_the_security_page_is_what_was_found() -> None:
+    """UPDATE_DOCS=1 writes the table anew."""
+    assert set(OUTCOMES) == {"runc", "gvisor"}, "the probes of both runtimes run before this test"
+    rows = [
+        f"| {name} | {brief(OUTCOMES['gvisor'][name])} | {brief(OUTCOMES['runc'][name])} |" for name in OUTCOMES["runc"]
+    ]
+    table = "\n".join([BEGIN, "| attempt | gVisor | runc |", "|---|---|---|", *rows, END])
+    page = ROOT / "docs/security.md"
+    text = page.read_text()
+    found = text[text.index(BEGIN) : text.index(END) + len(END)]
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(text.replace(found, table))
+    else:
+        assert found == table, "run the isolation tests with UPDATE_DOCS=1 and look at what changed"
+
+
+def brief(outcome: str) -> str:
+    """The error's name and number-free text: the same in every run."""
+    kind, _, message = outcome.partition(": ")
+    message = message.split("]")[-1].split(":")[0].split("'")[0].strip()
+    return f"{kind}: {message}" if message else kind

@@ -1,0 +1,131 @@
+"""A pool that can't have its pods says why, and so does an execution that waits for one."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import NAMESPACE, Cluster, condition, eventually, execution_manifest, pool_manifest
+
+MakePool = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def make_pool(installed: Cluster) -> Iterator[MakePool]:
+    """Makes pools that are gone after the test."""
+    made = []
+    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+
+    def make(name: str, *, warm: int = 1, **spec: Any) -> dict[str, Any]:
+        made.append(name)
+        manifest = pool_manifest(name=name, runtime=spec.pop("runtimeClassName", None), image=image, warm=warm)
+        manifest["spec"] |= spec
+        installed.apply(manifest)
+        return manifest
+
+    yield make
+    for name in made:
+        installed.kubectl("delete", "sbp", name, "-n", NAMESPACE, "--ignore-not-found")
+
+
+def reason_of(cluster: Cluster, pool: str, reason: str) -> dict[str, Any]:
+    """The pool's Ready condition, once it has this reason."""
+
+    def found() -> dict[str, Any]:
+        ready = condition(cluster.json("get", "sbp", pool, "-n", NAMESPACE).get("status", {}), "Ready")
+        return ready if ready.get("reason") == reason else {}
+
+    return eventually(found, seconds=60, what=f"pool {pool} is not ready because of {reason}")
+
+
+def pending(cluster: Cluster, name: str, reason: str) -> dict[str, Any]:
+    """The status of an execution that waits for this reason."""
+
+    def found() -> dict[str, Any]:
+        status = cluster.json("get", "cex", name, "-n", NAMESPACE).get("status", {})
+        return status if status.get("reason") == reason else {}
+
+    return eventually(found, seconds=60, what=f"execution {name} waits because of {reason}")
+
+
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no-runtime": ({"runtimeClassName": "missing"}, "RuntimeClassNotFound", "missing"),
+    "no-image": (
+        {"image": "localhost/no-such-image:1", "imagePullPolicy": "Never"},
+        "ImagePullFailed",
+        "no-such-image",
+    ),
+    "no-node": ({"nodeSelector": {"no": "such-node"}}, "Unschedulable", "node"),
+    "too-big": ({"resources": {"limits": {"cpu": "900"}, "requests": {"cpu": "900"}}}, "Unschedulable", "cpu"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pool_says_why_it_has_no_pods_and_so_does_the_execution(
+    installed: Cluster, make_pool: MakePool, case: str
+) -> None:
+    spec, reason, word = CASES[case]
+    make_pool(case, **spec)
+    ready = reason_of(installed, case, reason)
+    assert ready["status"] == "False"
+    assert word in ready["message"].lower()
+    installed.apply(execution_manifest(name=f"waits-{case}", code="1", poolRef={"name": case}))
+    try:
+        status = pending(installed, f"waits-{case}", reason)
+        assert condition(status, "Bound")["status"] == "False"
+        assert word in condition(status, "Bound")["message"].lower()
+    finally:
+        installed.kubectl("delete", "cex", f"waits-{case}", "-n", NAMESPACE)
+
+
+def test_a_namespace_quota_shows_as_such(installed: Cluster, make_pool: MakePool) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "no-more", "namespace": NAMESPACE},
+        "spec": {"hard": {"requests.memory": "1Mi"}},
+    }
+    installed.apply(quota)
+    try:
+        make_pool("over-quota")
+        assert "quota" in reason_of(installed, "over-quota", "QuotaExceeded")["message"]
+        installed.apply(execution_manifest(name="over-quota", code="1", poolRef={"name": "over-quota"}))
+        pending(installed, "over-quota", "QuotaExceeded")
+    finally:
+        installed.kubectl("delete", "quota", "no-more", "-n", NAMESPACE)
+    # Once the quota is gone the pool heals by itself and what waited is run.
+    assert installed.finished("over-quota", seconds=60)["phase"] == "Succeeded"
+    installed.kubectl("delete", "cex", "over-quota", "-n", NAMESPACE)
+
+
+def test_an_empty_pool_starts_a_pod_for_the_execution(installed: Cluster, make_pool: MakePool) -> None:
+    make_pool("empty", warm=0)
+    status = installed.execute(name="cold", code="print('cold')", poolRef={"name": "empty"})
+    assert (status["phase"], status["start"], status["output"]["stdout"]) == ("Succeeded", "Cold", "cold\n")
+    assert condition(status, "Bound")["reason"] == "ColdPod"
+    installed.kubectl("delete", "cex", "cold", "-n", NAMESPACE)
+
+
+def test_kata_pods_carry_the_overhead_and_node_selector_of_their_runtime_class(
+    installed: Cluster, make_pool: MakePool
+) -> None:
+    """No Kata runs here: the pods are right as far as the scheduler, which finds no node that has it."""
+    installed.apply(
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "kata"},
+            "handler": "kata",
+            "overhead": {"podFixed": {"memory": "160Mi", "cpu": "250m"}},
+            "scheduling": {"nodeSelector": {"katacontainers.io/kata-runtime": "true"}},
+        }
+    )
+    try:
+        make_pool("kata", runtimeClassName="kata")
+        reason_of(installed, "kata", "Unschedulable")
+        pod = installed.json("get", "pods", "-n", NAMESPACE, "-l", "mcp-exec.dev/pool=kata")["items"][0]["spec"]
+        assert pod["overhead"] == {"memory": "160Mi", "cpu": "250m"}
+        assert pod["nodeSelector"] == {"katacontainers.io/kata-runtime": "true"}
+        assert pod["runtimeClassName"] == "kata"
+    finally:
+        installed.kubectl("delete", "runtimeclass", "kata")
