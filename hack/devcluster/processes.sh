@@ -3,11 +3,11 @@
 # Reads: run.
 
 started_at() {  # PID: the kernel's start time of a process that runs; fails for none and for zombies
-  local stat
+  local stat fields
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
   # The command's name stands in brackets and may hold blanks: count from behind it.
-  set -- ${stat##*) }
-  [ "$1" != Z ] && [ "$1" != X ] && echo "${20}"
+  read -ra fields <<<"${stat##*) }"
+  [ "${fields[0]}" != Z ] && [ "${fields[0]}" != X ] && echo "${fields[19]}"
 }
 
 start() {  # NAME COMMAND...

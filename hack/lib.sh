@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# What the scripts of this folder share. Sets: root, cache, tools.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${MCP_EXEC_CACHE:-$HOME/.cache/mcp-exec}
+tools=$cache/tools/bin
+export PATH=$PATH:$tools
+
+fail() {
+  echo "$(basename "$0"): $*" >&2
+  exit 1
+}
+
+say() {
+  echo "==> $*" >&2
+}
+
+has() {  # COMMAND
+  command -v "$1" >/dev/null 2>&1
+}
+
+engine_runs() {  # a docker client without an engine does not count
+  has docker && timeout 20 docker info >/dev/null 2>&1
+}
+
+debian_root() {
+  has apt-get && [ "$(id -u)" = 0 ]
+}
+
+content_hash() {  # FILE|FOLDER...: of names and contents under the checkout, bytecode apart
+  (cd "$root" && find "$@" -type f -not -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16
+}
