@@ -1,0 +1,151 @@
+"""How long `print(1)` takes, warm, through the gateway, by stage, beside the floor of the control plane.
+
+The floor is what no design with a CodeExecution object can avoid, measured in the same run, between the samples:
+create the object, see it in a watch, patch its status, one HTTP round trip to a pod, patch its status again, and see
+that in another watch. Samples of one concurrency are taken in rounds; between them the pool fills up again, so that
+no pod starts while a sample is taken.
+
+    KUBECONFIG=... python bench/latency.py --pool gvisor --rounds 100 --concurrency 1 4 16 --json latency.json
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from harness import NAMESPACE, Bench, connected, parser, summary, table, write_json
+
+from mcp_exec_api.kube import ApiError, Object, custom_path, path_of
+from mcp_exec_api.names import LABEL_POOL, SUPERVISOR_PORT
+from mcp_exec_api.reflector import Reflector
+
+FLOOR = "bench-floor"
+STAGES = ("queued", "bind", "dispatch", "run", "collect", "total")
+
+
+class Floor:
+    """The least that an execution as an object costs, in a namespace that no operator serves."""
+
+    def __init__(self, bench: Bench, pod: str) -> None:
+        self.bench, self.pod = bench, pod
+        self.created: dict[str, asyncio.Event] = {}
+        self.ended: dict[str, asyncio.Event] = {}
+
+    def on_create(self, item: Object, deleted: bool) -> None:
+        """The first watch: an operator's."""
+        if not deleted and item["metadata"]["name"] in self.created:
+            self.created[item["metadata"]["name"]].set()
+
+    def on_end(self, item: Object, deleted: bool) -> None:
+        """The second watch: a gateway's."""
+        if not deleted and item.get("status", {}).get("phase") == "Succeeded":
+            self.ended[item["metadata"]["name"]].set()
+
+    async def sample(self, name: str) -> float:
+        """Milliseconds of one pass."""
+        path = custom_path("codeexecutions", namespace=FLOOR)
+        self.created[name], self.ended[name] = asyncio.Event(), asyncio.Event()
+        start = time.perf_counter()
+        async with asyncio.timeout(30):
+            await self.bench.kube.create(path, manifest(name))
+            await self.created[name].wait()
+            await self.bench.kube.patch(f"{path}/{name}/status", {"status": {"phase": "Running", "podName": "pod"}})
+            async with self.bench.session.get(f"http://{self.pod}:{SUPERVISOR_PORT}/healthz") as response:
+                await response.read()
+            await self.bench.kube.patch(f"{path}/{name}/status", {"status": {"phase": "Succeeded"}})
+            await self.ended[name].wait()
+        return (time.perf_counter() - start) * 1000
+
+
+def manifest(name: str) -> Object:
+    """The object that the floor creates."""
+    metadata = {"name": name, "namespace": FLOOR}
+    return {
+        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "kind": "CodeExecution",
+        "metadata": metadata,
+        "spec": {"code": "print(1)"},
+    }
+
+
+@asynccontextmanager
+async def floor_of(bench: Bench, pool: str) -> AsyncIterator[Floor]:
+    """The floor against a warm pod of the pool."""
+    try:
+        await bench.kube.create(path_of("namespaces"), {"metadata": {"name": FLOOR}})
+    except ApiError as error:
+        if error.code != 409:
+            raise
+    pods, _ = await bench.kube.list(path_of("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}")
+    floor = Floor(bench, next(pod["status"]["podIP"] for pod in reversed(pods) if pod["status"].get("podIP")))
+    path = custom_path("codeexecutions", namespace=FLOOR)
+    first = Reflector(kube=bench.kube, path=path, on_change=floor.on_create)
+    second = Reflector(kube=bench.kube, path=path, on_change=floor.on_end)
+    async with first.running(), second.running():
+        await asyncio.gather(first.synced.wait(), second.synced.wait())
+        try:
+            yield floor
+        finally:
+            await bench.kube.delete(path_of("namespaces", name=FLOOR))
+
+
+async def timed(bench: Bench, pool: str) -> tuple[float, dict[str, Any]]:
+    """One execution: milliseconds until its answer, and the answer."""
+    start = time.perf_counter()
+    answer = await bench.execute("print(1)", pool=pool)
+    elapsed = (time.perf_counter() - start) * 1000
+    if answer["output"]["stdout"] != "1\n":
+        raise RuntimeError(f"not what was printed: {answer}")
+    return elapsed, answer
+
+
+async def measure(bench: Bench, *, pool: str, rounds: int, concurrency: int) -> dict[str, Any]:
+    """Rounds of executions and of floors, in turn, at one concurrency."""
+    await bench.scale(pool, max(2 * concurrency, 2))
+    await bench.settled(pool)
+    totals: list[float] = []
+    floors: list[float] = []
+    stages: dict[str, list[float]] = {stage: [] for stage in STAGES}
+    cold = 0
+    async with floor_of(bench, pool) as floor:
+        for index in range(rounds):
+            await bench.settled(pool)
+            floors += await asyncio.gather(
+                *(floor.sample(f"floor-{concurrency}-{index}-{k}") for k in range(concurrency))
+            )
+            for elapsed, answer in await asyncio.gather(*(timed(bench, pool) for _ in range(concurrency))):
+                totals.append(elapsed)
+                cold += answer["start"] != "Warm"
+                for stage in STAGES:
+                    stages[stage].append(answer["durations"].get(stage) or 0.0)
+    return {"total": totals, "floor": floors, "stages": stages, "cold": cold}
+
+
+async def main() -> None:
+    """The command."""
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=100, help="rounds at concurrency 1; others take as many samples")
+    options.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
+    arguments = options.parse_args()
+    figures: dict[str, Any] = {"pool": arguments.pool}
+    async with connected() as bench:
+        before = (await bench.pool(arguments.pool))["spec"]["warm"]["min"]
+        try:
+            for concurrency in arguments.concurrency:
+                rounds = max(arguments.rounds // concurrency, 5)
+                found = await measure(bench, pool=arguments.pool, rounds=rounds, concurrency=concurrency)
+                rows = {"client, total": summary(found["total"]), "floor": summary(found["floor"])}
+                rows |= {f"  {stage}": summary(found["stages"][stage]) for stage in STAGES}
+                ratio = rows["client, total"]["p50"] / rows["floor"]["p50"]
+                print(f"\n{arguments.pool}, concurrency {concurrency}, ms ({found['cold']} cold starts)")
+                print(table(rows))
+                print(f"ratio to the floor at p50: {ratio:.2f}")
+                figures[f"concurrency {concurrency}"] = {"summary": rows, "ratio": round(ratio, 2), "samples": found}
+        finally:
+            await bench.scale(arguments.pool, before)
+    write_json(arguments.json, figures)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

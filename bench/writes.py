@@ -1,0 +1,91 @@
+"""How many API writes an execution costs, counted in the API server's audit log.
+
+Every write of the operator and the gateway that names the execution or its pod counts, and the creation of the pod
+that takes the used one's place. Writes of a pool's status are shared by all executions and counted apart, as are
+those of the cluster itself (scheduler, kubelet).
+
+    KUBECONFIG=... python bench/writes.py --audit-log FILE [--executions 20] [--json writes.json]
+"""
+
+import asyncio
+import json
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness import NAMESPACE, RELEASE, SYSTEM, connected, parser, table, write_json
+
+from mcp_exec_api.kube import custom_path
+
+WRITES = frozenset({"create", "update", "patch", "delete"})
+OURS = {f"system:serviceaccount:{SYSTEM}:{RELEASE}-{part}": part for part in ("operator", "gateway")}
+
+
+def writes_since(log: Path, offset: int) -> list[dict[str, Any]]:
+    """The finished and accepted writes that the audit log has beyond an offset, in bytes."""
+    with log.open("rb") as file:
+        file.seek(offset)
+        events = [json.loads(line) for line in file if line.endswith(b"\n")]
+    return [
+        event
+        for event in events
+        if event["verb"] in WRITES
+        and event["stage"] == "ResponseComplete"
+        and event["responseStatus"]["code"] < 300
+        and event.get("objectRef", {}).get("namespace") in (NAMESPACE, SYSTEM)
+    ]
+
+
+def moment(text: str) -> datetime:
+    """A time stamp of the audit log or of a status."""
+    return datetime.fromisoformat(text)
+
+
+def kind_of(event: dict[str, Any]) -> str:
+    """Who wrote what, for a table's row."""
+    target = event["objectRef"]
+    resource = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
+    who = OURS.get(event["user"]["username"], "cluster")
+    return f"{who}: {event['verb']} {resource}"
+
+
+async def main() -> None:
+    """The command."""
+    options = parser(__doc__)
+    options.add_argument("--audit-log", type=Path, required=True)
+    options.add_argument("--executions", type=int, default=20)
+    arguments = options.parse_args()
+    async with connected() as bench:
+        await bench.settled(arguments.pool)
+        offset = arguments.audit_log.stat().st_size
+        statuses = []
+        for _ in range(arguments.executions):
+            answer = await bench.execute("print(1)", pool=arguments.pool)
+            path = custom_path("codeexecutions", namespace=NAMESPACE, name=answer["name"])
+            statuses.append((answer["name"], (await bench.kube.get(path))["status"]))
+            await bench.settled(arguments.pool)
+        events = writes_since(arguments.audit_log, offset)
+    counts = Counter(kind_of(event) for event in events)
+    shared = sum(number for kind, number in counts.items() if "sandboxpools/status" in kind or "events" in kind)
+    ours = sum(number for kind, number in counts.items() if not kind.startswith("cluster")) - shared
+    early = [
+        sum(
+            1
+            for event in events
+            if event["user"]["username"] in OURS
+            and event["objectRef"].get("name") == name
+            and moment(event["stageTimestamp"]) <= moment(status["startedAt"])
+        )
+        for name, status in statuses
+    ]
+    number = arguments.executions
+    rows = {kind: {"in all": count, "an execution": round(count / number, 2)} for kind, count in sorted(counts.items())}
+    rows["SUM, operator and gateway, pool status apart"] = {"in all": ours, "an execution": round(ours / number, 2)}
+    rows["most before the code starts"] = {"in all": max(early), "an execution": max(early)}
+    print(table(rows))
+    write_json(arguments.json, {"executions": number, "rows": rows})
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,219 @@
+"""The gateway on a real cluster: errors leave nothing behind, retries are safe, streams resume, identities hold."""
+
+import base64
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, eventually
+
+
+def names(cluster: Cluster) -> set[str]:
+    return {item["metadata"]["name"] for item in cluster.json("get", "cex", "-n", NAMESPACE)["items"]}
+
+
+BAD: dict[str, tuple[Any, int, str]] = {
+    "no code": ({}, 422, "code"),
+    "unknown field": ({"code": "1", "language": "ruby"}, 422, "language"),
+    "too much code": ({"code": "#" * 262_145}, 422, "code"),
+    "unknown pool": ({"code": "1", "poolRef": {"name": "nowhere"}}, 422, "poolRef.name"),
+    "too long": ({"code": "1", "timeoutSeconds": 301}, 422, "timeoutSeconds"),
+    "bad limits": ({"code": "1", "limits": {"outputBytes": 1}}, 422, "limits.outputBytes"),
+    "no object": ([], 422, ""),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_request_names_the_field_and_leaves_no_object(installed: Cluster, gateway: Gateway, case: str) -> None:
+    body, code, field = BAD[case]
+    before = names(installed)
+    response = gateway.client.post("/v1/executions", json=body)
+    problem = response.json()
+    assert (response.status_code, problem["status"]) == (code, code), problem
+    assert response.headers["content-type"].startswith("application/problem+json")
+    assert not field or field in [error["field"] for error in problem["errors"]]
+    assert names(installed) - before == set()
+
+
+def test_a_body_that_is_no_json_or_too_large_is_refused(gateway: Gateway) -> None:
+    headers = {"content-type": "application/json"}
+    assert gateway.client.post("/v1/executions", content=b"{", headers=headers).status_code == 400
+    large = json.dumps({"code": "1", "context": {"a": "x" * 2_000_000}})
+    assert gateway.client.post("/v1/executions", content=large, headers=headers).status_code == 413
+
+
+def test_a_retry_with_the_same_idempotency_key_runs_once(installed: Cluster, gateway: Gateway) -> None:
+    headers = {"Idempotency-Key": str(uuid.uuid4())}
+    code = "import random\nrandom.random()"
+    first = gateway.run(code, headers=headers)
+    again = gateway.run(code, headers=headers)
+    assert (again["name"], again["output"]["result"]) == (first["name"], first["output"]["result"])
+    other = gateway.client.post("/v1/executions", json={"code": "2"}, headers=headers)
+    assert other.status_code in (409, 422)
+
+
+def test_without_a_wait_the_answer_is_a_link(gateway: Gateway) -> None:
+    response = gateway.client.post("/v1/executions", params={"wait": "0"}, json={"code": "print('later')"})
+    assert response.status_code == 202
+    link = response.headers["location"]
+    done = gateway.client.get(link, params={"wait": "60"}).json()
+    assert (done["phase"], done["output"]["stdout"]) == ("Succeeded", "later\n")
+    listed = gateway.client.get("/v1/executions", params={"phase": "Succeeded"}).json()
+    assert done["name"] in json.dumps(listed)
+
+
+def test_an_execution_is_cancelled_when_its_waiting_client_goes_away(
+    installed: Cluster, url: str, api_key: str
+) -> None:
+    headers = {"Authorization": f"Bearer {api_key}"}
+    before = names(installed)
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{url}/v1/executions", json={"code": "while True: pass"}, headers=headers, timeout=1.5)
+    (name,) = names(installed) - before
+    assert installed.finished(name, seconds=30)["phase"] == "Cancelled"
+
+
+def test_it_goes_on_when_the_client_asked_for_that(installed: Cluster, url: str, api_key: str) -> None:
+    headers = {"Authorization": f"Bearer {api_key}"}
+    before = names(installed)
+    code = "import time\ntime.sleep(3)\nprint('went on')"
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            f"{url}/v1/executions", params={"onDisconnect": "continue"}, json={"code": code}, headers=headers,
+            timeout=1.5,
+        )  # fmt: skip
+    (name,) = names(installed) - before
+    assert installed.finished(name, seconds=30)["output"]["stdout"] == "went on\n"
+
+
+def test_delete_cancels_and_keeps_what_was_printed(installed: Cluster, gateway: Gateway, pool: str) -> None:
+    body = {"code": "print('begun')\nwhile True: pass", "poolRef": {"name": pool}}
+    link = gateway.client.post("/v1/executions", params={"wait": "0"}, json=body).headers["location"]
+    eventually(lambda: gateway.client.get(link).json()["phase"] == "Running", what="it runs")
+    with gateway.client.stream("GET", f"{link}/events") as events:
+        assert next(line for line in events.iter_lines() if "begun" in line)
+    assert gateway.client.delete(link).status_code == 202
+    done = gateway.client.get(link, params={"wait": "30"}).json()
+    assert (done["phase"], done["output"]["stdout"]) == ("Cancelled", "begun\n")
+    assert gateway.client.delete(link).status_code == 200
+
+
+def read_events(lines: Iterator[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Id, type and data of each server-sent event."""
+    event: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            event[name] = value
+        elif not line and "data" in event:
+            yield event.get("id", ""), event["event"], json.loads(event["data"])
+            event = {}
+
+
+def text_of(events: list[tuple[str, str, dict[str, Any]]]) -> str:
+    return "".join(data["text"] for _, kind, data in events if kind == "stdout")
+
+
+def test_a_stream_shows_output_as_it_comes_and_resumes_where_it_broke(gateway: Gateway, pool: str) -> None:
+    code = "import time\nfor number in range(8):\n    print(number, flush=True)\n    time.sleep(0.2)\n'done'"
+    body = {"code": code, "poolRef": {"name": pool}}
+    link = gateway.client.post("/v1/executions", params={"wait": "0"}, json=body).headers["location"]
+    first: list[tuple[str, str, dict[str, Any]]] = []
+    with gateway.client.stream("GET", f"{link}/events") as response:
+        for event in read_events(response.iter_lines()):
+            first.append(event)
+            if "3" in text_of(first):
+                break
+    with gateway.client.stream("GET", f"{link}/events", headers={"Last-Event-ID": first[-1][0]}) as response:
+        rest = list(read_events(response.iter_lines()))
+    everything = "".join(f"{number}\n" for number in range(8))
+    assert text_of(first) + text_of(rest) == everything
+    assert rest[-1][1] == "end"
+    assert rest[-1][2]["phase"] == "Succeeded"
+    # The pod is gone: the same stream comes from the status.
+    with gateway.client.stream("GET", f"{link}/events") as response:
+        assert text_of(list(read_events(response.iter_lines()))) == everything
+    with gateway.client.stream("GET", f"{link}/events", headers={"Last-Event-ID": first[-1][0]}) as response:
+        assert text_of(first) + text_of(list(read_events(response.iter_lines()))) == everything
+
+
+def test_who_has_no_key_or_a_wrong_one_is_told_so(url: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer mcpx_wrong"}, {"Authorization": "Basic eDp5"}):
+        response = httpx.get(f"{url}/v1/executions", headers=headers)
+        assert response.status_code == 401
+        assert "www-authenticate" in response.headers
+    assert httpx.get(f"{url}/healthz").status_code == 200
+    assert httpx.get(f"{url}/readyz").status_code == 200
+    assert "mcp_exec" in httpx.get(f"{url}/metrics").text
+    assert "/v1/executions" in httpx.get(f"{url}/openapi.json").json()["paths"]
+
+
+def test_a_key_works_from_when_it_is_added_until_it_is_removed(installed: Cluster, url: str) -> None:
+    key = f"mcpx_{uuid.uuid4().hex}"
+    entry = json.dumps({"sha256": hashlib.sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
+    data = {"data": {"temporary": base64.b64encode(entry.encode()).decode()}}
+    headers = {"Authorization": f"Bearer {key}"}
+    secret = ("secret", f"{RELEASE}-api-keys", "-n", SYSTEM)
+
+    def status() -> int:
+        return httpx.get(f"{url}/v1/executions", headers=headers).status_code
+
+    assert status() == 401
+    installed.kubectl("patch", *secret, "--type=merge", "-p", json.dumps(data))
+    eventually(lambda: status() == 200, seconds=15, what="the new key works")
+    installed.kubectl("patch", *secret, "--type=merge", "-p", json.dumps({"data": {"temporary": None}}))
+    eventually(lambda: status() == 401, seconds=15, what="the removed key is refused")
+
+
+def account(name: str, namespace: str, *verbs: str) -> list[dict[str, Any]]:
+    """A service account that has these verbs on executions in `agents`."""
+    metadata = {"name": name, "namespace": NAMESPACE}
+    rbac = "rbac.authorization.k8s.io/v1"
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}},
+        {
+            "apiVersion": rbac,
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [
+                {"apiGroups": ["mcp-exec.dev"], "resources": ["codeexecutions"], "verbs": list(verbs) or ["none"]}
+            ],
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    ]
+
+
+def token(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    answer = json.loads(cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
+    return {"Authorization": f"Bearer {answer['status']['token']}"}
+
+
+def test_a_service_account_may_what_its_role_says_and_no_more(installed: Cluster, url: str) -> None:
+    installed.apply(
+        *account("runner", NAMESPACE, "create", "get", "list", "watch", "patch", "delete"),
+        *account("reader", NAMESPACE, "get", "list"),
+        *account("stranger", "default"),
+    )
+    runner, reader = token(installed, "runner", NAMESPACE), token(installed, "reader", NAMESPACE)
+    stranger = token(installed, "stranger", "default")
+    body = {"code": "print('by token')"}
+    done = httpx.post(f"{url}/v1/executions", json=body, headers=runner, timeout=60)
+    assert (done.status_code, done.json()["output"]["stdout"]) == (200, "by token\n")
+    assert httpx.get(f"{url}/v1/executions", headers=reader).status_code == 200
+    assert httpx.post(f"{url}/v1/executions", json=body, headers=reader).status_code == 403
+    assert httpx.get(f"{url}/v1/executions", headers=stranger).status_code == 403
+    there = {"namespace": NAMESPACE}
+    assert httpx.get(f"{url}/v1/executions", params=there, headers=stranger).status_code == 403

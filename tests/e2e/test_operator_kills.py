@@ -1,0 +1,148 @@
+"""The operator is killed every two seconds while executions run: nothing is lost, nothing runs twice."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, eventually, execution_manifest
+
+EXECUTIONS = 200
+COUNTER = """
+import socket
+with socket.create_server(("", 9000)) as server:
+    while True:
+        connection, _ = server.accept()
+        with connection, connection.makefile() as lines:
+            print(lines.readline().strip(), flush=True)
+            connection.sendall(b"ok")
+"""
+CODE = """
+import socket
+with socket.create_connection((counter, 9000), timeout=10) as connection:
+    connection.sendall(f"{me}\\n".encode())
+    connection.recv(2)
+print(me)
+"""
+KILLER = """
+import subprocess, sys, time
+while True:
+    process = subprocess.Popen([sys.executable, "-m", "mcp_exec_operator"])
+    time.sleep(2)
+    process.kill()
+    process.wait()
+"""
+DEPLOYMENT = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
+
+
+@pytest.fixture
+def counter(installed: Cluster) -> Iterator[str]:
+    """A pod that writes down who called it, and a policy that lets sandboxes call it: its address."""
+    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    metadata = {"name": "counter", "namespace": NAMESPACE, "labels": {"app": "counter"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python3", "-c", COUNTER],
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}},
+                }
+            ],
+        },
+    }
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": {
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "mcp-exec-sandbox"}},
+            "policyTypes": ["Egress"],
+            "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "counter"}}}]}],
+        },
+    }
+    installed.apply(pod, policy)
+    installed.kubectl("wait", "pod/counter", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s")
+    yield installed.json("get", "pod", "counter", "-n", NAMESPACE)["status"]["podIP"]
+    installed.kubectl("delete", "pod/counter", "networkpolicy/counter", "-n", NAMESPACE)
+
+
+@pytest.fixture
+def killed_operator(installed: Cluster) -> Iterator[None]:
+    """The operator's own pod, image and rights, but its process lives two seconds at a time."""
+    before = installed.json("get", *DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]
+    probes = dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"))
+    container = {"name": before["name"], "command": ["python3", "-c", KILLER], **probes}
+    patch_operator(installed, container)
+    yield
+    restored = {name: before.get(name) for name in ("command", *probes)}
+    patch_operator(installed, {"name": before["name"], **restored})
+
+
+def patch_operator(cluster: Cluster, container: dict[str, Any]) -> None:
+    patch = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    cluster.kubectl("patch", *DEPLOYMENT, "-p", json.dumps(patch))
+    cluster.kubectl("rollout", "status", *DEPLOYMENT, "--timeout=120s")
+
+
+def statuses(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    found = cluster.json("get", "cex", "-n", NAMESPACE, "-l", "test=kills")["items"]
+    return {item["metadata"]["name"]: item.get("status", {}) for item in found}
+
+
+@pytest.mark.timeout(900)
+def test_two_hundred_executions_end_once_each_while_the_operator_is_killed_every_two_seconds(
+    installed: Cluster, counter: str, killed_operator: None
+) -> None:
+    for index in range(EXECUTIONS):
+        name = f"killed-{index:03}"
+        pool = "runc" if index % 2 else "default"
+        context = {"counter": counter, "me": name}
+        spec = {"code": CODE, "context": context, "poolRef": {"name": pool}, "timeoutSeconds": 20}
+        manifest = execution_manifest(name=name, **spec)
+        manifest["metadata"]["labels"] = {"test": "kills"}
+        installed.apply(manifest)
+    ended = ("Succeeded", "Failed", "TimedOut", "Cancelled")
+
+    def all_ended() -> dict[str, dict[str, Any]]:
+        found = statuses(installed)
+        return found if all(each.get("phase") in ended for each in found.values()) else {}
+
+    found = eventually(all_ended, seconds=600, every=2, what="all executions end")
+    assert len(found) == EXECUTIONS
+    calls = Counter(installed.kubectl("logs", "counter", "-n", NAMESPACE).split())
+    assert {name: times for name, times in calls.items() if times > 1} == {}
+    for name, status in found.items():
+        if status["phase"] == "Succeeded":
+            assert (calls[name], status["output"]["stdout"]) == (1, f"{name}\n")
+        else:
+            assert status["reason"] in ("SandboxLost", "PoolUnavailable"), status
+    succeeded = sum(status["phase"] == "Succeeded" for status in found.values())
+    assert succeeded > EXECUTIONS * 0.9, Counter(status.get("reason") for status in found.values())
+
+
+@pytest.mark.timeout(300)
+def test_afterwards_the_pools_are_as_warm_as_they_should_be_and_nothing_is_left_over(installed: Cluster) -> None:
+    def settled() -> bool:
+        pods = installed.json("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/managed-by=mcp-exec")["items"]
+        live = Counter(
+            pod["metadata"]["labels"]["mcp-exec.dev/pool"] for pod in pods if "deletionTimestamp" not in pod["metadata"]
+        )
+        pools = installed.json("get", "sbp", "-n", NAMESPACE)["items"]
+        wanted = {pool["metadata"]["name"]: pool["spec"]["warm"]["min"] for pool in pools}
+        warm = {pool["metadata"]["name"]: pool["status"]["warm"] for pool in pools}
+        return dict(live) == {name: number for name, number in wanted.items() if number} and warm == wanted
+
+    eventually(settled, seconds=120, every=1, what="each pool has just its warm pods")
+    installed.kubectl("delete", "cex", "-n", NAMESPACE, "-l", "test=kills", "--wait=false")
