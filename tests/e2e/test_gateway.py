@@ -81,7 +81,7 @@ def test_an_execution_is_cancelled_when_its_waiting_client_goes_away(
 def test_it_goes_on_when_the_client_asked_for_that(installed: Cluster, url: str, api_key: str) -> None:
     headers = {"Authorization": f"Bearer {api_key}"}
     before = names(installed)
-    code = "import time\ntime.sleep(3)\nprint('went on')"
+    code = "import threading\nthreading.Event().wait(3)\nprint('went on')"
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(
             f"{url}/v1/executions", params={"onDisconnect": "continue"}, json={"code": code}, headers=headers,
@@ -120,7 +120,7 @@ def text_of(events: list[tuple[str, str, dict[str, Any]]]) -> str:
 
 
 def test_a_stream_shows_output_as_it_comes_and_resumes_where_it_broke(gateway: Gateway, pool: str) -> None:
-    code = "import time\nfor number in range(8):\n    print(number, flush=True)\n    time.sleep(0.2)\n'done'"
+    code = "import threading\nfor number in range(8):\n    print(number)\n    threading.Event().wait(0.2)\n'done'"
     body = {"code": code, "poolRef": {"name": pool}}
     link = gateway.client.post("/v1/executions", params={"wait": "0"}, json=body).headers["location"]
     first: list[tuple[str, str, dict[str, Any]]] = []

@@ -27,12 +27,14 @@ with socket.create_connection((counter, 9000), timeout=10) as connection:
 print(me)
 """
 KILLER = """
-import subprocess, sys, time
+import subprocess, sys
 while True:
     process = subprocess.Popen([sys.executable, "-m", "mcp_exec_operator"])
-    time.sleep(2)
-    process.kill()
-    process.wait()
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 """
 DEPLOYMENT = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
 
