@@ -4,10 +4,10 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${MCP_EXEC_CACHE:-$HOME/.cache/mcp-exec}
 tools=$cache/tools/bin
-export PATH=$PATH:$tools
+export PATH=$tools:$PATH
 
 fail() {
-  echo "$(basename "$0"): $*" >&2
+  echo "hack/$(basename "$0"): $*" >&2
   exit 1
 }
 
@@ -25,6 +25,10 @@ engine_runs() {  # a docker client without an engine does not count
 
 debian_root() {
   has apt-get && [ "$(id -u)" = 0 ]
+}
+
+apt_get() {
+  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }
 
 content_hash() {  # FILE|FOLDER...: of names and contents under the checkout, bytecode apart

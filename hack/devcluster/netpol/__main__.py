@@ -46,9 +46,7 @@ def main() -> None:
     tls = ssl.create_default_context(cafile=str(options.ca))
     tls.load_cert_chain(options.certificate, options.key)
     changed = threading.Event()
-    watchers = {
-        kind: Watcher(url=options.server + path, tls=tls, changed=changed) for kind, path in RESOURCES.items()
-    }
+    watchers = {kind: Watcher(url=options.server + path, tls=tls, changed=changed) for kind, path in RESOURCES.items()}
     for watcher in watchers.values():
         threading.Thread(target=watcher.follow, daemon=True).start()
     for watcher in watchers.values():
