@@ -1,0 +1,169 @@
+{{/* What the objects' names begin with. */}}
+{{- define "mcp-exec.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains "mcp-exec" .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-mcp-exec" (.Release.Name | trunc 31 | trimSuffix "-") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that tell this release's objects from others. */}}
+{{- define "mcp-exec.selectorLabels" -}}
+app.kubernetes.io/name: mcp-exec
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Labels of every object. */}}
+{{- define "mcp-exec.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "mcp-exec.selectorLabels" . }}
+{{- end -}}
+
+{{/* Names of the Secrets. */}}
+{{- define "mcp-exec.sandboxKeySecret" -}}
+{{- .Values.sandboxKey.existingSecret | default (printf "%s-sandbox-key" (include "mcp-exec.fullname" .)) -}}
+{{- end -}}
+{{- define "mcp-exec.apiKeysSecret" -}}
+{{- .Values.gateway.apiKeys.existingSecret | default (printf "%s-api-keys" (include "mcp-exec.fullname" .)) -}}
+{{- end -}}
+{{- define "mcp-exec.initialApiKeySecret" -}}
+{{- printf "%s-initial-api-key" (include "mcp-exec.fullname" .) -}}
+{{- end -}}
+
+{{/* Whether the initial API key exists: "true" or "". A Secret that is not the chart's gets no entry from it. */}}
+{{- define "mcp-exec.initialApiKey" -}}
+{{- if and .Values.gateway.initialApiKey.create (not .Values.gateway.apiKeys.existingSecret) -}}true{{- end -}}
+{{- end -}}
+
+{{/*
+A random text that stays as it is: the one in the Secret, where there is one, else a new one of so many letters.
+It is kept beside the values for the rest of the rendering, for a digest of it stands elsewhere.
+Arguments: root, secret, entry, prefix, length.
+*/}}
+{{- define "mcp-exec.random" -}}
+{{- $kept := printf "_%s/%s" .secret .entry -}}
+{{- if not (hasKey .root.Values $kept) -}}
+{{- $found := (lookup "v1" "Secret" .root.Release.Namespace .secret).data | default dict -}}
+{{- if hasKey $found .entry -}}
+{{- $_ := set .root.Values $kept (index $found .entry | b64dec) -}}
+{{- else -}}
+{{- $_ := set .root.Values $kept (printf "%s%s" .prefix (randAlphaNum .length)) -}}
+{{- end -}}
+{{- end -}}
+{{- index .root.Values $kept -}}
+{{- end -}}
+{{- define "mcp-exec.sandboxKey" -}}
+{{- include "mcp-exec.random" (dict "root" . "secret" (include "mcp-exec.sandboxKeySecret" .) "entry" "key" "prefix" "" "length" 64) -}}
+{{- end -}}
+{{- define "mcp-exec.initialApiKeyText" -}}
+{{- include "mcp-exec.random" (dict "root" . "secret" (include "mcp-exec.initialApiKeySecret" .) "entry" "api-key" "prefix" "mcpx_" "length" 43) -}}
+{{- end -}}
+
+{{/* Security of the pods and containers of operator and gateway: what the Pod Security level "restricted" asks for. */}}
+{{- define "mcp-exec.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+{{- define "mcp-exec.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Fields of a pod that operator and gateway share. Arguments: root, values. */}}
+{{- define "mcp-exec.podFields" -}}
+automountServiceAccountToken: true
+# Service links would set MCP_EXEC_... variables of their own.
+enableServiceLinks: false
+securityContext:
+  {{- include "mcp-exec.podSecurityContext" . | nindent 2 }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Annotations of the pods of operator and gateway. Arguments: root, values. */}}
+{{- define "mcp-exec.podAnnotations" -}}
+{{- if not .root.Values.sandboxKey.existingSecret -}}
+# The key is read at the start, so another key means other pods.
+checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
+{{- end }}
+{{- with .values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Environment variables that operator and gateway share. */}}
+{{- define "mcp-exec.env" -}}
+- name: MCP_EXEC_NAMESPACES
+  value: {{ join "," .Values.namespaces | quote }}
+- name: MCP_EXEC_RELEASE_NAMESPACE
+  value: {{ .Release.Namespace | quote }}
+- name: MCP_EXEC_SANDBOX_KEY_FILE
+  value: /etc/mcp-exec/sandbox-key/key
+- name: MCP_EXEC_LOG_LEVEL
+  value: {{ .Values.logLevel | quote }}
+{{- end -}}
+
+{{/* A NetworkPolicy's way out of operator and gateway: to the sandboxes and to the API server. */}}
+{{- define "mcp-exec.egress" -}}
+- to:
+    - namespaceSelector: {}
+      podSelector:
+        matchLabels:
+          app.kubernetes.io/managed-by: mcp-exec
+          app.kubernetes.io/name: mcp-exec-sandbox
+  ports:
+    - {port: 8700, protocol: TCP}
+- ports:
+    {{- range .Values.networkPolicy.apiServer.ports }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+  {{- with .Values.networkPolicy.apiServer.cidrs }}
+  to:
+    {{- range . }}
+    - ipBlock: {cidr: {{ . | quote }}}
+    {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{/* The API version of PodDisruptionBudgets: policy/v1 came with Kubernetes 1.21. */}}
+{{- define "mcp-exec.policyVersion" -}}
+{{- if semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version -}}policy/v1{{- else -}}policy/v1beta1{{- end -}}
+{{- end -}}
+
+{{/*
+The spec of a pool. What is empty is left to the API server's defaults. Argument: the pool's values.
+*/}}
+{{- define "mcp-exec.poolSpec" -}}
+{{- range $name, $value := omit . "name" "enabled" "namespaces" -}}
+{{- if not (or (kindIs "invalid" $value) (and (empty $value) (or (kindIs "string" $value) (kindIs "map" $value) (kindIs "slice" $value)))) }}
+{{ dict $name $value | toYaml }}
+{{- end -}}
+{{- end -}}
+{{- end -}}

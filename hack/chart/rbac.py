@@ -1,0 +1,65 @@
+"""docs/rbac.md: who may do what, read from the rendered chart."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python
+import yaml
+
+_NAMESPACES: Final = {"agents": "each served namespace", "mcp-exec-system": "the release's namespace"}
+
+_PAGE: Final = """<!-- Generated from the rendered chart by `make generate`. Do not edit. -->
+# Who may do what
+
+Every right that the chart gives, for a release `mcp-exec` in `mcp-exec-system` that serves the namespace `agents`.
+There are no others: sandboxes have no token at all, and nobody has a right on nodes, on `pods/exec`, on Secrets of
+served namespaces, or to change roles. The end-to-end tests ask the API server for every row with `kubectl auth can-i`,
+and for what must be refused.
+
+| Who | Where | API group | Resource | Only named | Verbs |
+|---|---|---|---|---|---|
+{rows}
+
+Who can create pods in a namespace can use every Secret and ServiceAccount in it. The operator can, in the served
+namespaces: keep nothing there but executions and pools.
+"""
+
+
+def rendered(chart: Path) -> list[dict[str, Any]]:
+    """All objects of the chart with its default values."""
+    with helm_python.Chart.load(str(chart)) as loaded:
+        files = loaded.render({}, name="mcp-exec", namespace="mcp-exec-system")
+    texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
+    return [item for text in texts for item in yaml.safe_load_all(text) if item]
+
+
+def rows(objects: list[dict[str, Any]]) -> list[str]:
+    """One row for each resource of each rule of each bound role."""
+    roles = {
+        (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]): item["rules"]
+        for item in objects
+        if item["kind"] in ("Role", "ClusterRole")
+    }
+    found = []
+    for binding in (item for item in objects if item["kind"] in ("RoleBinding", "ClusterRoleBinding")):
+        namespace = binding["metadata"].get("namespace")
+        rules = roles[binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]]
+        for subject in binding["subjects"]:
+            for rule in rules:
+                found += _cells(subject["name"], _NAMESPACES.get(namespace, "the cluster"), rule)
+    return sorted(found)
+
+
+def _cells(subject: str, where: str, rule: dict[str, Any]) -> list[str]:
+    names = ", ".join(f"`{name}`" for name in rule.get("resourceNames", []))
+    verbs = ", ".join(rule["verbs"])
+    return [
+        f"| `{subject}` | {where} | {f'`{group}`' if group else 'core'} | `{resource}` | {names} | {verbs} |"
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    ]
+
+
+def page(chart: Path) -> str:
+    """The whole page."""
+    return _PAGE.format(rows="\n".join(rows(rendered(chart))))

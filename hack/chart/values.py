@@ -1,0 +1,298 @@
+"""The chart's values: their types, defaults and meanings. values.yaml, its schema and its table come from here."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mcp_exec_api.meta import Model
+from mcp_exec_api.pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+OptionalName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
+Amount = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")] | Annotated[int, Field(ge=0)]
+Seconds = Annotated[int, Field(ge=1, le=3600)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Peers = Annotated[list[FreeObject], Field(max_length=64)]
+
+
+class Crds(Model):
+    """The CustomResourceDefinitions CodeExecution and SandboxPool."""
+
+    enabled: bool = True
+    """Whether the chart installs and upgrades them. One release of a cluster does; all others set this to false."""
+    keep: bool = True
+    """Whether they, and with them all executions and pools, outlive `helm uninstall`."""
+
+
+class Image(Model):
+    """A container image."""
+
+    repository: Annotated[str, Field(min_length=1, pattern=r"^[^\s@]+$")]
+    """The image's name without its tag."""
+    tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")] = "dev"
+    """The image's tag."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the kubelet pulls it."""
+
+
+class Amounts(Model):
+    """Amounts of what a container may use."""
+
+    cpu: Amount = "50m"
+    """Cores, such as `1` or `250m`."""
+    memory: Amount = "128Mi"
+    """Bytes, such as `512Mi`."""
+
+
+class Limits(Model):
+    """What a container can't exceed. No CPU limit by default: throttling would be felt in every execution."""
+
+    cpu: Amount | None = None
+    """Cores, such as `1` or `250m`."""
+    memory: Amount = "512Mi"
+    """Bytes, such as `512Mi`."""
+
+
+class Resources(Model):
+    """Requests and limits of a container."""
+
+    requests: Amounts = Amounts()
+    """What the scheduler keeps for it."""
+    limits: Limits = Limits()
+    """What it can't exceed."""
+
+
+class EnvVar(Model):
+    """An environment variable, as in a PodSpec."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Its name."""
+    value: str | None = None
+    """Its value."""
+    value_from: FreeObject | None = None
+    """Where its value comes from."""
+
+
+class Workload(Model):
+    """What operator and gateway have in common."""
+
+    resources: Resources = Resources()
+    """Requests and limits of the container."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """Labels that a node must have."""
+    tolerations: Annotated[list[Toleration], Field(max_length=64)] = Field(default_factory=list)
+    """Taints that the pods tolerate."""
+    affinity: FreeObject = Field(default_factory=dict)
+    """An Affinity, as in a PodSpec."""
+    priority_class_name: OptionalName = ""
+    """The pods' PriorityClass; empty means the cluster's default."""
+    pod_labels: dict[str, str] = Field(default_factory=dict)
+    """Further labels of the pods."""
+    pod_annotations: dict[str, str] = Field(default_factory=dict)
+    """Further annotations of the pods."""
+    service_account_annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations of the ServiceAccount."""
+    extra_env: Annotated[list[EnvVar], Field(max_length=64)] = Field(default_factory=list)
+    """Further environment variables, such as SSL_CERT_FILE."""
+
+
+class Operator(Workload):
+    """The operator. It binds executions to pods and keeps the pools warm; one replica at a time."""
+
+    image: Image = Image(repository="localhost/mcp-exec-operator")
+    """The operator's image."""
+    bind_timeout_seconds: Seconds = 60
+    """Seconds after which a pending execution fails with the reason why it got no pod."""
+    sweep_seconds: Seconds = 20
+    """Seconds between two comparisons of everything the operator knows with a fresh list."""
+    pod_start_timeout_seconds: Seconds = 120
+    """Seconds after which a sandbox pod that did not become ready is replaced."""
+
+
+class Service(Model):
+    """The gateway's Service."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """How it is reached. TLS is for an Ingress or a load balancer to end; the gateway speaks HTTP."""
+    port: Port = 80
+    """Its port."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Its annotations, such as those of a cloud's load balancer."""
+
+
+class ApiKeys(Model):
+    """The Secret with the hashed API keys of the gateway."""
+
+    existing_secret: OptionalName = ""
+    """A Secret of the release's namespace to use in the place of `<release>-api-keys`."""
+
+
+class KeyLimits(Model):
+    """What the callers of an API key may do."""
+
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Executions at a time."""
+    max_timeout_seconds: Annotated[int, Field(ge=1, le=300)] | None = None
+    """The longest `timeoutSeconds`."""
+    pools: list[Name] | None = None
+    """The pools that may be used."""
+
+
+class InitialApiKey(Model):
+    """An API key to begin with, named `initial`. Its text is in the Secret `<release>-initial-api-key`."""
+
+    create: bool = True
+    """Whether it exists. Set to false, and it is revoked and removed with the next upgrade."""
+    namespace: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
+    """The namespace that its callers run code in; empty means the first of `namespaces`."""
+    limits: KeyLimits = KeyLimits()
+    """Its limits; none by default."""
+
+
+class Gateway(Workload):
+    """The gateway: the HTTP API."""
+
+    image: Image = Image(repository="localhost/mcp-exec-gateway")
+    """The gateway's image."""
+    replicas: Annotated[int, Field(ge=1, le=100)] = 1
+    """Pods. From two on they are spread over the nodes, and a PodDisruptionBudget keeps all but one."""
+    max_wait_seconds: Seconds = 310
+    """The longest `wait` that a caller may ask for. A pod that ends is given this long to answer its callers."""
+    max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
+    """The largest request body."""
+    audience: str = ""
+    """The audience that ServiceAccount tokens must have; empty means the API server's own."""
+    service: Service = Service()
+    """The Service."""
+    api_keys: ApiKeys = ApiKeys()
+    """The Secret with the hashed API keys."""
+    initial_api_key: InitialApiKey = InitialApiKey()
+    """An API key to begin with."""
+
+
+class SandboxKey(Model):
+    """The key that operator and gateway prove themselves to the sandboxes with."""
+
+    existing_secret: OptionalName = ""
+    """A Secret of the release's namespace with the entry `key`, 32 bytes or more; empty means that one is made."""
+
+
+class PoolValues(SandboxPoolSpec):
+    """A SandboxPool."""
+
+    name: Name = "default"
+    """The pool's name."""
+    image: Annotated[str, Field(min_length=1, max_length=512)] = "localhost/mcp-exec-sandbox:dev"
+    """The sandbox image, with its tag or digest."""
+    runtime_class_name: OptionalName = ""
+    """The RuntimeClass, such as one of gVisor or Kata; empty means the node's default runtime."""
+    priority_class_name: OptionalName = ""
+    """The pods' PriorityClass; empty means the cluster's default."""
+
+
+class DefaultPool(PoolValues):
+    """The default pool, one in each served namespace. Its fields are those of a SandboxPool's spec."""
+
+    enabled: bool = True
+    """Whether the chart makes it."""
+
+
+class ExtraPool(PoolValues):
+    """A further pool. A field that is not given is as in `pool`; one that is given replaces it as a whole."""
+
+    name: Name
+    """The pool's name."""
+    namespaces: list[Name] = Field(default_factory=list)
+    """The served namespaces that have it; none named means all."""
+
+
+class Quota(Model):
+    """A ResourceQuota of each served namespace."""
+
+    enabled: bool = True
+    """Whether the chart makes it."""
+    hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "100Gi"}
+    """Its bounds, by resource. `count/codeexecutions.mcp-exec.dev` bounds the stored executions too."""
+
+
+class Bounds(Model):
+    """CPU and memory."""
+
+    cpu: Amount
+    """Cores."""
+    memory: Amount
+    """Bytes."""
+
+
+class LimitRange(Model):
+    """A LimitRange of each served namespace, for each container."""
+
+    enabled: bool = True
+    """Whether the chart makes it."""
+    default: Bounds = Bounds(cpu="1", memory="512Mi")
+    """Limits of a container that names none."""
+    default_request: Bounds = Bounds(cpu="50m", memory="64Mi")
+    """Requests of a container that names none."""
+    max: Bounds = Bounds(cpu="4", memory="8Gi")
+    """The highest limits that a container may have."""
+
+
+class ApiServer(Model):
+    """Where the Kubernetes API server is."""
+
+    cidrs: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]] = Field(default_factory=list)
+    """Its addresses, such as `10.0.0.1/32`; none named means any address at its ports."""
+    ports: Annotated[list[Port], Field(min_length=1)] = [443, 6443]
+    """Its ports, of the Service and of the server itself."""
+
+
+class NetworkPolicies(Model):
+    """NetworkPolicies. Those of the pools are the operator's work and can't be turned off."""
+
+    enabled: bool = True
+    """Whether operator, gateway and sandboxes get theirs from the chart."""
+    gateway_from: Peers = Field(default_factory=list)
+    """Peers that reach the gateway, as in a NetworkPolicy; none named means all. Kubelets always do."""
+    metrics_from: Peers = Field(default_factory=list)
+    """Peers that reach the operator's metrics, as in a NetworkPolicy; none named means all."""
+    api_server: ApiServer = ApiServer()
+    """Where the Kubernetes API server is: beside the sandboxes all that operator and gateway may reach."""
+
+
+class Values(Model):
+    """All values."""
+
+    fullname_override: Annotated[str, Field(max_length=40, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")] = ""
+    """What the objects' names begin with; empty means the release's name, with `-mcp-exec` where that lacks it."""
+    crds: Crds = Crds()
+    """The CustomResourceDefinitions."""
+    namespaces: Annotated[list[Name], Field(min_length=1, max_length=100, json_schema_extra={"uniqueItems": True})] = [
+        "agents"
+    ]
+    """The namespaces in which executions run. Operator and gateway have rights in these alone."""
+    create_namespaces: bool = True
+    """Whether the chart makes them. They, and all that is in them, outlive `helm uninstall`."""
+    namespace_labels: dict[str, str] = Field(default_factory=dict)
+    """Further labels of the namespaces that the chart makes."""
+    pod_security: Literal["restricted", "baseline", "privileged"] = "restricted"
+    """The Pod Security level that is enforced in the namespaces that the chart makes."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """How much operator and gateway log."""
+    image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
+    """Secrets of the release's namespace with credentials of the registries of operator and gateway."""
+    operator: Operator = Operator()
+    """The operator."""
+    gateway: Gateway = Gateway()
+    """The gateway."""
+    sandbox_key: SandboxKey = SandboxKey()
+    """The key that operator and gateway prove themselves to the sandboxes with."""
+    pool: DefaultPool = DefaultPool()
+    """The default pool."""
+    extra_pools: Annotated[list[ExtraPool], Field(max_length=100)] = Field(default_factory=list)
+    """Further pools: each a name and what differs from `pool`."""
+    quota: Quota = Quota()
+    """A ResourceQuota of each served namespace."""
+    limit_range: LimitRange = LimitRange()
+    """A LimitRange of each served namespace."""
+    network_policy: NetworkPolicies = NetworkPolicies()
+    """NetworkPolicies."""
