@@ -63,6 +63,7 @@ class Reflector:
             try:
                 if not version:
                     version = await self._relist()
+                began = asyncio.get_running_loop().time()
                 async with aclosing(
                     self.kube.watch(self.path, resource_version=version, selector=self.selector, fields=self.fields)
                 ) as events:
@@ -71,6 +72,9 @@ class Reflector:
                         backoff = _FIRST_BACKOFF
                         if event["type"] != "BOOKMARK":
                             self._apply(event["object"], deleted=event["type"] == "DELETED")
+                # A server that ends each watch at once must not be asked in a tight loop.
+                if asyncio.get_running_loop().time() - began < 1:
+                    await asyncio.sleep(_FIRST_BACKOFF)
             except ApiError as error:
                 log.warning("the watch of %s broke: %s", self.path, error)
                 version = ""

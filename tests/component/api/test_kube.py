@@ -1,0 +1,141 @@
+"""The API client and the reflector, against a server that answers as the test says."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import Configuration
+
+from mcp_exec_api.kube import ApiError, ApiUnreachable, Kube, path_of
+from mcp_exec_api.reflector import Reflector
+
+PODS = path_of("pods", namespace="agents")
+Answer = tuple[int, dict[str, Any]] | list[dict[str, Any]] | None
+
+
+class Script:
+    """Answers requests in turn: a status and body, a list of watch events, or None for a broken connection."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = deque(answers)
+        self.seen: list[web.Request] = []
+        self.exhausted = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request)
+        if not self.answers:
+            self.exhausted.set()
+            await asyncio.Event().wait()
+        answer = self.answers.popleft()
+        if answer is None:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if isinstance(answer, list):
+            return web.Response(text="".join(json.dumps(event) + "\n" for event in answer))
+        return web.json_response(answer[1], status=answer[0])
+
+
+@asynccontextmanager
+async def served(script: Script) -> AsyncIterator[Kube]:
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", script.handle)
+    async with (
+        TestServer(app) as server,
+        aiohttp.ClientSession(base_url=server.make_url("/")) as session,
+        asyncio.timeout(20),
+    ):
+        yield Kube(session=session, configuration=Configuration(), backoffs=(0.001, 0.001))
+
+
+def refusal(code: int, reason: str) -> Answer:
+    return code, {"kind": "Status", "code": code, "reason": reason, "message": f"it is {reason}"}
+
+
+async def test_a_busy_server_is_asked_again() -> None:
+    async with served(Script(refusal(429, "TooManyRequests"), refusal(503, "Down"), (200, {"ok": True}))) as kube:
+        assert await kube.get(PODS) == {"ok": True}
+
+
+async def test_a_server_that_stays_busy_is_given_up() -> None:
+    script = Script(*[refusal(429, "TooManyRequests")] * 3)
+    async with served(script) as kube:
+        with pytest.raises(ApiError, match="TooManyRequests") as caught:
+            await kube.get(PODS)
+    assert (caught.value.code, len(script.seen)) == (429, 3)
+
+
+async def test_a_refusal_is_told_with_its_reason() -> None:
+    async with served(Script(refusal(409, "Conflict"))) as kube:
+        with pytest.raises(ApiError) as caught:
+            await kube.patch(f"{PODS}/a", {})
+    assert (caught.value.reason, caught.value.message) == ("Conflict", "it is Conflict")
+
+
+async def test_a_creation_whose_answer_was_lost_is_not_repeated() -> None:
+    script = Script(None, (201, {}))
+    async with served(script) as kube:
+        with pytest.raises(ApiUnreachable):
+            await kube.create(PODS, {})
+    assert len(script.seen) == 1
+
+
+async def test_a_patch_whose_answer_was_lost_is_repeated() -> None:
+    async with served(Script(None, (200, {"ok": True}))) as kube:
+        assert await kube.patch(f"{PODS}/a", {}) == {"ok": True}
+
+
+async def test_what_is_gone_is_deleted_well_enough() -> None:
+    async with served(Script(refusal(404, "NotFound"), refusal(409, "Conflict"), refusal(403, "Forbidden"))) as kube:
+        await kube.delete(f"{PODS}/a")
+        await kube.delete(f"{PODS}/a", uid="another")
+        with pytest.raises(ApiError, match="Forbidden"):
+            await kube.delete(f"{PODS}/a")
+
+
+def pod(name: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"namespace": "agents", "name": name, "resourceVersion": str(version)}}
+
+
+def page(*items: dict[str, Any], version: int, token: str = "") -> Answer:
+    return 200, {"metadata": {"resourceVersion": str(version), "continue": token}, "items": list(items)}
+
+
+async def test_a_list_is_read_page_by_page() -> None:
+    script = Script(page(pod("a", 1), version=3, token="next"), page(pod("b", 2), version=3))
+    async with served(script) as kube:
+        items, version = await kube.list(PODS)
+    assert ([item["metadata"]["name"] for item in items], version) == (["a", "b"], "3")
+    assert script.seen[1].query["continue"] == "next"
+
+
+async def test_a_reflector_tells_what_vanished_while_no_watch_stood() -> None:
+    expired = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
+    script = Script(
+        page(pod("a", 1), pod("b", 2), version=2),
+        [{"type": "MODIFIED", "object": pod("a", 3)}, {"type": "BOOKMARK", "object": pod("", 4)}, expired],
+        page(pod("c", 5), version=5),
+    )
+    told: list[tuple[str, bool]] = []
+    async with served(script) as kube:
+        reflector = Reflector(
+            kube=kube, path=PODS, on_change=lambda item, deleted: told.append((item["metadata"]["name"], deleted))
+        )
+        async with reflector.running():
+            await script.exhausted.wait()
+            assert list(reflector.items) == [("agents", "c")]
+    assert told == [("a", False), ("b", False), ("a", False), ("a", True), ("b", True), ("c", False)]
+
+
+async def test_a_reflector_goes_on_from_where_its_watch_ended() -> None:
+    script = Script(page(version=1), [{"type": "ADDED", "object": pod("a", 7)}], [])
+    async with served(script) as kube, Reflector(kube=kube, path=PODS).running():
+        await script.exhausted.wait()
+    assert [request.query.get("resourceVersion") for request in script.seen] == [None, "1", "7", "7"]
