@@ -1,0 +1,25 @@
+"""Entry of the sandbox container: `python3 -m mcp_exec_sandbox` starts the supervisor."""
+
+import asyncio
+import os
+import sys
+
+from mcp_exec_sandbox.supervisor.application import serve
+from mcp_exec_sandbox.supervisor.settings import Settings, SettingsError
+
+
+def main() -> int:
+    """Build the settings, run the supervisor until it is told to stop, and return the exit code."""
+    if not sys.flags.safe_path:
+        # `-m` puts the working folder first, where the agent's code can write: no late import may come from there.
+        del sys.path[0]
+    try:
+        settings = Settings.from_environment(os.environ)
+    except SettingsError as error:
+        sys.stderr.write(f"mcp-exec sandbox: {error}\n")
+        return 2
+    return asyncio.run(serve(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Entry of the runner: `python3 -P -m mcp_exec_sandbox.runner LIMITS`, with the control channel as descriptor 3.
+
+All that can be done before the code is known is done first: limits, imports, event loop. Then it blocks until the job
+comes. It never ends by itself: it reports and waits to be killed, so that threads left behind don't matter.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from mcp_exec_sandbox.protocol import CONTROL_FD, RunnerLimits
+from mcp_exec_sandbox.runner import resources
+from mcp_exec_sandbox.runner.channel import Channel
+from mcp_exec_sandbox.runner.job import Job, Runner
+from mcp_exec_sandbox.runner.loop import AgentLoop, install
+
+PREIMPORTED = """
+argparse base64 bisect calendar collections concurrent.futures contextlib copy csv dataclasses datetime decimal enum
+fractions functools glob hashlib heapq html inspect io itertools json logging math operator os pathlib pickle pprint
+queue random re shutil signal socket statistics string struct subprocess tempfile textwrap threading time traceback
+types typing unicodedata urllib.parse uuid zoneinfo
+"""
+
+
+def main() -> None:
+    """Prepare, take one job, run it, report."""
+    channel = Channel(CONTROL_FD)
+    _open_streams()
+    for name in PREIMPORTED.split():
+        importlib.import_module(name)
+    loop = AgentLoop()
+    install(loop)
+    runner = Runner(channel=channel, loop=loop, workspace=Path.cwd())
+    runner.rehearse()
+    resources.apply(RunnerLimits.from_argument(sys.argv[1]))
+    gc.collect()
+    gc.freeze()
+    channel.send({"type": "ready"})
+    with contextlib.suppress(EOFError):
+        runner.run(Job.from_message(channel.receive()))
+        channel.wait_for_end()
+    os._exit(0)
+
+
+def _open_streams() -> None:
+    """Text goes out line by line; what UTF-8 can't carry is escaped instead of raising."""
+    for name in ("stdout", "stderr"):
+        getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The runner's end of the control channel."""
+
+import json
+import os
+import socket
+from typing import Any
+
+from mcp_exec_sandbox.protocol import encode
+
+
+class Channel:
+    """Lines of JSON to and from the supervisor; a process that the code forked has no part in it."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._owner = os.getpid()
+        self._socket = socket.socket(fileno=descriptor)
+        os.register_at_fork(after_in_child=self._socket.close)
+
+    def receive(self) -> dict[str, Any]:
+        """The next line.
+
+        Raises:
+            EOFError: the supervisor is gone.
+        """
+        with self._socket.makefile("rb") as lines:
+            line = lines.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one line; the line break before it ends whatever the code may have written to the descriptor."""
+        if self.is_own():
+            self._socket.sendall(b"\n" + encode(message))
+
+    def is_own(self) -> bool:
+        """Whether this process is the runner, and not a child that the code forked."""
+        return os.getpid() == self._owner
+
+    def wait_for_end(self) -> None:
+        """Block until the supervisor is gone; it kills the runner once it has the report."""
+        while self._socket.recv(4096):
+            pass

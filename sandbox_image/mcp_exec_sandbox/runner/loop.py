@@ -1,0 +1,109 @@
+"""An event loop that can be entered again, so that `asyncio.run()` works wherever the agent's code calls it.
+
+Code that awaits at the top level runs inside a loop already, where plain asyncio refuses `asyncio.run()` and
+`loop.run_until_complete()`. This loop runs the inner coroutine to its end and then goes on with the outer one.
+"""
+
+import asyncio
+import collections
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Ready(collections.deque[asyncio.Handle]):
+    """The loop's queue of callbacks; empty, it hands out a cancelled one.
+
+    An iteration of the loop takes as many callbacks as it counted when it began, and the inner run may have taken
+    some of these.
+    """
+
+    def __init__(self, nothing: asyncio.Handle) -> None:
+        super().__init__()
+        self._nothing = nothing
+
+    def popleft(self) -> asyncio.Handle:
+        return super().popleft() if self else self._nothing
+
+
+class AgentLoop(asyncio.SelectorEventLoop):
+    """A selector event loop whose `run_until_complete` may be called from code that a loop runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nothing = asyncio.Handle(lambda: None, (), self)
+        nothing.cancel()
+        self._ready = _Ready(nothing)
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+        """Run until the future is done and return its result, also inside a running loop."""
+        running = asyncio._get_running_loop()
+        if running is None:
+            return super().run_until_complete(future)
+        if running is self:
+            return self._run_nested(future)
+        asyncio._set_running_loop(None)
+        try:
+            return super().run_until_complete(future)
+        finally:
+            asyncio._set_running_loop(running)
+
+    def _run_nested(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+        inner = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
+        outer = asyncio.current_task(self)
+        if outer is not None:
+            asyncio.tasks._leave_task(self, outer)
+        try:
+            while not inner.done():
+                self._run_once()  # type: ignore[attr-defined]
+        finally:
+            if outer is not None:
+                asyncio.tasks._enter_task(self, outer)
+        return inner.result()
+
+
+class AgentLoopPolicy(asyncio.DefaultEventLoopPolicy):
+    """Makes every loop that the code creates an `AgentLoop`."""
+
+    def new_event_loop(self) -> AgentLoop:
+        """A new loop that can be entered again."""
+        return AgentLoop()
+
+
+def install(loop: AgentLoop) -> None:
+    """Make `loop` the main thread's loop and let `asyncio.run` use it, in this thread and only here."""
+    asyncio.set_event_loop_policy(AgentLoopPolicy())
+    asyncio.set_event_loop(loop)
+    asyncio.run = _run_on(loop, asyncio.run)
+
+
+def _run_on(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., Any]:
+    import threading
+
+    home = threading.get_ident()
+
+    @functools.wraps(original)
+    def run(main: Coroutine[Any, Any, T], **options: Any) -> T:
+        if threading.get_ident() != home or loop.is_closed():
+            return original(main, **options)  # type: ignore[no-any-return]
+        if not asyncio.iscoroutine(main):
+            raise ValueError(f"a coroutine was expected, got {main!r}")
+        before = asyncio.all_tasks(loop)
+        try:
+            return loop.run_until_complete(main)
+        finally:
+            if not loop.is_running():
+                wind_down(loop, asyncio.all_tasks(loop) - before)
+
+    return run
+
+
+def wind_down(loop: AgentLoop, tasks: set[asyncio.Task[Any]], seconds: float = 0.25) -> None:
+    """Cancel tasks that were left over and give their `finally` blocks a moment."""
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    if pending:
+        loop.run_until_complete(asyncio.wait(pending, timeout=seconds))

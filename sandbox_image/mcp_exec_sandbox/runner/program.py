@@ -1,0 +1,122 @@
+"""The agent's code, compiled: every shape that models write becomes one code object that runs in `__main__`.
+
+The tree is changed in two places, both invisible to the code: the last expression is kept under a name of ours, and a
+top-level `return` raises `Returned` (Python itself refuses it). Top-level `await` needs only a compiler flag.
+"""
+
+import ast
+import inspect
+import linecache
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from mcp_exec_sandbox.protocol import AGENT_FILE
+
+RESULT_NAME = "__mcp_exec_result__"
+RETURN_NAME = "__mcp_exec_return__"
+
+# Called at the top level without `await`, these need a loop that runs already.
+_LOOP_CALLS = frozenset({"create_task", "get_running_loop", "current_task", "ensure_future"})
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+class Returned(BaseException):
+    """A top-level `return`; not an `Exception`, so that the code's own handlers let it pass."""
+
+    def __init__(self, value: Any = None) -> None:
+        super().__init__()
+        self.value = value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """Compiled code, and how it must be run."""
+
+    code: CodeType
+
+    is_coroutine: bool
+    """Evaluating the code yields a coroutine (it awaits at the top level)."""
+
+    needs_loop: bool
+    """It must be run inside a running event loop."""
+
+
+def compile_program(source: str) -> Program:
+    """Compile the agent's code and make its lines known to tracebacks.
+
+    Raises:
+        SyntaxError: the code isn't Python. `ValueError` and `UnicodeError` where it isn't even text.
+    """
+    linecache.cache[AGENT_FILE] = (len(source), None, source.splitlines(keepends=True), AGENT_FILE)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(source, AGENT_FILE, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    assert isinstance(tree, ast.Module)  # noqa: S101 - narrows the type
+    tree = _ReturnRewriter().visit(tree)
+    _keep_last_expression(tree.body)
+    ast.fix_missing_locations(tree)
+    code = compile(tree, AGENT_FILE, "exec", flags, dont_inherit=True)
+    is_coroutine = bool(code.co_flags & inspect.CO_COROUTINE)
+    return Program(code=code, is_coroutine=is_coroutine, needs_loop=is_coroutine or _calls_loop(tree))
+
+
+def _keep_last_expression(body: list[ast.stmt]) -> None:
+    """Assign the last expression to `RESULT_NAME`, also at the end of an `if` such as `if __name__ == "__main__":`."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.Expr):
+        target = ast.copy_location(ast.Name(RESULT_NAME, ast.Store()), last)
+        body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
+    elif isinstance(last, ast.If):
+        _keep_last_expression(last.body)
+        _keep_last_expression(last.orelse)
+
+
+def _calls_loop(tree: ast.AST) -> bool:
+    """Whether code outside functions and classes calls what needs a running loop."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, _SCOPES):
+            continue
+        if isinstance(child, ast.Call):
+            name = child.func.attr if isinstance(child.func, ast.Attribute) else getattr(child.func, "id", "")
+            if name in _LOOP_CALLS:
+                return True
+        if _calls_loop(child):
+            return True
+    return False
+
+
+class _ReturnRewriter(ast.NodeTransformer):
+    """Turns `return x` outside functions into `raise Returned(x)`."""
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        self._found = True
+        arguments = [] if node.value is None else [node.value]
+        call = ast.Call(ast.Name(RETURN_NAME, ast.Load()), arguments, [])
+        return ast.fix_missing_locations(ast.copy_location(ast.Raise(call, None), node))
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        outside, self._found = self._found, False
+        node.body = [self.visit(statement) for statement in node.body]
+        if self._found and node.handlers:
+            # A bare `except:` around the return must not see it.
+            passing = ast.ExceptHandler(ast.Name(RETURN_NAME, ast.Load()), None, [ast.Raise(None, None)])
+            node.handlers.insert(0, ast.fix_missing_locations(ast.copy_location(passing, node)))
+        for name in ("handlers", "orelse", "finalbody"):
+            setattr(node, name, [self.visit(child) for child in getattr(node, name)])
+        self._found = self._found or outside
+        return node

@@ -1,0 +1,69 @@
+"""What the supervisor asks of the kernel through libc: protection of its memory, signals as a file, adopted orphans."""
+
+import ctypes
+import os
+import signal
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_SFD_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
+_SIGNAL_RECORD = struct.Struct("=IiiI112x")
+_SIGNAL_SET_BYTES = 128
+
+
+class SystemCallError(Exception):
+    """The kernel refused what the sandbox can't go without."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """A signal, and the process that sent it (0 when it is outside the container)."""
+
+    signal: int
+    sender: int
+
+
+def protect_memory() -> None:
+    """Make this process undumpable: others of the same user can't trace it or read its memory and environment."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of orphaned descendants, as PID 1 is anyway."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def open_signals(signals: Iterable[signal.Signals]) -> int:
+    """Block every signal that can be blocked and return a descriptor that yields `signals`.
+
+    A blocked signal can't end the supervisor, whoever sends it, and the descriptor tells the sender.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    members = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
+    for number in signals:
+        index = number - 1
+        members[index // 8] = bytes([members[index // 8][0] | 1 << index % 8])
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = int(libc.signalfd(-1, members, _SFD_NONBLOCK_CLOEXEC))
+    if descriptor < 0:
+        raise SystemCallError(f"signalfd: {os.strerror(ctypes.get_errno())}")
+    return descriptor
+
+
+def read_signals(descriptor: int) -> list[Received]:
+    """The signals that came in since the last call."""
+    try:
+        data = os.read(descriptor, 16 * _SIGNAL_RECORD.size)
+    except BlockingIOError:
+        return []
+    records = _SIGNAL_RECORD.iter_unpack(data)
+    return [Received(signal=number, sender=sender) for number, _, _, sender in records]
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise SystemCallError(f"prctl {option}: {os.strerror(ctypes.get_errno())}")
