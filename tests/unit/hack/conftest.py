@@ -1,0 +1,9 @@
+from pathlib import Path
+
+import pytest
+from tests.unit.hack.shims import Machine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine.made(tmp_path)

@@ -1,0 +1,83 @@
+"""A copy of hack/ on a machine of the test's own making: a PATH with stand-ins that note how they were called."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+# What any system has, and the scripts use.
+COMMON = (
+    "awk", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "find", "flock", "grep",
+    "head", "install", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "seq", "sh", "sha256sum", "sort", "tail",
+    "tar", "timeout", "touch", "tr", "xargs",
+)  # fmt: skip
+DEBIAN_12 = 'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine with a checkout; `calls` has one line for each call of a stand-in."""
+
+    folder: Path
+
+    @classmethod
+    def made(cls, folder: Path) -> "Machine":
+        """Debian 12 on x86-64, as root, with nothing else."""
+        machine = cls(folder=folder)
+        for name in ("bin", "home", "checkout"):
+            (folder / name).mkdir()
+        for name in COMMON:
+            found = shutil.which(name)
+            assert found, f"this machine has no {name}"
+            (folder / "bin" / name).symlink_to(found)
+        shutil.copytree(ROOT / "hack", machine.checkout / "hack", ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "calls").touch()
+        machine.release(DEBIAN_12)
+        machine.stand_in("uname", "echo x86_64")
+        machine.stand_in("id", "echo 0")
+        return machine
+
+    @property
+    def checkout(self) -> Path:
+        return self.folder / "checkout"
+
+    def stand_in(self, name: str, script: str = "") -> None:
+        """A command that notes its arguments and then runs a line of shell."""
+        path = self.folder / "bin" / name
+        path.unlink(missing_ok=True)
+        path.write_text(f'#!{shutil.which("bash")}\necho "{name} $*" >> "{self.folder}/calls"\n{script}\n')
+        path.chmod(0o755)
+
+    def release(self, text: str) -> None:
+        """The system's name, as in /etc/os-release."""
+        (self.folder / "os-release").write_text(text)
+
+    def calls(self, name: str) -> list[str]:
+        """The arguments of each call of a stand-in."""
+        lines = (self.folder / "calls").read_text().splitlines()
+        return [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
+
+    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a script of the checkout's hack/ on this machine."""
+        return subprocess.run(
+            [str(self.checkout / "hack" / script), *arguments],
+            capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, cwd=self.checkout,
+            env={
+                "PATH": str(self.folder / "bin"),
+                "HOME": str(self.folder / "home"),
+                "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+                "DEVCLUSTER_OS_RELEASE": str(self.folder / "os-release"),
+                **environment,
+            },
+        )  # fmt: skip
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence that a script failed with."""
+    assert done.returncode == 1, done
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].endswith(".")
+    return lines[0]

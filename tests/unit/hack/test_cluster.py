@@ -1,0 +1,150 @@
+"""Which cluster make works with, and the commands that this leads to."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.hack.shims import Machine, refusal
+
+UBUNTU = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n'
+
+
+@pytest.fixture
+def docker(machine: Machine) -> Machine:
+    """A machine where Docker runs and kind is installed, with no cluster yet."""
+    machine.stand_in("docker")
+    machine.stand_in("kind", f'[ "$1 $2" != "get clusters" ] || cat {machine.folder}/clusters')
+    (machine.folder / "clusters").touch()
+    return machine
+
+
+def archive(machine: Machine, name: str) -> Path:
+    path = machine.checkout / ".cache/images" / f"{name}.tar"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("an archive")
+    return path
+
+
+def test_kind_is_chosen_where_docker_runs(docker: Machine) -> None:
+    assert docker.run("cluster", "kind-of").stdout == "kind\n"
+
+
+def test_a_docker_client_without_its_engine_does_not_count(docker: Machine) -> None:
+    docker.stand_in("docker", "exit 1")
+    assert docker.run("cluster", "kind-of").stdout == "devcluster\n"
+
+
+def test_docker_without_kind_and_without_go_to_build_it_does_not_count(machine: Machine) -> None:
+    machine.stand_in("docker")
+    assert machine.run("cluster", "kind-of").stdout == "devcluster\n"
+    machine.stand_in("go")
+    assert machine.run("cluster", "kind-of").stdout == "kind\n"
+
+
+def test_devcluster_is_chosen_for_root_on_debian(machine: Machine) -> None:
+    assert machine.run("cluster", "kind-of").stdout == "devcluster\n"
+
+
+def test_a_machine_with_neither_is_told_in_one_sentence_what_to_install(machine: Machine) -> None:
+    machine.release(UBUNTU)
+    said = refusal(machine.run("cluster", "kind-of"))
+    assert "install Docker and kind" in said
+    assert "Debian 12" in said
+    assert "CLUSTER=existing KUBECONFIG=FILE" in said
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ("kind", "needs a running Docker engine"),
+        ("existing", "needs KUBECONFIG=FILE"),
+        ("minikube", "CLUSTER is kind, devcluster or existing, not minikube"),
+    ],
+)
+def test_a_choice_that_cannot_be_honoured_is_refused(machine: Machine, chosen: str, said: str) -> None:
+    assert said in refusal(machine.run("cluster", "up", CLUSTER=chosen))
+
+
+def test_a_chosen_devcluster_says_why_it_cannot_run_here(machine: Machine) -> None:
+    machine.release(UBUNTU)
+    assert "needs Debian 12" in refusal(machine.run("cluster", "kind-of", CLUSTER="devcluster"))
+
+
+def test_kind_gets_the_configured_nodes_and_a_kubeconfig_of_its_own(docker: Machine) -> None:
+    assert docker.run("cluster", "up").returncode == 0
+    created = next(call for call in docker.calls("kind") if call.startswith("create cluster"))
+    assert f"--config {docker.checkout}/hack/kind/kind.yaml" in created
+    assert f"--kubeconfig {docker.checkout}/.cache/kubeconfig" in created
+
+
+def test_a_kind_cluster_that_is_there_is_not_made_again(docker: Machine) -> None:
+    (docker.folder / "clusters").write_text("mcp-exec\n")
+    assert docker.run("cluster", "up").returncode == 0
+    assert [call.split()[0] for call in docker.calls("kind")] == ["get", "export"]
+
+
+def test_archives_are_loaded_into_kind_and_what_runs_with_older_ones_is_restarted(docker: Machine) -> None:
+    docker.stand_in("kubectl")
+    path = archive(docker, "gateway")
+    assert docker.run("cluster", "load", "gateway").returncode == 0
+    assert f"load image-archive {path} --name mcp-exec" in docker.calls("kind")
+    assert any("rollout restart" in call and "component=gateway" in call for call in docker.calls("kubectl"))
+
+
+def test_a_new_sandbox_image_replaces_warm_pods_alone(docker: Machine) -> None:
+    docker.stand_in("kubectl")
+    archive(docker, "sandbox")
+    assert docker.run("cluster", "load", "sandbox").returncode == 0
+    assert any("delete pods" in call and "state=warm" in call for call in docker.calls("kubectl"))
+
+
+def test_an_image_that_was_not_built_is_named(docker: Machine) -> None:
+    assert "run `make images` first" in refusal(docker.run("cluster", "load", "gateway"))
+
+
+def test_down_removes_the_kind_cluster_that_up_made(docker: Machine) -> None:
+    docker.run("cluster", "up")
+    assert docker.run("cluster", "down").returncode == 0
+    assert any(call.startswith("delete cluster") and "--name mcp-exec" in call for call in docker.calls("kind"))
+
+
+def test_down_leaves_a_kind_cluster_alone_that_was_there_before(docker: Machine) -> None:
+    (docker.folder / "clusters").write_text("mcp-exec\n")
+    docker.run("cluster", "up")
+    assert docker.run("cluster", "down").returncode == 0
+    assert not any(call.startswith("delete") for call in docker.calls("kind"))
+
+
+def test_an_existing_cluster_is_used_by_the_kubeconfig_that_is_named(machine: Machine) -> None:
+    machine.stand_in("kubectl", "echo $KUBECONFIG")
+    assert machine.run("cluster", "up", CLUSTER="existing", KUBECONFIG="/named").returncode == 0
+    assert (machine.checkout / ".cache/kubeconfig").read_text() == "/named\n"
+    assert machine.run("cluster", "kubeconfig").stdout.strip() == str(machine.checkout / ".cache/kubeconfig")
+
+
+def test_down_on_an_existing_cluster_uninstalls_the_release_and_no_more(machine: Machine) -> None:
+    machine.stand_in("kubectl")
+    machine.stand_in("helm", "echo v3.6.2")
+    machine.run("cluster", "up", CLUSTER="existing", KUBECONFIG="/named")
+    assert machine.run("cluster", "down").returncode == 0
+    assert any("uninstall mcp-exec --namespace mcp-exec-system" in call for call in machine.calls("helm"))
+    assert not any("delete" in call for call in machine.calls("kubectl"))
+
+
+def test_an_existing_cluster_needs_a_registry_for_the_images(machine: Machine) -> None:
+    said = refusal(machine.run("cluster", "load", CLUSTER="existing", KUBECONFIG="/named"))
+    assert "IMAGE_REPOSITORY=REPOSITORY" in said
+
+
+def test_a_registry_that_is_named_needs_no_loading(machine: Machine) -> None:
+    done = machine.run("cluster", "load", CLUSTER="existing", KUBECONFIG="/named", IMAGE_REPOSITORY="images.example/x")
+    assert done.returncode == 0
+
+
+def test_without_a_cluster_there_is_no_kubeconfig_and_nothing_to_remove(machine: Machine) -> None:
+    assert "run `make up`" in refusal(machine.run("cluster", "kubeconfig"))
+    assert machine.run("cluster", "down").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("restart",), ("up", "now")])
+def test_unknown_commands_and_arguments_are_refused(machine: Machine, arguments: tuple[str, ...]) -> None:
+    assert machine.run("cluster", *arguments).returncode in (1, 2)

@@ -1,0 +1,41 @@
+"""What devcluster says on a machine that it can't run on, or to a command that it doesn't know."""
+
+import pytest
+from tests.unit.hack.shims import Machine, refusal
+
+
+def test_a_debian_12_on_x86_64_with_root_will_do(machine: Machine) -> None:
+    done = machine.run("devcluster/devcluster", "check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("command", ["build", "up", "down", "status"])
+def test_every_command_needs_root(machine: Machine, command: str) -> None:
+    machine.stand_in("id", "echo 1000")
+    assert "needs root" in refusal(machine.run("devcluster/devcluster", command))
+
+
+@pytest.mark.parametrize(
+    ("release", "name"),
+    [
+        ('ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n', "Ubuntu 24.04 LTS"),
+        ('ID=debian\nVERSION_ID="13"\nPRETTY_NAME="Debian GNU/Linux 13 (trixie)"\n', "Debian GNU/Linux 13 (trixie)"),
+        ("", "an unknown system"),
+    ],
+)
+def test_another_system_is_refused_by_its_name(machine: Machine, release: str, name: str) -> None:
+    machine.release(release)
+    said = refusal(machine.run("devcluster/devcluster", "up"))
+    assert said == f"devcluster: needs Debian 12, whose packages it is made of; this is {name}."
+
+
+def test_another_processor_is_refused_by_its_name(machine: Machine) -> None:
+    machine.stand_in("uname", "echo aarch64")
+    assert "needs an x86-64 machine; this one is aarch64" in refusal(machine.run("devcluster/devcluster", "up"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("start",), ("load",), ("up", "--fast"), ("status", "kubelet")])
+def test_unknown_commands_and_arguments_get_the_usage(machine: Machine, arguments: tuple[str, ...]) -> None:
+    done = machine.run("devcluster/devcluster", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: devcluster build | up | down")

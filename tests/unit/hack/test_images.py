@@ -1,0 +1,84 @@
+"""How images are built where Docker runs: once for each content, from dependencies that are fetched beforehand."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.unit.hack.shims import ROOT, Machine, refusal
+
+
+@pytest.fixture
+def docker(machine: Machine) -> Machine:
+    """A machine with Docker and a virtual environment, whose `docker save` writes a file."""
+    machine.stand_in("docker", '[ "$1" != save ] || echo archive > "$3"')
+    machine.stand_in("python", "while [ $# -gt 1 ]; do [ $1 = --target ] && mkdir -p $2; shift; done")
+    venv = machine.checkout / ".venv/bin"
+    venv.mkdir(parents=True)
+    shutil.copy(machine.folder / "bin/python", venv / "python")
+    for name in ("crds/mcp_exec_api", "operator", "gateway", "sandbox_image", "locks"):
+        shutil.copytree(ROOT / name, machine.checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / ".dockerignore", machine.checkout)
+    return machine
+
+
+def builds(machine: Machine) -> list[str]:
+    return [call for call in machine.calls("docker") if call.startswith("build")]
+
+
+def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> None:
+    assert docker.run("images").returncode == 0
+    assert [call.split("--tag ")[1].split()[0] for call in builds(docker)] == [
+        f"localhost/mcp-exec-{name}:dev" for name in ("sandbox", "operator", "gateway")
+    ]
+    assert {path.name for path in (docker.checkout / ".cache/images").glob("*.tar")} == {
+        "sandbox.tar", "operator.tar", "gateway.tar",
+    }  # fmt: skip
+
+
+def test_dependencies_come_from_the_lock_file_with_hashes_for_the_images_interpreter(docker: Machine) -> None:
+    docker.run("images", "operator")
+    (call,) = docker.calls("python")
+    assert "--require-hashes" in call
+    assert "--only-binary=:all:" in call
+    assert "--python-version 3.11" in call
+    assert call.endswith("locks/operator.txt")
+
+
+def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:
+    docker.run("images")
+    docker.run("images")
+    assert len(builds(docker)) == 3
+    assert len(docker.calls("python")) == 3
+
+
+def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(docker: Machine) -> None:
+    docker.run("images")
+    package = docker.checkout / "crds/mcp_exec_api/__init__.py"
+    package.write_text(package.read_text() + "\n# changed\n")
+    docker.run("images")
+    assert [Path(call.split("--file ")[1].split()[0]).parent.name for call in builds(docker)[3:]] == [
+        "operator", "gateway",
+    ]  # fmt: skip
+    assert len(docker.calls("python")) == 3
+
+
+def test_another_tag_is_another_image(docker: Machine) -> None:
+    docker.run("images", "gateway")
+    docker.run("images", "gateway", TAG="v2")
+    assert "localhost/mcp-exec-gateway:v2" in builds(docker)[1]
+
+
+def test_a_failed_build_leaves_no_archive_that_looks_done(docker: Machine) -> None:
+    docker.run("images", "gateway")
+    docker.stand_in("docker", '[ "$1" != build ]')
+    assert docker.run("images", "gateway", TAG="v2").returncode != 0
+    assert not list((docker.checkout / ".cache/images").glob("gateway.tar*"))
+
+
+def test_an_unknown_image_is_refused(docker: Machine) -> None:
+    assert "there is no image broom" in refusal(docker.run("images", "broom"))
+
+
+def test_without_docker_and_without_debian_one_sentence_says_what_is_needed(docker: Machine) -> None:
+    docker.stand_in("docker", "exit 1")
+    assert "needs a running docker engine, or root on Debian" in refusal(docker.run("images"))

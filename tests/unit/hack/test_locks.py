@@ -1,0 +1,56 @@
+"""The lock files hold exact, hashed versions of what pyproject.toml asks for, from no particular place."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCKS = ("dev", "operator", "gateway", "sandbox")
+
+
+def locked(name: str) -> dict[str, list[str]]:
+    """The versions of each package; several where they differ by platform."""
+    found: dict[str, list[str]] = {}
+    for package, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "locks" / f"{name}.txt").read_text(), re.M):
+        found.setdefault(canonicalize_name(package), []).append(version)
+    return found
+
+
+def declared(extra: str) -> list[Requirement]:
+    return [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_requirement_is_exact_and_hashed(name: str) -> None:
+    text = (ROOT / "locks" / f"{name}.txt").read_text()
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
+    assert "://" not in text
+    assert " @ " not in text
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_satisfies_what_is_declared(name: str) -> None:
+    versions = locked(name)
+    wanted = [requirement for requirement in declared(name) if requirement.name != PROJECT["name"]]
+    if name != "sandbox":
+        wanted += [Requirement(line) for line in PROJECT["dependencies"]]
+    for requirement in wanted:
+        found = versions.get(canonicalize_name(requirement.name), [])
+        assert found, f"{requirement} is not in locks/{name}.txt: run `make lock`"
+        assert all(requirement.specifier.contains(version) for version in found), f"{requirement}: run `make lock`"
+
+
+@pytest.mark.parametrize("name", ["operator", "gateway", "sandbox"])
+def test_images_hold_the_versions_that_the_tests_run_with(name: str) -> None:
+    dev = locked("dev")
+    assert {package: versions for package, versions in locked(name).items() if dev.get(package) != versions} == {}
+
+
+def test_the_sandbox_holds_h11_alone() -> None:
+    assert set(locked("sandbox")) == {"h11"}
