@@ -10,7 +10,9 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 def test_help_has_a_line_for_every_target() -> None:
     targets = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[0].split()
-    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    )
     assert [line.split()[0] for line in done.stdout.split("\n\n")[0].splitlines()] == targets
 
 
