@@ -1,10 +1,12 @@
-"""Writes what is generated from the types: `crds/*.yaml` and the chart's CRD templates.
+"""Writes what is generated from the types: `crds/*.yaml` and the chart's copies of them.
 
 python -m mcp_exec_api.generate           writes the files
 python -m mcp_exec_api.generate --check   writes nothing and exits with 1 where a file differs
 """
 
 import argparse
+import hashlib
+import json
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -15,43 +17,20 @@ from mcp_exec_api.crd import definitions
 from mcp_exec_api.names import GROUP
 
 _HEADER: Final = "# Generated from crds/mcp_exec_api by `make generate`. Do not edit.\n"
-_RULES: Final = "x-kubernetes-validations:"
+
+ANNOTATION_DIGEST: Final = f"{GROUP}/digest"
+"""The digest of a definition's spec, as an annotation of the definition."""
+
+
+def digest(crd: dict[str, Any]) -> str:
+    """What tells this definition from that of another version: the chart upgrades a stored one by it."""
+    return "sha256:" + hashlib.sha256(json.dumps(crd["spec"], sort_keys=True).encode()).hexdigest()
 
 
 def crd_yaml(crd: dict[str, Any]) -> str:
-    """A CRD as it stands in `crds/`."""
-    return _HEADER + yaml.safe_dump(crd, sort_keys=False, width=1000)
-
-
-def chart_template(crd: dict[str, Any]) -> str:
-    """A CRD as a template of the chart: optional, kept on uninstall, without CEL rules before Kubernetes 1.25."""
-    lines = yaml.safe_dump(crd, sort_keys=False, width=1000).splitlines()
-    name = lines.index("metadata:") + 1
-    annotations = [
-        "  {{- if .Values.crds.keep }}",
-        "  annotations:",
-        "    helm.sh/resource-policy: keep",
-        "  {{- end }}",
-    ]
-    body = [*lines[: name + 1], *annotations, *lines[name + 1 :]]
-    return "\n".join([_HEADER + "{{- if .Values.crds.enabled }}", *_conditional_rules(body), "{{- end }}", ""])
-
-
-def _conditional_rules(lines: list[str]) -> list[str]:
-    found: list[str] = []
-    inside: int | None = None
-    for line in lines:
-        indent = len(line) - len(line.lstrip())
-        if inside is not None and (indent < inside or (indent == inside and not line.lstrip().startswith("- "))):
-            found.append("{{- end }}")
-            inside = None
-        if line.strip() == _RULES:
-            found.append('{{- if semverCompare ">=1.25-0" .Capabilities.KubeVersion.Version }}')
-            inside = indent
-        found.append(line)
-    if inside is not None:
-        found.append("{{- end }}")
-    return found
+    """A CRD as a file, with its digest. Kubernetes before 1.25 ignores the CEL rules in it."""
+    metadata = crd["metadata"] | {"annotations": {ANNOTATION_DIGEST: digest(crd)}}
+    return _HEADER + yaml.safe_dump(crd | {"metadata": metadata}, sort_keys=False, width=1000)
 
 
 def files() -> dict[str, str]:
@@ -59,7 +38,7 @@ def files() -> dict[str, str]:
     found = {}
     for plural, crd in definitions().items():
         found[f"crds/{GROUP}_{plural}.yaml"] = crd_yaml(crd)
-        found[f"charts/mcp-exec/templates/crds/{plural}.yaml"] = chart_template(crd)
+        found[f"charts/mcp-exec/crds/{plural}.yaml"] = crd_yaml(crd)
     return found
 
 

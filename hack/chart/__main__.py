@@ -6,6 +6,7 @@ python hack/chart --check   writes nothing and exits with 1 where a file differs
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import documents
@@ -20,10 +21,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a file differs")
     check = parser.parse_args().check
-    files = {
+    files: dict[Path, Callable[[], str]] = {
         CHART / "values.yaml": documents.values_yaml,
         CHART / "values.schema.json": documents.schema_json,
         CHART / "README.md": documents.readme,
+        CHART / "files" / "pool-defaults.json": documents.pool_defaults,
         ROOT / "docs" / "rbac.md": lambda: rbac.page(CHART),
     }
     stale = []

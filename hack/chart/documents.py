@@ -8,6 +8,7 @@ import yaml
 from values import Values
 
 from mcp_exec_api.meta import Model
+from mcp_exec_api.pool import SandboxPoolSpec
 
 Schema = dict[str, Any]
 
@@ -112,16 +113,12 @@ Helm 3.6 or later, Helm 4; Kubernetes 1.20 or later. The notes after the install
 
 ## What happens when
 
-- **Install.** The definitions are part of the release, and a pool can't be checked before the API server knows what a
-  pool is. So where the cluster doesn't know it yet, the pools are made by a `post-install` hook, and the next upgrade
-  takes them into the release like everything else. `--wait` waits for the definitions too, and then nothing can be too
-  early; without it, on a very slow API server, the hook may fail with `no matches for kind "SandboxPool"`, and the
-  same `helm upgrade --install` again completes it.
-- **Upgrade.** Definitions are upgraded with the release. The sandbox key and the initial API key stay as they are, and
-  so do the keys that you added to the Secret `<release>-api-keys`; not so with `--force`, which replaces the Secret.
-- **Uninstall.** Definitions, executions, and the namespaces that the chart made stay, and the Secret with the API keys
-  does; pools, and with them all sandbox pods, go. Where a served namespace was deleted by hand before the first
-  upgrade, `helm uninstall --no-hooks` does it.
+- **Install.** Helm installs the definitions in `crds/` and waits for them before anything else.
+- **Upgrade.** A Job of the operator's image brings definitions of another version to this one's, and is there only then
+  (`crds.upgrade`). The sandbox key and the initial API key stay as they are, and so do the keys that you added to the
+  Secret `<release>-api-keys`; not so with `--force`, which replaces the Secret.
+- **Uninstall.** Definitions, executions, the namespaces that the chart made and the Secret with the API keys stay;
+  pools, and with them all sandbox pods, go.
 - **Without Helm's own installation** (`helm template`, or a tool that renders only) nothing can be looked up: name the
   Secrets by `sandboxKey.existingSecret` and `gateway.apiKeys.existingSecret`, or each rendering makes new ones.
 
@@ -142,6 +139,12 @@ Unknown values are refused. A pool's fields are those of a SandboxPool's `spec`.
 
 {table}
 """
+
+
+def pool_defaults() -> str:
+    """What the API sets in a pool that doesn't say otherwise, as values: no name of a class is an empty one."""
+    defaults = SandboxPoolSpec(image="none").model_dump(by_alias=True, mode="json", exclude={"image"})
+    return json.dumps({name: "" if value is None else value for name, value in defaults.items()}, indent=2) + "\n"
 
 
 def readme() -> str:

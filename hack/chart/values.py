@@ -16,12 +16,10 @@ Peers = Annotated[list[FreeObject], Field(max_length=64)]
 
 
 class Crds(Model):
-    """The CustomResourceDefinitions CodeExecution and SandboxPool."""
+    """The CustomResourceDefinitions CodeExecution and SandboxPool. Helm installs them, and never removes them."""
 
-    enabled: bool = True
-    """Whether the chart installs and upgrades them. One release of a cluster does; all others set this to false."""
-    keep: bool = True
-    """Whether they, and with them all executions and pools, outlive `helm uninstall`."""
+    upgrade: bool = True
+    """Whether a Job brings those of another version to this one's. One release of a cluster does; others needn't."""
 
 
 class Image(Model):
@@ -156,10 +154,12 @@ class Gateway(Workload):
     """The gateway's image."""
     replicas: Annotated[int, Field(ge=1, le=100)] = 1
     """Pods. From two on they are spread over the nodes, and a PodDisruptionBudget keeps all but one."""
-    max_wait_seconds: Seconds = 310
+    max_wait_seconds: Annotated[int, Field(ge=1, le=600)] = 310
     """The longest `wait` that a caller may ask for. A pod that ends is given this long to answer its callers."""
-    max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
-    """The largest request body."""
+    max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024
+    """The largest request body. The API server takes objects of about 1.5 MiB."""
+    drain_seconds: Annotated[int, Field(ge=0, le=60)] = 5
+    """Seconds in which a pod that ends still takes callers, until every node knows that it goes."""
     audience: str = ""
     """The audience that ServiceAccount tokens must have; empty means the API server's own."""
     service: Service = Service()

@@ -158,11 +158,13 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{- end -}}
 
 {{/*
-The spec of a pool. What is empty is left to the API server's defaults. Argument: the pool's values.
+The spec of a pool. What is the API's own default is left out: Helm checks an upgrade's objects before it brings a new
+field's definition, and so a new field is no hindrance to those who don't use it. Arguments: root, pool.
 */}}
 {{- define "mcp-exec.poolSpec" -}}
-{{- range $name, $value := omit . "name" "enabled" "namespaces" -}}
-{{- if not (or (kindIs "invalid" $value) (and (empty $value) (or (kindIs "string" $value) (kindIs "map" $value) (kindIs "slice" $value)))) }}
+{{- $defaults := .root.Files.Get "files/pool-defaults.json" | fromJson -}}
+{{- range $name, $value := omit .pool "name" "enabled" "namespaces" -}}
+{{- if and (not (kindIs "invalid" $value)) (ne (toJson $value) (index $defaults $name | toJson)) }}
 {{ dict $name $value | toYaml }}
 {{- end -}}
 {{- end -}}
