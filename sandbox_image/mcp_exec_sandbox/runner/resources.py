@@ -47,9 +47,8 @@ def release_reserve() -> None:
 
 
 def peak_bytes() -> int:
-    """The largest resident size that the runner or one of its children has had."""
-    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return max(resource.getrusage(who).ru_maxrss for who in whose) * 1024
+    """The largest resident size that the runner has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _set(kind: int, soft: int, hard: int) -> None:

@@ -1,33 +1,50 @@
-"""How much memory the sandbox takes: from the container's cgroup where it can be read, else from its processes."""
+"""How much memory the sandbox takes: from the container's cgroup, from gVisor's own account, or from its processes."""
 
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from mcp_exec_sandbox.supervisor.processes import Process
+from mcp_exec_sandbox.supervisor.settings import MIB
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+PROC_ROOT = Path("/proc")
 LIMIT_TOLERANCE_BYTES = 64 * 1024
+
+SENTRY_BYTES = 48 * MIB
+"""What gVisor's kernel takes of the container's limit beside the processes (20-35 MiB were measured)."""
+
+
+class MemoryGauge(Protocol):
+    """Tells the use of memory in the sandbox."""
+
+    reserve_bytes: int
+    """The part of the container's limit that the processes can't have."""
+
+    def used(self, processes: Iterable[Process]) -> int:
+        """Bytes in use that can't be reclaimed at once."""
+
+    def kernel_kills(self) -> int:
+        """How many processes the kernel has killed for want of memory in this container, as far as it tells."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CgroupFiles:
-    """The memory files of a cgroup hierarchy, relative to its root, and the names of the fields that are read."""
+    """The memory files of a cgroup hierarchy, relative to its root, and the field that tells reclaimable bytes."""
 
     limit: str
     usage: str
-    peak: str
     statistics: str
     inactive: str
     events: str
 
 
-_VERSIONS = (
+CGROUP_VERSIONS = (
     CgroupFiles(
         limit="memory.max",
         usage="memory.current",
-        peak="memory.peak",
         statistics="memory.stat",
         inactive="inactive_file",
         events="memory.events",
@@ -35,7 +52,6 @@ _VERSIONS = (
     CgroupFiles(
         limit="memory/memory.limit_in_bytes",
         usage="memory/memory.usage_in_bytes",
-        peak="memory/memory.max_usage_in_bytes",
         statistics="memory/memory.stat",
         inactive="total_inactive_file",
         events="memory/memory.oom_control",
@@ -43,43 +59,69 @@ _VERSIONS = (
 )
 
 
-class MemoryGauge:
-    """Reads memory use. A cgroup counts only if its limit is the container's: then it is the container's own."""
+def find_gauge(limit: int, *, cgroup_root: Path = CGROUP_ROOT, proc_root: Path = PROC_ROOT) -> MemoryGauge:
+    """The best gauge that there is here.
 
-    def __init__(self, *, limit: int, root: Path = CGROUP_ROOT) -> None:
+    A cgroup or an account counts only if its limit is the container's: else it is the machine's.
+    """
+    for files in CGROUP_VERSIONS:
+        if _is_near(_number(cgroup_root / files.limit), limit):
+            return CgroupGauge(root=cgroup_root, files=files, limit=limit)
+    account = SandboxGauge(path=proc_root / "meminfo")
+    return account if _is_near(account.total(), limit) else ProcessGauge(limit=limit)
+
+
+class CgroupGauge:
+    """The container's cgroup."""
+
+    def __init__(self, *, root: Path, files: CgroupFiles, limit: int) -> None:
         self._root = root
-        self._files = next((files for files in _VERSIONS if self._is_own(files, limit)), None)
+        self._files = files
+        self.reserve_bytes = limit // 32
 
     def used(self, processes: Iterable[Process]) -> int:
-        """Bytes in use that can't be reclaimed at once."""
-        if self._files is None:
-            return sum(proportional_bytes(process) for process in processes)
-        usage = self._number(self._files.usage) or 0
-        return usage - self._field(self._files.statistics, self._files.inactive)
+        """What the kernel charges, without file contents that it would drop first."""
+        usage = _number(self._root / self._files.usage) or 0
+        return usage - _field(self._root / self._files.statistics, self._files.inactive)
 
     def kernel_kills(self) -> int:
-        """How many processes the kernel has killed for want of memory in this container."""
-        return 0 if self._files is None else self._field(self._files.events, "oom_kill")
+        """The kernel's own count."""
+        return _field(self._root / self._files.events, "oom_kill")
 
-    def peak(self) -> int | None:
-        """The most that the container has used, where the kernel keeps it."""
-        return None if self._files is None else self._number(self._files.peak)
 
-    def _is_own(self, files: CgroupFiles, limit: int) -> bool:
-        number = self._number(files.limit)
-        return number is not None and abs(number - limit) <= LIMIT_TOLERANCE_BYTES
+class SandboxGauge:
+    """gVisor's account of its one sandbox, which it shows as the machine's memory."""
 
-    def _number(self, name: str) -> int | None:
-        with contextlib.suppress(OSError, ValueError):
-            return int((self._root / name).read_text())
-        return None
+    reserve_bytes = SENTRY_BYTES
 
-    def _field(self, name: str, field: str) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            for line in (self._root / name).read_text().splitlines():
-                key, _, value = line.partition(" ")
-                if key == field:
-                    return int(value)
+    def __init__(self, *, path: Path) -> None:
+        self._path = path
+
+    def total(self) -> int | None:
+        """The limit of the sandbox."""
+        return _field(self._path, "MemTotal:") * 1024 or None
+
+    def used(self, processes: Iterable[Process]) -> int:
+        """What isn't available any more."""
+        return (_field(self._path, "MemTotal:") - _field(self._path, "MemAvailable:")) * 1024
+
+    def kernel_kills(self) -> int:
+        """None is ever told: beyond the limit the whole sandbox is killed."""
+        return 0
+
+
+class ProcessGauge:
+    """The sum over the processes, where nothing better is at hand."""
+
+    def __init__(self, *, limit: int) -> None:
+        self.reserve_bytes = limit // 32
+
+    def used(self, processes: Iterable[Process]) -> int:
+        """The processes' shares of memory."""
+        return sum(proportional_bytes(process) for process in processes)
+
+    def kernel_kills(self) -> int:
+        """Not known."""
         return 0
 
 
@@ -96,3 +138,22 @@ def proportional_bytes(process: Process) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def _is_near(number: int | None, limit: int) -> bool:
+    return number is not None and abs(number - limit) <= LIMIT_TOLERANCE_BYTES
+
+
+def _number(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    return None
+
+
+def _field(path: Path, name: str) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value.split()[0])
+    return 0

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from mcp_exec_sandbox.supervisor.events import EventLog
 from mcp_exec_sandbox.supervisor.execution import Execution
-from mcp_exec_sandbox.supervisor.memory import MemoryGauge
+from mcp_exec_sandbox.supervisor.memory import find_gauge
 from mcp_exec_sandbox.supervisor.processes import kill_descendants, reap
 from mcp_exec_sandbox.supervisor.request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.runner import RunnerProcess
@@ -30,6 +30,7 @@ class Sandbox:
     def __init__(self, *, settings: Settings, runner: RunnerProcess) -> None:
         self._settings = settings
         self._runner = runner
+        self._gauge = find_gauge(settings.memory_bytes)
         self._execution: Execution | None = None
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -67,12 +68,11 @@ class Sandbox:
             raise NotReady(f"the sandbox is {self.state}")
         self.execution_id = request.id
         self.state = "running"
-        gauge = MemoryGauge(limit=self._settings.memory_bytes)
         self._execution = Execution(
             request=request,
             runner=self._runner,
             log=self.log,
-            watchdog=Watchdog(settings=self._settings, gauge=gauge, supervisor=os.getpid()),
+            watchdog=Watchdog(settings=self._settings, gauge=self._gauge, supervisor=os.getpid()),
             grace_seconds=self._settings.grace_seconds,
         )
         self._task = asyncio.create_task(self._run(self._execution))

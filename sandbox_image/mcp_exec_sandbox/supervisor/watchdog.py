@@ -48,7 +48,7 @@ class Watchdog:
             return _limit("ProcessLimit", f"more than {self._settings.max_processes} processes and threads")
         used = self._gauge.used(processes)
         self.peak_bytes = max(self.peak_bytes, used)
-        if used > watched_memory_bytes(self._settings.memory_bytes) or self.kernel_kill():
+        if used > self._settings.memory_bytes - self._gauge.reserve_bytes or self.kernel_kill():
             size = self._settings.memory_bytes // MIB
             return _limit("OutOfMemory", f"the processes need more memory than the sandbox has ({size} MiB in all)")
         return None
@@ -60,11 +60,6 @@ class Watchdog:
             return None
         names = " and ".join(str(folder) for folder in folders)
         return _limit("StorageLimit", f"the files in {names} take more than {bound // MIB} MiB or are too many")
-
-
-def watched_memory_bytes(limit: int) -> int:
-    """The use of memory that ends a run: a little below the container's limit, where the kernel would kill."""
-    return limit - limit // 32
 
 
 def runner_memory_bytes(limit: int) -> int:
