@@ -1,1 +1,1 @@
-"""The operator of mcp-exec."""
+"""The operator: it binds each CodeExecution to a sandbox pod, collects its output and keeps the pools warm."""

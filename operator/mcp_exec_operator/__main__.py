@@ -1,0 +1,119 @@
+"""`python3 -m mcp_exec_operator`: builds everything, runs it, and stops it in order."""
+
+import asyncio
+import logging
+import signal
+import sys
+from time import monotonic
+from typing import Final
+
+import uvloop
+from pydantic import ValidationError
+
+from mcp_exec_api.kube import ApiError, Kube, path_of
+from mcp_exec_api.logs import configure_logging
+from mcp_exec_api.meta import field_errors
+from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, VERSION
+from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_operator.health import Health
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.service import Service
+from mcp_exec_operator.settings import Settings
+from mcp_exec_operator.watching import build_registry, watch
+
+log = logging.getLogger("mcp_exec_operator")
+
+_STUCK_SECONDS: Final = 180.0
+
+
+class CannotStart(Exception):
+    """The operator can't do its work here, for the reason that this says."""
+
+
+async def check_api(kube: Kube, *, namespaces: tuple[str, ...], wait_seconds: float) -> None:
+    """Raises CannotStart where the API server stays away, knows no CRDs of ours, or lets us not see a namespace."""
+    deadline = monotonic() + wait_seconds
+    while True:
+        try:
+            found = await kube.get(f"/apis/{GROUP}/{VERSION}")
+            break
+        except ApiError as error:
+            if error.code == 404:
+                raise CannotStart(f"the CRDs of {GROUP}/{VERSION} are not installed") from error
+            if monotonic() >= deadline or error.code in (401, 403):
+                raise CannotStart(f"the API server can't be used: {error}") from error
+            log.warning("the API server is not there yet: %s", error)
+            await asyncio.sleep(1)
+    missing = {EXECUTIONS, POOLS} - {resource["name"] for resource in found["resources"]}
+    if missing:
+        raise CannotStart(f"the CRDs of {', '.join(sorted(missing))} are not installed")
+    for namespace in namespaces:
+        try:
+            await kube.get(path_of("pods", namespace=namespace), limit="1")
+        except ApiError as error:
+            raise CannotStart(f"the pods of namespace {namespace} can't be listed: {error}") from error
+
+
+async def operate(settings: Settings) -> None:
+    """Runs the operator until it is told to stop by SIGTERM or SIGINT. Raises CannotStart."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    key = settings.sandbox_key_file.read_bytes().strip()
+    metrics = Metrics.create()
+    async with Kube.connect(kubeconfig=settings.kubeconfig) as kube, Sandboxes.connect(key=key) as sandboxes:
+        _on_signals(loop, stop)
+        service = Service.create(settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics)
+        health = Health(sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)
+        async with health.serving(settings.port):
+            await check_api(kube, namespaces=settings.namespaces, wait_seconds=settings.api_wait_seconds)
+            registry = build_registry(
+                configuration=kube.configuration,
+                on_execution=service.on_execution,
+                on_pool=service.on_pool,
+                on_pod=service.on_pod,
+            )
+            watching_ready, watching_stop = asyncio.Event(), asyncio.Event()
+            async with service.running():
+                watching = loop.create_task(
+                    watch(registry=registry, namespaces=settings.namespaces, ready=watching_ready, stop=watching_stop),
+                    name="watching",
+                )
+                stopping = loop.create_task(stop.wait(), name="stopping")
+                opened = loop.create_task(watching_ready.wait(), name="watching ready")
+                await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
+                _on_signals(loop, stop)  # kopf has set its own meanwhile
+                log.info("the operator works", extra={"namespaces": settings.namespaces})
+                await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                log.info("the operator stops")
+            watching_stop.set()
+            stopping.cancel()
+            opened.cancel()
+            ended_early = not stop.is_set()
+            await watching
+            if ended_early:
+                raise CannotStart("the watches have ended")
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+def main() -> None:
+    """The command. Exits with 1, and one line that says why, where it can't start."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        for found in field_errors(error):
+            print(f"MCP_EXEC_{found.field.upper()}: {found.message}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+    configure_logging(settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(operate(settings))
+    except (CannotStart, ApiError, OSError) as error:
+        log.error("the operator ends: %s", error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Binds an execution to a pod: takes one that is warm or waits for one, and records it before any code runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+from pydantic import ValidationError
+
+from mcp_exec_api.execution import CodeExecutionSpec, Phase, Reason, Start
+from mcp_exec_api.kube import Object
+from mcp_exec_api.meta import field_errors, now
+from mcp_exec_operator.entry import Entry, phase_of
+from mcp_exec_operator.inventory import Pod
+from mcp_exec_operator.pool import Pool
+from mcp_exec_operator.pools import Pools
+from mcp_exec_operator.status import Outcome, bound_status, cancelled, created_at, failed, pending_status
+from mcp_exec_operator.writer import StatusWriter
+
+_LOOK_SECONDS: Final = 1.0
+"""How often one that waits looks for why it does, and so how long it waits before it says so."""
+
+
+class Decided(Exception):
+    """The execution ends without running: `outcome` says how."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+class Superseded(Exception):
+    """Somebody else has bound or ended the execution."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Lease:
+    """The pod that an execution has, until it is retired."""
+
+    pool: Pool
+    pod: Pod
+    bound: float | None = None
+    """When the binding was recorded, by the monotonic clock; None where another operator recorded it."""
+    bind_milliseconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binder:
+    """Takes pods for executions."""
+
+    pools: Pools
+    writer: StatusWriter
+    bind_timeout_seconds: float
+    clock: Callable[[], datetime] = now
+
+    async def bind(self, entry: Entry) -> Lease:
+        """The execution's pod, recorded in its status. Raises Decided and Superseded, and what the writer raises."""
+        spec = self.checked(entry)
+        pool = self.pools.get(entry.pool)
+        self._check_pool(spec, pool)
+        pod, start = pool.take(), Start.WARM
+        if pod is None:
+            pod, start = await self._wait(entry, pool), Start.COLD
+        entry.pod = pod.name
+        try:
+            self._check_pool(spec, pool)
+            began = monotonic()
+            await self._record(entry, pod, start)
+        except BaseException as error:
+            # after a cancellation nobody knows whether it is recorded, so nobody else may have the pod
+            if isinstance(error, Exception):
+                entry.pod = None
+                pool.put_back(pod)
+            raise
+        bound = monotonic()
+        return Lease(pool=pool, pod=pod, bound=bound, bind_milliseconds=(bound - began) * 1000)
+
+    def adopt(self, entry: Entry) -> Lease:
+        """The pod that the execution's status names."""
+        pool = self.pools.get(entry.pool)
+        entry.pod = str(entry.status.get("podName") or "")
+        return Lease(pool=pool, pod=pool.inventory.adopt(entry.pod, now=monotonic()))
+
+    def checked(self, entry: Entry) -> CodeExecutionSpec:
+        """The execution's spec. Raises Decided where it can't run, or is not wanted any more."""
+        if entry.cancel_requested:
+            raise Decided(cancelled())
+        try:
+            return CodeExecutionSpec.model_validate(entry.spec)
+        except ValidationError as error:
+            text = "; ".join(f"spec.{found.field}: {found.message}" for found in field_errors(error))
+            raise Decided(failed(Reason.REJECTED, text)) from error
+
+    def _check_pool(self, spec: CodeExecutionSpec, pool: Pool) -> None:
+        if pool.spec is not None and spec.timeout_seconds > pool.spec.max_timeout_seconds:
+            most = pool.spec.max_timeout_seconds
+            message = f"spec.timeoutSeconds: {spec.timeout_seconds} is more than the {most} of pool {pool.name}"
+            raise Decided(failed(Reason.REJECTED, message))
+
+    async def _record(self, entry: Entry, pod: Pod, start: Start) -> None:
+        moment = self.clock()
+        created = created_at(entry.body, first_seen=entry.first_seen)
+        ready_seconds = monotonic() - pod.ready_at
+
+        def decide(body: Object) -> Object | None:
+            status = body.get("status") or {}
+            if phase_of(body) is not Phase.PENDING:
+                if phase_of(body) is Phase.RUNNING and status.get("podName") == pod.name:
+                    return None  # an earlier attempt got through
+                raise Superseded
+            self._still_wanted(entry)
+            return bound_status(
+                status,
+                pod=pod.name,
+                node=pod.node,
+                start=start,
+                ready_seconds=ready_seconds,
+                digest=entry.digest,
+                moment=moment,
+                created=created,
+            )
+
+        await self.writer.write(entry, decide, what="bind")
+
+    async def _wait(self, entry: Entry, pool: Pool) -> Pod:
+        """The pod that becomes ready for it. Says meanwhile why it waits, once for each reason."""
+        waiter = pool.wait()
+        entry.on_cancel = waiter.woken.set
+        deadline = monotonic() + self.bind_timeout_seconds
+        told: Reason | None = None
+        try:
+            while not waiter.future.done():
+                await waiter.pause(min(_LOOK_SECONDS, max(0.0, deadline - monotonic())))
+                if waiter.future.done():
+                    break
+                self._still_wanted(entry)
+                problem = pool.why_not()
+                if monotonic() >= deadline:
+                    raise Decided(failed(problem.reason, problem.message))
+                if problem.reason is not told:
+                    told = problem.reason
+                    await self._tell(entry, problem.reason, problem.message)
+        except BaseException:
+            pool.leave(waiter)
+            self.pools.discard(pool)
+            raise
+        finally:
+            entry.on_cancel = None
+        return waiter.future.result()
+
+    async def _tell(self, entry: Entry, reason: Reason, message: str) -> None:
+        def decide(body: Object) -> Object | None:
+            if phase_of(body) is not Phase.PENDING:
+                raise Superseded
+            created = created_at(body, first_seen=entry.first_seen)
+            return pending_status(
+                body.get("status") or {}, reason=reason, message=message, moment=self.clock(), created=created
+            )
+
+        await self.writer.write(entry, decide, what="pending")
+
+    def _still_wanted(self, entry: Entry) -> None:
+        if entry.cancel_requested:
+            raise Decided(cancelled())
+        if entry.changed:
+            names = " and ".join(f"spec.{name}" for name in entry.changed)
+            raise Decided(failed(Reason.REJECTED, f"{names} was changed after creation"))

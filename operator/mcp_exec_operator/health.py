@@ -1,0 +1,63 @@
+"""The operator's own HTTP server: liveness, readiness and metrics."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.sweep import Sweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """Answers `/healthz`, `/readyz` and `/metrics`. That it answers at all shows that the loop turns."""
+
+    sweep: Sweep
+    metrics: Metrics
+    stuck_seconds: float
+    """Seconds without the end of a sweep after which the operator counts as stuck."""
+
+    def why_unhealthy(self) -> str:
+        """What is wrong, or an empty text."""
+        silence = monotonic() - self.sweep.turned_at
+        if silence > self.stuck_seconds:
+            return f"no sweep has ended for {silence:.0f} s"
+        if self.sweep.watches_are_deaf:
+            return "the watches don't tell what the sweeps find"
+        return ""
+
+    @asynccontextmanager
+    async def serving(self, port: int, *, host: str | None = None) -> AsyncIterator[int]:
+        """Serves while the context stands; yields the port, which is a free one where 0 was asked for."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host=host, port=port, shutdown_timeout=1.0).start()
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return _answer(self.why_unhealthy())
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        return _answer("" if self.sweep.done.is_set() else "the first sweep is not over")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _answer(wrong: str) -> web.Response:
+    return web.Response(text=wrong + "\n", status=503) if wrong else web.Response(text="ok\n")

@@ -1,0 +1,235 @@
+"""The pods of one pool, in memory: which stand ready, which start, run or end. A state machine without I/O.
+
+A pod that was asked for counts before any watch tells of it, so that nothing is made twice behind the cache. A pod
+that was taken is never handed out again, unless whoever took it says that it is unused.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from mcp_exec_api.kube import Object
+from mcp_exec_api.names import LABEL_STATE, LABEL_TEMPLATE
+from mcp_exec_operator.podstate import address_of, is_over, is_terminating, node_of
+
+EXPECTATION_SECONDS: Final = 300.0
+"""Seconds after which a pod that was asked for and never seen is counted no more."""
+
+
+class PodState(StrEnum):
+    """Where a pod is in its one way through life."""
+
+    CREATING = "creating"
+    """Asked for; the API server has not answered."""
+    STARTING = "starting"
+    WARM = "warm"
+    BUSY = "busy"
+    TERMINATING = "terminating"
+
+
+@dataclass(kw_only=True, eq=False)
+class Pod:
+    """What is known of one pod. Times are of a monotonic clock, in seconds."""
+
+    name: str
+    state: PodState
+    template: str = ""
+    uid: str | None = None
+    address: str = ""
+    node: str | None = None
+    since: float = 0.0
+    """When it was asked for or first seen."""
+    existing_since: float = 0.0
+    """When it was first known to exist."""
+    ready_at: float = 0.0
+    """When it became warm."""
+    newest: Object | None = None
+    """Its object as last seen."""
+    gone: bool = False
+    """Whether it does not exist any more."""
+    labelled_busy: bool = False
+    warning: str = ""
+    """What the newest warning Event says of it, where somebody looked."""
+    looked_for_events: bool = False
+    on_lost: Callable[[], None] | None = None
+    """Called once when it ends or vanishes while it is busy."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether its container has ended, or somebody deleted it."""
+        if self.gone:
+            return True
+        return self.newest is not None and (is_over(self.newest) or is_terminating(self.newest))
+
+    def tell_lost(self) -> None:
+        """Tells whoever uses it that it is lost."""
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How many pods are in each state."""
+
+    creating: int = 0
+    starting: int = 0
+    warm: int = 0
+    busy: int = 0
+    terminating: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them: those that end still take room."""
+        return self.creating + self.starting + self.warm + self.busy + self.terminating
+
+    @property
+    def coming(self) -> int:
+        """Those that may become warm."""
+        return self.creating + self.starting
+
+
+@dataclass(kw_only=True)
+class Inventory:
+    """All pods of a pool. Every operation is O(1) but for those over all pods."""
+
+    _pods: dict[str, Pod] = field(default_factory=dict)
+    _warm: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
+    _counts: dict[PodState, int] = field(default_factory=lambda: dict.fromkeys(PodState, 0))
+
+    @property
+    def counts(self) -> Counts:
+        """How many pods are in each state."""
+        return Counts(**{state.value: count for state, count in self._counts.items()})
+
+    def get(self, name: str) -> Pod | None:
+        """The pod of that name, if it is known."""
+        return self._pods.get(name)
+
+    def all(self, *states: PodState) -> list[Pod]:
+        """The pods in these states, or all where none is given; the warm ones oldest first."""
+        if states == (PodState.WARM,):
+            return list(self._warm.values())
+        return [pod for pod in self._pods.values() if not states or pod.state in states]
+
+    def expect(self, name: str, *, template: str, now: float) -> Pod:
+        """Counts a pod that is about to be asked for."""
+        pod = Pod(name=name, state=PodState.CREATING, template=template, since=now, existing_since=now)
+        self._add(pod)
+        return pod
+
+    def created(self, name: str, *, uid: str, now: float) -> None:
+        """The API server has made it."""
+        if (pod := self._pods.get(name)) is not None and pod.state is PodState.CREATING:
+            pod.uid, pod.existing_since = uid, now
+            self._move(pod, PodState.STARTING)
+
+    def forget(self, name: str) -> None:
+        """It does not exist, or no longer."""
+        pod = self._pods.pop(name, None)
+        if pod is not None:
+            self._warm.pop(name, None)
+            self._counts[pod.state] -= 1
+            pod.gone = True
+            pod.tell_lost()
+
+    def observe(self, item: Object, *, now: float) -> Pod:
+        """Takes in a pod's object, from a watch or a list, and returns what is known of it now."""
+        meta = item["metadata"]
+        labels = meta.get("labels") or {}
+        pod = self._pods.get(meta["name"])
+        if pod is not None and pod.uid not in (None, meta["uid"]):
+            self.forget(pod.name)  # another pod of the same name: the old one is gone
+            pod = None
+        if pod is None:
+            pod = Pod(name=meta["name"], state=PodState.STARTING, since=now, existing_since=now)
+            self._add(pod)
+        pod.uid, pod.newest = meta["uid"], item
+        pod.template = labels.get(LABEL_TEMPLATE, pod.template)
+        pod.labelled_busy = labels.get(LABEL_STATE) == "busy"
+        pod.address, pod.node = address_of(item) or pod.address, node_of(item) or pod.node
+        if pod.state is PodState.CREATING:
+            pod.existing_since = now
+            self._move(pod, PodState.STARTING)
+        if pod.lost:
+            pod.tell_lost()
+            if pod.state in (PodState.STARTING, PodState.WARM) and is_terminating(item):
+                self._warm.pop(pod.name, None)
+                self._move(pod, PodState.TERMINATING)
+        return pod
+
+    def ready(self, name: str, *, now: float) -> Pod | None:
+        """Its supervisor answered that it is idle: it is warm, if it was starting."""
+        pod = self._pods.get(name)
+        if pod is None or pod.state is not PodState.STARTING or pod.lost:
+            return None
+        pod.ready_at = now
+        self._move(pod, PodState.WARM)
+        return pod
+
+    def take(self) -> Pod | None:
+        """The pod that has been warm for longest, busy from now on."""
+        while self._warm:
+            _, pod = self._warm.popitem(last=False)
+            # one that ended counts as starting again, and is replaced like any that failed to start
+            self._move(pod, PodState.STARTING if pod.lost else PodState.BUSY)
+            if not pod.lost:
+                return pod
+        return None
+
+    def adopt(self, name: str, *, now: float) -> Pod:
+        """An execution has it by its status: it is busy, whatever it was thought to be, and even if it is unknown."""
+        pod = self._pods.get(name)
+        if pod is None:
+            pod = Pod(name=name, state=PodState.BUSY, since=now, existing_since=now)
+            self._add(pod)
+        if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM):
+            self._warm.pop(name, None)
+            self._move(pod, PodState.BUSY)
+        return pod
+
+    def put_back(self, pod: Pod) -> bool:
+        """It was taken and not used: it is the next to be taken. False where it is lost in the meantime."""
+        pod.on_lost = None
+        if self._pods.get(pod.name) is not pod or pod.state is not PodState.BUSY:
+            return False
+        if pod.lost:
+            self._move(pod, PodState.STARTING)  # as in `take`
+            return False
+        self._move(pod, PodState.WARM)
+        self._warm.move_to_end(pod.name, last=False)
+        return True
+
+    def retire(self, pod: Pod) -> bool:
+        """It is about to be deleted. False where it is on its way out already."""
+        if self._pods.get(pod.name) is not pod or pod.state is PodState.TERMINATING:
+            return False
+        pod.on_lost = None
+        self._warm.pop(pod.name, None)
+        self._move(pod, PodState.TERMINATING)
+        return True
+
+    def replace(self, items: Iterable[Object], *, listed_at: float, now: float) -> list[str]:
+        """Takes in a list of all pods that was begun at `listed_at`; what is not in it is gone. Returns new names."""
+        found = list(items)
+        names = {item["metadata"]["name"] for item in found}
+        news = [name for name in names if name not in self._pods]
+        for pod in list(self._pods.values()):
+            old = EXPECTATION_SECONDS if pod.state is PodState.CREATING else 0.0
+            if pod.name not in names and pod.existing_since + old < listed_at:
+                self.forget(pod.name)
+        for item in found:
+            self.observe(item, now=now)
+        return news
+
+    def _add(self, pod: Pod) -> None:
+        self._pods[pod.name] = pod
+        self._counts[pod.state] += 1
+
+    def _move(self, pod: Pod, state: PodState) -> None:
+        self._counts[pod.state] -= 1
+        self._counts[state] += 1
+        pod.state = state
+        if state is PodState.WARM:
+            self._warm[pod.name] = pod

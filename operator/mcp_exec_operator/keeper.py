@@ -1,0 +1,260 @@
+"""Keeps one pool as it should be: makes pods, finds out when they are ready, ends those that are too many or failed."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from mcp_exec_api.execution import Reason
+from mcp_exec_api.kube import ApiError
+from mcp_exec_api.meta import now
+from mcp_exec_api.reflector import Key
+from mcp_exec_api.sandboxes import Sandboxes, sandbox_token, token_digest
+from mcp_exec_operator.backoff import Backoff
+from mcp_exec_operator.cluster import Cluster
+from mcp_exec_operator.inventory import Pod, PodState
+from mcp_exec_operator.isolation import build_policy, has_drifted
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods import FIRST_UID, LAST_UID, PodIdentity, build_pod
+from mcp_exec_operator.podstate import Problem, age_of_deletion, is_over, refusal_of, starting_problem
+from mcp_exec_operator.pool import REFILL_DELAY_SECONDS, Pool
+from mcp_exec_operator.poolreport import PoolReport
+from mcp_exec_operator.readiness import SandboxNotIdle, until_idle
+from mcp_exec_operator.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 8
+"""Pods of one pool that are asked for at the same time."""
+_LOOK_AGAIN_SECONDS: Final = 5.0
+"""How often a pool is looked at while pods start, beside whenever something happens to it."""
+_LOOK_FOR_EVENTS_SECONDS: Final = 10.0
+"""How long a pod may be created by its node before its Events are read for a reason."""
+_FORCE_SECONDS: Final = 120.0
+"""How long after its deletion a pod may stay, on a node that may be lost, before it is deleted without its node."""
+_ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeeperConfig:
+    """What all keepers share."""
+
+    release_namespace: str
+    pod_start_timeout_seconds: float
+
+
+@dataclass(kw_only=True, eq=False)
+class Keeper:
+    """The task of one pool. Decisions are the pool's; the calls to API server and supervisors are made here."""
+
+    pool: Pool
+    cluster: Cluster
+    sandboxes: Sandboxes
+    tasks: Tasks
+    metrics: Metrics
+    config: KeeperConfig
+    report: PoolReport
+    pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
+    isolation_backoff: Backoff = field(default_factory=Backoff)
+    verify_isolation: bool = True
+    """Set by a sweep, so that a policy that somebody changed is put right."""
+    _probed: set[str] = field(default_factory=set)
+    _leftovers: set[str] = field(default_factory=set)
+    """Pods that the last sweep found to be of no use."""
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        while True:
+            self.pool.kicked.clear()
+            try:
+                wake_in = await self._turn()
+            except Exception:
+                # whatever it is, the pool goes on being kept
+                log.exception("pool %s can't be kept", self.pool.name, extra={"pool": self.pool.name})
+                wake_in = _LOOK_AGAIN_SECONDS
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.pool.kicked.wait(), timeout=wake_in)
+
+    def retire(self, pod: Pod) -> None:
+        """Ends a pod, once and for all."""
+        if self.pool.inventory.retire(pod):
+            self.tasks.spawn(self._delete(pod), name=f"delete {pod.name}")
+            self.pool.room_was_made()
+
+    def end_leftovers(self, held: set[Key]) -> None:
+        """Ends pods that run, or ran, for no execution that has one, and those whose deletion did not get through.
+
+        A pod is so for a moment while it changes hands, so it has to be found so twice.
+        """
+        found: set[str] = set()
+        for pod in self.pool.inventory.all():
+            if (self.pool.namespace, pod.name) in held:
+                continue
+            left = pod.state is PodState.BUSY or (pod.state is PodState.STARTING and pod.labelled_busy)
+            undead = pod.state is PodState.TERMINATING and pod.newest is not None
+            if not left and not undead:
+                continue
+            found.add(pod.name)
+            if pod.name not in self._leftovers:
+                continue
+            log.warning("pod %s is left over and is deleted", pod.name, extra={"pool": self.pool.name})
+            stuck = pod.newest is not None and age_of_deletion(pod.newest, now()) > _FORCE_SECONDS
+            self.pool.inventory.retire(pod)
+            self.tasks.spawn(self._delete(pod, grace_seconds=0 if stuck else 1), name=f"delete {pod.name}")
+        self._leftovers = found
+
+    async def _turn(self) -> float | None:
+        """One look at everything. Returns the seconds to the next, or None where only an event calls for it."""
+        pool, at = self.pool, monotonic()
+        if pool.spec is None:
+            return await self.report.write(at)
+        if self.verify_isolation and at >= self.isolation_backoff.until:
+            await self._isolate()
+        self._end_failed(at)
+        for pod in pool.surplus():
+            self.retire(pod)
+        pool.note_warmth(at)
+        self._probe_started()
+        room = _AT_ONCE - pool.inventory.counts.creating
+        for _ in range(min(pool.missing(at), room)):
+            self._ask_for_pod(at)
+        report_in = await self.report.write(monotonic())
+        return self._next_look(at, report_in)
+
+    def _next_look(self, at: float, report_in: float | None) -> float | None:
+        pool = self.pool
+        times = [report_in] if report_in is not None else []
+        if pool.short_since is not None:
+            times.append(max(pool.short_since + REFILL_DELAY_SECONDS, pool.backoff.until) - at)
+        if self.verify_isolation:
+            times.append(self.isolation_backoff.until - at)
+        if pool.inventory.counts.coming or pool.lacking_since is not None:
+            times.append(_LOOK_AGAIN_SECONDS)
+        return max(min(times), 0.01) if times else None
+
+    async def _isolate(self) -> None:
+        pool = self.pool
+        policy = build_policy(pool=pool.identity, release_namespace=self.config.release_namespace)
+        try:
+            found = await self.cluster.network_policy(pool.namespace, policy["metadata"]["name"])
+            if found is None:
+                await self.cluster.create_network_policy(policy)
+            elif has_drifted(found, policy):
+                await self.cluster.replace_network_policy_spec(policy)
+        except ApiError as error:
+            pool.exposed = Problem(
+                reason=Reason.POOL_UNAVAILABLE, message=f"no pod is made without its NetworkPolicy: {error.message}"
+            )
+            # only a refusal proves that it does not stand; without an answer, it stands as it was last seen
+            pool.isolated = pool.isolated and error.code == 0
+            self.isolation_backoff.fail(monotonic())
+        else:
+            pool.exposed, pool.isolated, self.verify_isolation = None, True, False
+            self.isolation_backoff.succeed()
+
+    def _end_failed(self, at: float) -> None:
+        pool = self.pool
+        for pod in pool.inventory.all(PodState.STARTING, PodState.WARM):
+            newest = pod.newest
+            if newest is not None and is_over(newest):
+                self._fail(pod, starting_problem(newest), at)
+            elif pod.state is PodState.STARTING:
+                self._judge_slow(pod, at)
+
+    def _judge_slow(self, pod: Pod, at: float) -> None:
+        age = at - pod.since
+        problem = starting_problem(pod.newest) if pod.newest is not None else None
+        if problem is not None and problem.held:
+            return
+        if age > self.config.pod_start_timeout_seconds:
+            message = pod.warning or f"pod {pod.name} was not ready after {age:.0f} s"
+            self._fail(pod, problem or Problem(reason=Reason.POD_FAILED, message=message), at)
+        elif age > _LOOK_FOR_EVENTS_SECONDS and not pod.address and not pod.looked_for_events:
+            pod.looked_for_events = True
+            self.tasks.spawn(self._look_for_events(pod), name=f"events of {pod.name}")
+
+    def _fail(self, pod: Pod, problem: Problem | None, at: float) -> None:
+        pool = self.pool
+        pool.failure = problem or Problem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
+        pool.backoff.fail(at)
+        self.metrics.pod_failures.labels(pool.name, pool.failure.reason).inc()
+        log.warning("pod %s: %s", pod.name, pool.failure.message, extra={"pool": pool.name, "pod": pod.name})
+        self.retire(pod)
+
+    async def _look_for_events(self, pod: Pod) -> None:
+        pod.warning = await self.cluster.pod_warning(self.pool.namespace, pod.name)
+        self.pool.kicked.set()
+
+    def _probe_started(self) -> None:
+        for pod in self.pool.inventory.all(PodState.STARTING):
+            if pod.address and not pod.labelled_busy and pod.name not in self._probed:
+                self._probed.add(pod.name)
+                self.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
+
+    async def _probe(self, pod: Pod) -> None:
+        sandbox = self.sandboxes.at(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
+        try:
+            ready = await until_idle(
+                sandbox,
+                wanted=lambda: pod.state is PodState.STARTING and not pod.lost,
+                timeout_seconds=self.config.pod_start_timeout_seconds,
+            )
+        except SandboxNotIdle as error:
+            # it has run something and no execution has it
+            log.warning("pod %s is used, but by no execution: %s", pod.name, error, extra={"pool": self.pool.name})
+            self.retire(pod)
+        else:
+            if ready and self.pool.became_ready(pod.name) is not None:
+                self.metrics.pod_starts.labels(self.pool.name).observe(pod.ready_at - pod.since)
+        finally:
+            self._probed.discard(pod.name)
+
+    def _ask_for_pod(self, at: float) -> None:
+        pool = self.pool
+        suffix = "".join(random.SystemRandom().choices(_ALPHABET, k=6))
+        name = f"{pool.name[:50].rstrip('-')}-{suffix}"
+        pool.inventory.expect(name, template=pool.template, now=at)
+        self.tasks.spawn(self._create(name), name=f"create {name}")
+
+    async def _create(self, name: str) -> None:
+        pool = self.pool
+        if pool.spec is None:
+            pool.inventory.forget(name)
+            return
+        token = sandbox_token(key=self.sandboxes.key, namespace=pool.namespace, pod=name)
+        identity = PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid())
+        manifest = build_pod(spec=pool.spec, pool=pool.identity, pod=identity, template_hash=pool.template)
+        pool.refused_fields = manifest.refused
+        try:
+            made = await self.cluster.create_pod(manifest.body)
+        except ApiError as error:
+            self._refused(name, error)
+        else:
+            if pool.refusal is not None:
+                pool.refusal = None
+                pool.backoff.succeed()
+            pool.inventory.created(name, uid=made["metadata"]["uid"], now=monotonic())
+        pool.kicked.set()
+
+    def _refused(self, name: str, error: ApiError) -> None:
+        pool = self.pool
+        if error.code == 0:
+            # it may have been made: it goes on being counted until a watch or a list tells
+            log.warning("pod %s: %s", name, error, extra={"pool": pool.name})
+        else:
+            pool.inventory.forget(name)
+        if error.code != 409:  # the name is taken: another one will do
+            pool.refusal = refusal_of(error)
+            self.metrics.pod_failures.labels(pool.name, pool.refusal.reason).inc()
+            pool.backoff.fail(monotonic())
+
+    async def _delete(self, pod: Pod, *, grace_seconds: int = 1) -> None:
+        try:
+            await self.cluster.delete_pod(self.pool.namespace, pod.name, uid=pod.uid, grace_seconds=grace_seconds)
+        except ApiError as error:
+            # the next sweep finds it and tries again
+            log.warning("pod %s was not deleted: %s", pod.name, error, extra={"pool": self.pool.name})

@@ -1,0 +1,74 @@
+"""The operator's metrics, in a registry of their own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """All metrics. Their labels take values from small sets: phases, reasons, stages and the names of pools."""
+
+    registry: CollectorRegistry
+    executions: Counter
+    stages: Histogram
+    active: Gauge
+    pods: Gauge
+    pod_starts: Histogram
+    pod_failures: Counter
+    events: Counter
+    writes: Counter
+    sweeps: Histogram
+    missed: Counter
+
+    @classmethod
+    def create(cls) -> "Metrics":
+        """Fresh metrics in a fresh registry."""
+        registry = CollectorRegistry()
+        return cls(
+            registry=registry,
+            executions=Counter(
+                "mcp_exec_executions",
+                "Executions that ended",
+                ["phase", "reason", "start", "pool"],
+                registry=registry,
+            ),
+            stages=Histogram(
+                "mcp_exec_execution_stage_seconds",
+                "Seconds that executions spent in each stage",
+                ["stage"],
+                buckets=_SECONDS,
+                registry=registry,
+            ),
+            active=Gauge("mcp_exec_executions_active", "Executions that wait or run", registry=registry),
+            pods=Gauge("mcp_exec_pool_pods", "Pods by pool and state", ["pool", "state"], registry=registry),
+            pod_starts=Histogram(
+                "mcp_exec_pod_start_seconds",
+                "Seconds from a pod's creation until its supervisor answered",
+                ["pool"],
+                buckets=_SECONDS,
+                registry=registry,
+            ),
+            pod_failures=Counter(
+                "mcp_exec_pod_failures", "Pods that were refused or failed", ["pool", "reason"], registry=registry
+            ),
+            events=Counter("mcp_exec_watch_events", "Events that the watches told", ["kind"], registry=registry),
+            writes=Counter("mcp_exec_api_writes", "Writes to the API server", ["what"], registry=registry),
+            sweeps=Histogram("mcp_exec_sweep_seconds", "Seconds that sweeps took", buckets=_SECONDS, registry=registry),
+            missed=Counter(
+                "mcp_exec_watch_missed", "Objects that a sweep found and no watch had told", registry=registry
+            ),
+        )
+
+    @contextmanager
+    def sweep(self) -> Iterator[None]:
+        """Measures one sweep."""
+        began = perf_counter()
+        yield
+        self.sweeps.observe(perf_counter() - began)

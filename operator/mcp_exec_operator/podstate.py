@@ -1,0 +1,152 @@
+"""What a pod's object tells: why it is not ready yet, and of what it ended. Pure functions."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from mcp_exec_api.execution import Reason
+from mcp_exec_api.kube import ApiError, Object
+
+_PULL_REASONS: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+_WAITING_WELL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why there is no pod, or no longer one: a word for programs and a sentence for people."""
+
+    reason: Reason
+    message: str
+    held: bool = False
+    """Whether the pod should be kept, since another in its place would fare no better."""
+
+
+class PodPhase(StrEnum):
+    """The phases of a pod that matter here."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+def phase_of(pod: Object) -> str:
+    """The pod's phase, Pending where it has none yet."""
+    return str((pod.get("status") or {}).get("phase") or PodPhase.PENDING)
+
+
+def is_terminating(pod: Object) -> bool:
+    """Whether somebody deleted it."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def age_of_deletion(pod: Object, moment: datetime) -> float:
+    """Seconds since it should have been gone; 0 where nobody deleted it."""
+    deleted = pod["metadata"].get("deletionTimestamp")
+    return (moment - datetime.fromisoformat(deleted)).total_seconds() if deleted else 0.0
+
+
+def address_of(pod: Object) -> str:
+    """Its address once its container runs, else an empty text."""
+    return str((pod.get("status") or {}).get("podIP") or "") if phase_of(pod) == PodPhase.RUNNING else ""
+
+
+def node_of(pod: Object) -> str | None:
+    """The node that it is on."""
+    node = (pod.get("spec") or {}).get("nodeName")
+    return str(node) if node else None
+
+
+def is_over(pod: Object) -> bool:
+    """Whether its container has ended, for good."""
+    return phase_of(pod) in (PodPhase.FAILED, PodPhase.SUCCEEDED) or _terminated(pod) is not None
+
+
+def starting_problem(pod: Object) -> Problem | None:
+    """Why a pod that is not ready won't be so soon, or None while all goes well."""
+    name = pod["metadata"]["name"]
+    if is_over(pod):
+        return Problem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return Problem(reason=Reason.UNSCHEDULABLE, message=str(condition.get("message", "")), held=True)
+    waiting = (_container(pod).get("state") or {}).get("waiting") or {}
+    reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+    if reason in _PULL_REASONS:
+        return Problem(reason=Reason.IMAGE_PULL_FAILED, message=f"{reason}: {message}", held=True)
+    if reason not in _WAITING_WELL:
+        return Problem(reason=Reason.POD_FAILED, message=f"{reason}: {message}")
+    return None
+
+
+def loss_of(pod: Object | None, *, name: str) -> Problem:
+    """Why an execution's pod no longer answers. `pod` is None where there is none any more."""
+    if pod is None:
+        return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} is gone")
+    status = pod.get("status") or {}
+    message = str(status.get("message") or "")
+    if status.get("reason") == "Evicted":
+        lowered = message.lower()
+        full = any(word in lowered for word in ("ephemeral", "emptydir", "local storage"))
+        return Problem(reason=Reason.STORAGE_LIMIT if full else Reason.EVICTED, message=message)
+    terminated = _terminated(pod) or {}
+    if terminated.get("reason") == "OOMKilled":
+        return Problem(
+            reason=Reason.OUT_OF_MEMORY, message="the sandbox was killed: it used more memory than its limit"
+        )
+    if is_over(pod):
+        return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} ended: {_end(pod)}")
+    if is_terminating(pod):
+        return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} was deleted while it ran")
+    return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} does not answer")
+
+
+def refusal_of(error: ApiError) -> Problem:
+    """Why the API server does not take a pod."""
+    text = error.message
+    lowered = text.lower()
+    if error.code == 403 and "runtimeclass" in lowered and "not found" in lowered:
+        reason = Reason.RUNTIME_CLASS_NOT_FOUND
+    elif error.code == 403 and ("quota" in lowered or _limit_range(lowered)):
+        reason = Reason.QUOTA_EXCEEDED
+    elif error.code in (0, 429) or error.code >= 500:
+        reason = Reason.POOL_UNAVAILABLE
+    else:
+        reason = Reason.POD_REFUSED
+    return Problem(reason=reason, message=text)
+
+
+def _limit_range(lowered: str) -> bool:
+    return any(f"{bound} " in lowered and "usage per" in lowered for bound in ("maximum", "minimum", "ratio"))
+
+
+def _container(pod: Object) -> dict[str, Any]:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return statuses[0] if statuses else {}
+
+
+def _terminated(pod: Object) -> dict[str, Any] | None:
+    return (_container(pod).get("state") or {}).get("terminated")
+
+
+def _end(pod: Object) -> str:
+    status = pod.get("status") or {}
+    terminated = _terminated(pod) or {}
+    parts = [
+        str(status.get("reason") or ""),
+        str(terminated.get("reason") or ""),
+        f"exit code {terminated['exitCode']}" if "exitCode" in terminated else "",
+        str(terminated.get("message") or status.get("message") or ""),
+    ]
+    return ", ".join(part for part in parts if part) or f"phase {phase_of(pod)}"

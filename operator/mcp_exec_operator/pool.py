@@ -1,0 +1,242 @@
+"""One pool in memory: its spec, its pods, the executions that wait for one, and why they wait. No I/O."""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from pydantic import ValidationError
+
+from mcp_exec_api.execution import Reason
+from mcp_exec_api.kube import Object
+from mcp_exec_api.meta import field_errors
+from mcp_exec_api.pool import OnEmpty, SandboxPoolSpec
+from mcp_exec_operator.backoff import Backoff
+from mcp_exec_operator.inventory import Inventory, Pod, PodState
+from mcp_exec_operator.pods import PoolIdentity, template_hash
+from mcp_exec_operator.podstate import Problem, starting_problem
+from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+
+REFILL_DELAY_SECONDS: Final = 0.15
+"""How long a shortage stands before it is filled, unless a pod ends or somebody waits: claims come first."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Waiter:
+    """One execution that waits for a pod. Its future yields the pod."""
+
+    future: asyncio.Future[Pod]
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set where it should look whether it still waits."""
+
+    async def pause(self, seconds: float) -> None:
+        """Until it has its pod, is woken, or so many seconds are over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.woken.wait(), timeout=seconds)
+
+
+@dataclass(kw_only=True, eq=False)
+class Pool:
+    """A pool and all that is known of it. `kicked` is set whenever its keeper should look at it."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    spec: SandboxPoolSpec | None = None
+    """The spec, or None where there is no such pool or its spec is no good."""
+    template: str = ""
+    """The hash of the pods that the spec asks for."""
+    newest: Object | None = None
+    """The pool's object as last seen."""
+    invalid: Problem | None = None
+    """What is wrong with the spec."""
+    exposed: Problem | None = None
+    """Why its NetworkPolicy could not be verified."""
+    isolated: bool = False
+    """Whether its NetworkPolicy was seen to stand."""
+    refusal: Problem | None = None
+    """Why the API server refused its last pod."""
+    failure: Problem | None = None
+    """Why its last pod that failed did so."""
+    refused_fields: tuple[str, ...] = ()
+    """What its template asks for in vain."""
+    inventory: Inventory = field(default_factory=Inventory)
+    waiters: deque[Waiter] = field(default_factory=deque)
+    backoff: Backoff = field(default_factory=Backoff)
+    kicked: asyncio.Event = field(default_factory=asyncio.Event)
+    short_since: float | None = None
+    """Since when pods are short and should be made, or None while none are."""
+    hurried: bool = False
+    """Whether a pod has ended, so that what is short should be made at once."""
+    lacking_since: float | None = None
+    """Since when fewer pods are warm than should be, or None while enough are."""
+
+    @property
+    def identity(self) -> PoolIdentity:
+        """What its pods refer to."""
+        return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid)
+
+    def configure(self, body: Object) -> None:
+        """Takes in the pool's object."""
+        meta = body["metadata"]
+        if self.newest is not None and meta.get("generation") == self.generation and meta["uid"] == self.uid:
+            self.newest = body
+            return
+        if meta["uid"] != self.uid:
+            self.isolated = False
+        self.newest, self.uid, self.generation = body, meta["uid"], int(meta.get("generation", 0))
+        self.spec, self.invalid = None, None
+        self.refusal = self.failure = None
+        self.backoff.succeed()
+        try:
+            spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
+            self.template = template_hash(spec)
+            self.spec = spec
+        except ValidationError as error:
+            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error))
+            self.invalid = Problem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            self.invalid = Problem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's template is invalid: {error}")
+        self.kicked.set()
+
+    def remove(self) -> None:
+        """The pool was deleted: its idle pods are deleted with it, by Kubernetes, and are no longer used."""
+        self.newest, self.spec, self.isolated = None, None, False
+        for pod in self.inventory.all(PodState.CREATING, PodState.STARTING, PodState.WARM):
+            self.inventory.retire(pod)
+        self.kicked.set()
+
+    def take(self) -> Pod | None:
+        """A warm pod, at once, if there is one and nobody waits for it."""
+        if self.spec is None or self.waiters:
+            return None
+        pod = self.inventory.take()
+        if pod is not None:
+            self.kicked.set()
+        return pod
+
+    def wait(self) -> Waiter:
+        """Joins the queue for a pod."""
+        waiter = Waiter(future=asyncio.get_running_loop().create_future())
+        self.waiters.append(waiter)
+        self.kicked.set()
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Leaves the queue; a pod that was already handed over goes back."""
+        if waiter in self.waiters:
+            self.waiters.remove(waiter)
+        if waiter.future.done() and not waiter.future.cancelled():
+            self.put_back(waiter.future.result())
+        waiter.future.cancel()
+        self.kicked.set()
+
+    def became_ready(self, name: str) -> Pod | None:
+        """A pod's supervisor answered: the pod goes to who waits first, or stands warm."""
+        pod = self.inventory.ready(name, now=monotonic())
+        if pod is not None:
+            self.backoff.succeed()
+            self.failure = None
+            self._serve()
+            self.kicked.set()
+        return pod
+
+    def put_back(self, pod: Pod) -> None:
+        """A pod that was taken and not used; where it is lost meanwhile, the keeper ends it."""
+        if self.inventory.put_back(pod):
+            self._serve()
+        self.kicked.set()
+
+    def room_was_made(self) -> None:
+        """A pod has ended, or is about to: what is short may be made now, and a full quota tried again."""
+        self.hurried = True
+        if self.refusal is not None and self.refusal.reason is Reason.QUOTA_EXCEEDED:
+            self.backoff.until = 0.0
+        self.kicked.set()
+
+    def cold_starts(self) -> int:
+        """Executions for which a pod should be made."""
+        cold = self.spec is not None and self.spec.on_empty is OnEmpty.COLD_START
+        return len(self.waiters) if cold else 0
+
+    def note_warmth(self, now: float) -> None:
+        """Remembers since when pods are lacking."""
+        lacking = self.spec is not None and self.inventory.counts.warm < self.spec.warm.min
+        if not lacking:
+            self.lacking_since = None
+        elif self.lacking_since is None:
+            self.lacking_since = now
+
+    def missing(self, now: float) -> int:
+        """Pods to ask for now."""
+        if self.spec is None or not self.isolated:
+            return 0
+        short = pods_to_create(
+            warm_min=self.spec.warm.min,
+            max_pods=self.spec.max_pods,
+            cold_starts=self.cold_starts(),
+            counts=self.inventory.counts,
+        )
+        if not short:
+            self.short_since, self.hurried = None, False
+            return 0
+        if self.short_since is None:
+            self.short_since = now
+        patient = self.short_since + REFILL_DELAY_SECONDS > now and not self.waiters and not self.hurried
+        if patient or self.backoff.until > now:
+            return 0
+        # while pods are refused, one at a time finds out whether they still are
+        return min(short, 1) if self.backoff.failures else short
+
+    def surplus(self) -> list[Pod]:
+        """Idle pods to end: too many, or of an older template, of those one at a time."""
+        if self.spec is None:
+            return []
+        counts = self.inventory.counts
+        starting = self.inventory.all(PodState.STARTING)
+        stale = [pod for pod in starting if pod.template != self.template]
+        warm = self.inventory.all(PodState.WARM)
+        many = pods_to_delete(warm_min=self.spec.warm.min, waiting=len(self.waiters), counts=counts)
+        if many:
+            return [*stale, *[pod for pod in starting if pod not in stale], *warm][:many]
+        if stale:
+            return stale
+        old = [pod for pod in warm if pod.template != self.template]
+        return old[:1] if old and not counts.coming and counts.warm >= self.spec.warm.min else []
+
+    def why_not(self) -> Problem:
+        """Why no pod is to be had."""
+        if self.newest is None:
+            return Problem(reason=Reason.POOL_NOT_FOUND, message=f"there is no pool {self.name}")
+        if self.invalid or self.exposed:
+            return self.invalid or self.exposed  # type: ignore[return-value]
+        counts = self.inventory.counts
+        if self.refusal is not None and not counts.coming:
+            return self.refusal
+        if (problem := self.starting_problem()) is not None:
+            return problem
+        if self.spec is not None and counts.total >= self.spec.max_pods and not counts.coming:
+            message = f"the pool has {counts.total} pods, of {self.spec.max_pods} that it may have"
+            return Problem(reason=Reason.POOL_AT_CAPACITY, message=message)
+        if self.failure is not None:
+            return self.failure
+        message = f"no pod is ready: {counts.coming} start, {counts.busy} are busy"
+        return Problem(reason=Reason.POOL_UNAVAILABLE, message=message)
+
+    def starting_problem(self) -> Problem | None:
+        """What keeps the first of its starting pods from becoming ready, if anything does."""
+        for pod in self.inventory.all(PodState.STARTING):
+            if pod.newest is not None and (problem := starting_problem(pod.newest)) is not None:
+                return problem
+            if pod.warning:
+                return Problem(reason=Reason.POD_FAILED, message=pod.warning)
+        return None
+
+    def _serve(self) -> None:
+        while self.waiters and (pod := self.inventory.take()) is not None:
+            waiter = self.waiters.popleft()
+            waiter.future.set_result(pod)
+            waiter.woken.set()

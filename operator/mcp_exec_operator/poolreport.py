@@ -1,0 +1,85 @@
+"""Writes a pool's status: only where it changed, at most once a second, off the path of executions."""
+
+import logging
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from mcp_exec_api.kube import ApiError
+from mcp_exec_api.meta import Condition, ConditionStatus, now
+from mcp_exec_api.pool import SandboxPoolStatus
+from mcp_exec_operator.cluster import Cluster
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pool import Pool
+from mcp_exec_operator.poolstatus import build_event, build_status, condition_of
+
+log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS: Final = 1.0
+"""How long a change waits for the next, so that an execution that is over by then costs no write."""
+_QUIET_REASONS: Final = frozenset({"Starting", "Refilling", "PoolAtCapacity"})
+"""Reasons for not being ready that are no one's fault: they make no Event."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PoolReport:
+    """The status that was last written, and when a newer one is due."""
+
+    pool: Pool
+    cluster: Cluster
+    metrics: Metrics
+    _written: SandboxPoolStatus | None = None
+    _due: float | None = None
+    _told: str = field(default="")
+
+    async def write(self, at: float) -> float | None:
+        """Writes the status if it is due. Returns the seconds until it will be, or None where nothing changed."""
+        pool = self.pool
+        if pool.newest is None:
+            return None
+        self._gauge()
+        status = build_status(pool, moment=now(), now=at)
+        if self._said(status) == self._said(self._written):
+            self._due = None
+            return None
+        if self._due is None:
+            self._due = at + (_SETTLE_SECONDS if self._written is not None else 0.0)
+        if self._due > at:
+            return self._due - at
+        self._due = None
+        try:
+            pool.newest = await self.cluster.patch_pool(pool.namespace, pool.name, status.to_api())
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            log.warning("the status of pool %s was not written: %s", pool.name, error, extra={"pool": pool.name})
+            self._due = monotonic() + _SETTLE_SECONDS
+            return _SETTLE_SECONDS
+        self._written = status
+        await self._tell(condition_of(status, "Ready"))
+        return None
+
+    async def _tell(self, ready: Condition | None) -> None:
+        if ready is None or ready.status is ConditionStatus.TRUE:
+            self._told = ""
+        elif ready.reason not in _QUIET_REASONS and ready.reason != self._told:
+            self._told = ready.reason
+            try:
+                await self.cluster.create_event(build_event(self.pool, ready, moment=now()))
+            except ApiError as error:
+                log.warning("no Event for pool %s: %s", self.pool.name, error, extra={"pool": self.pool.name})
+
+    def _gauge(self) -> None:
+        counts = self.pool.inventory.counts
+        for state in ("creating", "starting", "warm", "busy", "terminating"):
+            self.metrics.pods.labels(self.pool.name, state).set(getattr(counts, state))
+
+    @staticmethod
+    def _said(status: SandboxPoolStatus | None) -> object:
+        """What a status says, without the times of its conditions."""
+        if status is None:
+            return None
+        said = status.to_api()
+        return said | {
+            "conditions": [{**each, "lastTransitionTime": None} for each in said.get("conditions", [])],
+        }

@@ -1,0 +1,126 @@
+"""All pools of the served namespaces, each with its keeper."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+
+from mcp_exec_api.kube import Object
+from mcp_exec_api.names import LABEL_POOL
+from mcp_exec_api.reflector import Key, key_of
+from mcp_exec_operator.inventory import Pod
+from mcp_exec_operator.keeper import Keeper
+from mcp_exec_operator.pool import Pool
+from mcp_exec_operator.tasks import Tasks
+
+
+@dataclass(kw_only=True, eq=False)
+class Pools:
+    """Finds a pool by its key, takes in what watches and lists tell, and starts and ends the keepers."""
+
+    tasks: Tasks
+    make_keeper: Callable[[Pool], Keeper]
+    opened: bool = False
+    """Whether keepers work: not before the first sweep, which tells what pods executions have."""
+    _pools: dict[Key, Pool] = field(default_factory=dict)
+    _keepers: dict[Key, Keeper] = field(default_factory=dict)
+    _running: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
+
+    def get(self, key: Key) -> Pool:
+        """The pool of that namespace and name; one that does not exist yet is empty and may come to be."""
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = Pool(namespace=key[0], name=key[1])
+            self._keepers[key] = self.make_keeper(pool)
+        return pool
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(list(self._pools.values()))
+
+    def discard(self, pool: Pool) -> None:
+        """Forgets a pool that does not exist, that has no pods, and for which nobody waits."""
+        key = (pool.namespace, pool.name)
+        if pool.newest is None and not pool.waiters and not pool.inventory.counts.total:
+            self._pools.pop(key, None)
+            self._keepers.pop(key, None)
+            if (task := self._running.pop(key, None)) is not None:
+                task.cancel()
+
+    def observe_pool(self, body: Object, *, deleted: bool) -> None:
+        """Takes in a pool's object."""
+        pool = self.get(key_of(body))
+        if deleted:
+            if pool.uid == body["metadata"]["uid"]:
+                pool.remove()
+                self.discard(pool)
+            return
+        pool.configure(body)
+        self._start(key_of(body))
+
+    def observe_pod(self, item: Object, *, deleted: bool) -> Pod | None:
+        """Takes in a pod's object; pods without a pool's label are none of ours."""
+        name = (item["metadata"].get("labels") or {}).get(LABEL_POOL)
+        if not name:
+            return None
+        pool = self.get((item["metadata"]["namespace"], name))
+        pool.kicked.set()
+        if not deleted:
+            return pool.inventory.observe(item, now=monotonic())
+        known = pool.inventory.get(item["metadata"]["name"])
+        if known is not None and known.uid in (None, item["metadata"]["uid"]):
+            pool.inventory.forget(known.name)
+            pool.room_was_made()
+        self.discard(pool)
+        return None
+
+    def replace(self, namespace: str, pools: list[Object], pods: list[Object], *, listed_at: float) -> int:
+        """Takes in fresh lists of a namespace. Returns how many objects no watch had told of."""
+        news = 0
+        names = {key_of(body) for body in pools}
+        for body in pools:
+            known = self._pools.get(key_of(body))
+            news += known is None or known.newest is None
+            self.observe_pool(body, deleted=False)
+        by_pool: dict[Key, list[Object]] = {}
+        for item in pods:
+            by_pool.setdefault((namespace, item["metadata"]["labels"].get(LABEL_POOL, "")), []).append(item)
+        for pool in self:
+            key = (pool.namespace, pool.name)
+            if pool.namespace == namespace and pool.newest is not None and key not in names:
+                pool.remove()
+        for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
+            pool = self.get(key)
+            news += len(pool.inventory.replace(by_pool.get(key, ()), listed_at=listed_at, now=monotonic()))
+            self._keepers[key].verify_isolation = True
+            pool.kicked.set()
+            self.discard(pool)
+        return news
+
+    def open(self) -> None:
+        """Lets the keepers work."""
+        self.opened = True
+        for key in self._pools:
+            self._start(key)
+
+    def retire(self, pool: Pool, pod: Pod) -> None:
+        """Ends a pod; of a pool that is forgotten, no pod is left."""
+        keeper = self._keepers.get((pool.namespace, pool.name))
+        if keeper is not None:
+            keeper.retire(pod)
+
+    def end_leftovers(self, held: set[Key]) -> None:
+        """Ends pods that no execution has and that are not idle either, once they were found so in two sweeps."""
+        for pool in self:
+            self._keepers[(pool.namespace, pool.name)].end_leftovers(held)
+
+    async def close(self) -> None:
+        """Ends the keepers; calls that they have under way go on."""
+        self.opened = False
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        self._running.clear()
+
+    def _start(self, key: Key) -> None:
+        if self.opened and key not in self._running:
+            self._running[key] = self.tasks.spawn(self._keepers[key].run(), name=f"keeper {key[1]}")

@@ -1,0 +1,112 @@
+"""A pool's status and its Events, from what is known of it. Pure functions."""
+
+from datetime import datetime
+from typing import Final
+
+from mcp_exec_api.kube import Object
+from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
+from mcp_exec_api.names import API_VERSION, LABEL_STATE
+from mcp_exec_api.pool import SandboxPoolStatus
+from mcp_exec_operator.pods import pool_labels
+from mcp_exec_operator.podstate import Problem
+from mcp_exec_operator.pool import Pool
+
+PATIENCE_SECONDS: Final = 10.0
+"""How long pods may be short, without a known problem, while the pool still counts as ready: they are on their way."""
+_MAX_MESSAGE: Final = 1024
+
+
+def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStatus:
+    """The status of a pool at a moment; `now` is the same of the monotonic clock."""
+    counts = pool.inventory.counts
+    desired = pool.spec.warm.min if pool.spec else 0
+    conditions = _conditions_of(pool)
+    for condition in (_ready(pool, moment, now), _isolated(pool, moment), _honoured(pool, moment)):
+        conditions = set_condition(conditions, condition)
+    selector = {**pool_labels(pool.name), LABEL_STATE: "warm"}
+    return SandboxPoolStatus(
+        observed_generation=pool.generation,
+        replicas=counts.warm + counts.coming,
+        selector=",".join(f"{name}={value}" for name, value in sorted(selector.items())),
+        desired=desired,
+        warm=counts.warm,
+        starting=counts.coming,
+        busy=counts.busy,
+        conditions=conditions,
+    )
+
+
+def build_event(pool: Pool, condition: Condition, *, moment: datetime) -> Object:
+    """A Warning about a pool, for `kubectl describe`."""
+    at = micro_time(moment)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{pool.name}.", "namespace": pool.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": "SandboxPool",
+            "namespace": pool.namespace,
+            "name": pool.name,
+            "uid": pool.uid,
+        },
+        "type": "Warning",
+        "reason": condition.reason,
+        "message": condition.message,
+        "source": {"component": "mcp-exec-operator"},
+        "firstTimestamp": at[:19] + "Z",
+        "lastTimestamp": at[:19] + "Z",
+        "count": 1,
+    }
+
+
+def condition_of(status: SandboxPoolStatus, kind: str) -> Condition | None:
+    """The condition of a type, if it is there."""
+    return next((condition for condition in status.conditions if condition.type == kind), None)
+
+
+def _conditions_of(pool: Pool) -> list[Condition]:
+    found = ((pool.newest or {}).get("status") or {}).get("conditions") or []
+    return [Condition.model_validate(condition) for condition in found]
+
+
+def _problem(pool: Pool) -> Problem | None:
+    return pool.invalid or pool.exposed or pool.refusal or pool.starting_problem() or pool.failure
+
+
+def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
+    counts = pool.inventory.counts
+    desired = pool.spec.warm.min if pool.spec else 0
+    have = f"{counts.warm} of {desired} pods are warm"
+    if pool.spec is not None and counts.warm >= desired:
+        return _condition("Ready", True, "Warm", have, moment)
+    if (problem := _problem(pool)) is not None:
+        return _condition("Ready", False, problem.reason, f"{have}; {problem.message}", moment)
+    if pool.spec is not None and counts.total >= pool.spec.max_pods:
+        message = f"{have}; {counts.total} pods are all that the pool may have"
+        return _condition("Ready", False, "PoolAtCapacity", message, moment)
+    was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _conditions_of(pool))
+    if was_ready and pool.lacking_since is not None and now - pool.lacking_since < PATIENCE_SECONDS:
+        return _condition("Ready", True, "Refilling", have, moment)
+    return _condition("Ready", False, "Starting", f"{have}; {counts.coming} start", moment)
+
+
+def _isolated(pool: Pool, moment: datetime) -> Condition:
+    if pool.exposed is not None:
+        return _condition("Isolated", False, "NetworkPolicyFailed", pool.exposed.message, moment)
+    if not pool.isolated:
+        return _condition("Isolated", False, "NotVerified", "the NetworkPolicy was not yet seen to stand", moment)
+    return _condition("Isolated", True, "NetworkPolicy", "the pool's NetworkPolicy stands", moment)
+
+
+def _honoured(pool: Pool, moment: datetime) -> Condition:
+    if pool.refused_fields:
+        message = "the template may not set " + ", ".join(pool.refused_fields)
+        return _condition("TemplateHonoured", False, "FieldsRefused", message, moment)
+    return _condition("TemplateHonoured", True, "Honoured", "", moment)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, moment: datetime) -> Condition:
+    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+    short = message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"
+    return Condition(type=kind, status=status, reason=reason, message=short, last_transition_time=moment)

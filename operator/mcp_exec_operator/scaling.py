@@ -1,0 +1,17 @@
+"""How many pods to make or to end, from how many there are. Pure: all that is decided here is in the arguments."""
+
+from mcp_exec_operator.inventory import Counts
+
+
+def pods_to_create(*, warm_min: int, max_pods: int, cold_starts: int, counts: Counts) -> int:
+    """Pods to ask for: what is short of the warm ones and of those that wait, as far as the pool may grow.
+
+    `cold_starts` are executions that wait for a pod to be made for them.
+    """
+    short = warm_min + cold_starts - counts.warm - counts.coming
+    return max(0, min(short, max_pods - counts.total))
+
+
+def pods_to_delete(*, warm_min: int, waiting: int, counts: Counts) -> int:
+    """Idle pods that are too many. Pods that still start are not ended while somebody waits for one."""
+    return max(0, counts.warm + counts.coming - warm_min - waiting)

@@ -1,0 +1,121 @@
+"""The operator without its watches: everything that it does with what they tell."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from mcp_exec_api.kube import Kube, Object
+from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_operator.binding import Binder
+from mcp_exec_operator.cluster import Cluster
+from mcp_exec_operator.keeper import Keeper, KeeperConfig
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pool import Pool
+from mcp_exec_operator.poolreport import PoolReport
+from mcp_exec_operator.pools import Pools
+from mcp_exec_operator.reconciler import Reconciler
+from mcp_exec_operator.settings import Settings
+from mcp_exec_operator.sweep import Sweep
+from mcp_exec_operator.tasks import Tasks
+from mcp_exec_operator.ttl import Expiry
+from mcp_exec_operator.writer import StatusWriter
+
+
+@dataclass(kw_only=True, eq=False)
+class Service:
+    """Pools, executions and sweeps, put together. The three `on_` methods take what watches tell; none ever waits."""
+
+    pools: Pools
+    reconciler: Reconciler
+    sweep: Sweep
+    expiry: Expiry
+    tasks: Tasks
+    metrics: Metrics
+    shutdown_seconds: float
+
+    @classmethod
+    def create(cls, *, settings: Settings, kube: Kube, sandboxes: Sandboxes, metrics: Metrics) -> Self:
+        """Builds all parts. Nothing runs yet."""
+        tasks = Tasks()
+        cluster = Cluster(kube=kube, metrics=metrics)
+        config = KeeperConfig(
+            release_namespace=settings.release_namespace,
+            pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
+        )
+
+        def make_keeper(pool: Pool) -> Keeper:
+            report = PoolReport(pool=pool, cluster=cluster, metrics=metrics)
+            return Keeper(
+                pool=pool,
+                cluster=cluster,
+                sandboxes=sandboxes,
+                tasks=tasks,
+                metrics=metrics,
+                config=config,
+                report=report,
+            )
+
+        pools = Pools(tasks=tasks, make_keeper=make_keeper)
+        writer = StatusWriter(cluster=cluster)
+        expiry = Expiry(cluster=cluster)
+        reconciler = Reconciler(
+            cluster=cluster,
+            pools=pools,
+            binder=Binder(pools=pools, writer=writer, bind_timeout_seconds=settings.bind_timeout_seconds),
+            writer=writer,
+            sandboxes=sandboxes,
+            expiry=expiry,
+            tasks=tasks,
+            metrics=metrics,
+        )
+        sweep = Sweep(
+            cluster=cluster,
+            pools=pools,
+            reconciler=reconciler,
+            metrics=metrics,
+            namespaces=settings.namespaces,
+            every_seconds=settings.sweep_seconds,
+        )
+        return cls(
+            pools=pools,
+            reconciler=reconciler,
+            sweep=sweep,
+            expiry=expiry,
+            tasks=tasks,
+            metrics=metrics,
+            shutdown_seconds=settings.shutdown_seconds,
+        )
+
+    def on_execution(self, body: Object, deleted: bool) -> None:
+        """A watch tells of an execution."""
+        self.metrics.events.labels("execution").inc()
+        self.reconciler.offer(body, deleted=deleted)
+
+    def on_pool(self, body: Object, deleted: bool) -> None:
+        """A watch tells of a pool."""
+        self.metrics.events.labels("pool").inc()
+        self.pools.observe_pool(body, deleted=deleted)
+
+    def on_pod(self, body: Object, deleted: bool) -> None:
+        """A watch tells of a pod."""
+        self.metrics.events.labels("pod").inc()
+        self.pools.observe_pod(body, deleted=deleted)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Sweeps, then works while the context stands, then lets writes under way end. Raises ApiError at first."""
+        await self.sweep.once()
+        self.pools.open()
+        loops = [
+            self.tasks.spawn(self.sweep.run(), name="sweep"),
+            self.tasks.spawn(self.expiry.run(), name="expiry"),
+        ]
+        try:
+            yield
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await self.pools.close()
+            await self.reconciler.close(grace_seconds=self.shutdown_seconds)
+            await self.tasks.close(grace_seconds=self.shutdown_seconds)

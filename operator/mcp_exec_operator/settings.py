@@ -1,0 +1,47 @@
+"""What the operator can be told by its environment."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from mcp_exec_api.names import OPERATOR_PORT
+
+
+class Settings(BaseSettings):
+    """The operator's settings, each from a variable with the prefix `MCP_EXEC_`. Read once, in `main()`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MCP_EXEC_", frozen=True, extra="forbid", use_attribute_docstrings=True, env_ignore_empty=True
+    )
+
+    namespaces: Annotated[tuple[str, ...], NoDecode, Field(min_length=1)]
+    """Namespaces whose executions and pools are served, separated by commas."""
+    release_namespace: str
+    """Namespace in which operator and gateway run: pods there reach the sandboxes."""
+    sandbox_key_file: Path
+    """File with the key from which each sandbox's token is made; the gateway has the same."""
+    kubeconfig: Path | None = None
+    """A kubeconfig file; empty means the pod's service account."""
+    port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
+    """Port of `/healthz`, `/readyz` and `/metrics`."""
+    log_level: str = "INFO"
+    """The least level that is logged."""
+    bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds that an execution waits for a pod before it fails with the reason why there is none."""
+    sweep_seconds: Annotated[float, Field(gt=0)] = 20.0
+    """Seconds between two sweeps, which compare everything with fresh lists."""
+    pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds that a pod may take until its supervisor answers, before it is replaced."""
+    shutdown_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds that writes under way have to finish when the operator is asked to stop."""
+    api_wait_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds that the API server may stay away when the operator starts."""
+
+    @field_validator("namespaces", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(part for part in value.strip("[]").replace('"', "").replace(" ", "").split(",") if part)

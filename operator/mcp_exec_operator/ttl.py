@@ -1,0 +1,99 @@
+"""Deletes executions when they have been finished for as long as they asked to be kept."""
+
+import asyncio
+import heapq
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from time import time
+from typing import Final
+
+from mcp_exec_api.kube import ApiError, Object
+from mcp_exec_api.reflector import Key, key_of
+from mcp_exec_operator.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_SECONDS: Final = 3600
+_AT_ONCE: Final = 8
+_BATCH: Final = 50
+"""Deletions before others get a turn."""
+_TRY_AGAIN_SECONDS: Final = 20.0
+
+
+@dataclass(kw_only=True, eq=False)
+class Expiry:
+    """The finished executions, and when each is to be deleted."""
+
+    cluster: Cluster
+    _due: dict[str, float] = field(default_factory=dict)
+    """By uid, in seconds since 1970."""
+    _heap: list[tuple[float, str, Key]] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._due
+
+    def note(self, body: Object) -> None:
+        """Takes in a finished execution; its time may have been changed."""
+        uid, due = body["metadata"]["uid"], due_at(body)
+        if self._due.get(uid) != due:
+            self._due[uid] = due
+            heapq.heappush(self._heap, (due, uid, key_of(body)))
+            self._changed.set()
+
+    def forget(self, uid: str) -> None:
+        """It was deleted."""
+        self._due.pop(uid, None)
+
+    def retain(self, namespace: str, uids: set[str]) -> None:
+        """Forgets those of a namespace that are not in a fresh list."""
+        for _, uid, key in self._heap:
+            if key[0] == namespace and uid not in uids:
+                self._due.pop(uid, None)
+        self._heap = [item for item in self._heap if self._due.get(item[1]) == item[0]]
+        heapq.heapify(self._heap)
+
+    async def run(self) -> None:
+        """Deletes what is due, until it is cancelled."""
+        while True:
+            self._changed.clear()
+            if batch := self._take_due():
+                await asyncio.gather(*(self._delete(chunk) for chunk in _split(batch)))
+                continue
+            wait = max(0.05, self._heap[0][0] - time()) if self._heap else None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), timeout=wait)
+
+    def _take_due(self) -> list[tuple[str, Key]]:
+        batch: list[tuple[str, Key]] = []
+        while self._heap and self._heap[0][0] <= time() and len(batch) < _BATCH:
+            due, uid, key = heapq.heappop(self._heap)
+            if self._due.get(uid) == due:
+                batch.append((uid, key))
+        return batch
+
+    async def _delete(self, chunk: list[tuple[str, Key]]) -> None:
+        for uid, key in chunk:
+            try:
+                await self.cluster.delete_execution(*key, uid=uid)
+                self._due.pop(uid, None)
+            except ApiError as error:
+                log.warning("an execution was not deleted: %s", error, extra={"execution": key[1]})
+                self._due[uid] = time() + _TRY_AGAIN_SECONDS
+                heapq.heappush(self._heap, (self._due[uid], uid, key))
+
+
+def due_at(body: Object) -> float:
+    """When a finished execution is to be deleted, in seconds since 1970."""
+    finished = (body.get("status") or {}).get("finishedAt") or body["metadata"]["creationTimestamp"]
+    kept = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
+    return datetime.fromisoformat(finished).timestamp() + float(kept)
+
+
+def _split(batch: list[tuple[str, Key]]) -> list[list[tuple[str, Key]]]:
+    return [batch[start::_AT_ONCE] for start in range(min(_AT_ONCE, len(batch)))]

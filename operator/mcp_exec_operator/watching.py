@@ -1,0 +1,120 @@
+"""kopf as the source of watch events, and as no more: no patches, no finalizers, no state of its own on objects."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import kopf
+from kubernetes.aio.client import Configuration
+
+from mcp_exec_api.kube import Object
+from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, VERSION
+from mcp_exec_operator.cluster import POD_SELECTOR
+
+OnEvent = Callable[[Object, bool], None]
+
+_EMPTY: Final[Any] = kopf.BodyEssence({})
+
+
+class NoDiffBase(kopf.DiffBaseStorage):
+    """Remembers nothing of an object: without handlers of changes, nobody asks what changed."""
+
+    def build(self, *, body: Any, extra_fields: Any = None) -> Any:
+        """Nothing, instead of a deep copy of each object at each of its events."""
+        return _EMPTY
+
+    def fetch(self, *, body: Any) -> Any:
+        """The same nothing: no difference."""
+        return _EMPTY
+
+    def store(self, *, body: Any, patch: Any, essence: Any) -> None:
+        """Writes nothing."""
+
+
+class NoProgress(kopf.ProgressStorage):
+    """Remembers no handler's progress: ours end at once."""
+
+    def fetch(self, *, key: Any, body: Any) -> None:
+        """Nothing."""
+        return
+
+    def store(self, *, key: Any, record: Any, body: Any, patch: Any) -> None:
+        """Writes nothing."""
+
+    def purge(self, *, key: Any, body: Any, patch: Any) -> None:
+        """Removes nothing."""
+
+    def touch(self, *, body: Any, patch: Any, value: Any) -> None:
+        """Touches nothing."""
+
+    def clear(self, *, essence: Any) -> Any:
+        """The argument as it is, not a copy."""
+        return essence
+
+
+def build_settings() -> kopf.OperatorSettings:
+    """kopf's settings for a watch that costs little and gives up never."""
+    settings = kopf.OperatorSettings()
+    settings.queueing.idle_timeout = 1.0
+    settings.queueing.exit_timeout = 1.0
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.networking.request_timeout = 10
+    settings.networking.connect_timeout = 3
+    settings.networking.error_backoffs = (0.1, 0.3, 1, 2, 5)
+    settings.watching.chunk_size = 100
+    settings.watching.label_selectors["", "v1", "pods"] = POD_SELECTOR
+    settings.persistence.diffbase_storage = NoDiffBase()
+    settings.persistence.progress_storage = NoProgress()
+    settings.peering.standalone = True
+    settings.process.ultimate_exiting_timeout = None
+    return settings
+
+
+def build_registry(
+    *, configuration: Configuration, on_execution: OnEvent, on_pool: OnEvent, on_pod: OnEvent
+) -> kopf.OperatorRegistry:
+    """The handlers, each O(1) and without I/O."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await connection_info(configuration)
+
+    def hear(tell: OnEvent) -> Callable[..., Awaitable[None]]:
+        async def on_event(event: Any, **_: Any) -> None:
+            tell(event["object"], event["type"] == "DELETED")
+
+        return on_event
+
+    for plural, tell in ((EXECUTIONS, on_execution), (POOLS, on_pool)):
+        kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(hear(tell))
+    kopf.on.event("", "v1", "pods", registry=registry, id="pods")(hear(on_pod))
+    return registry
+
+
+async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
+    """The credentials as they are now: kopf asks again when the API server no longer takes them."""
+    header = await configuration.get_api_key_with_prefix("BearerToken")
+    scheme, _, token = (header or "").rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or ("Bearer" if token else None),
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+    )
+
+
+async def watch(
+    *, registry: kopf.OperatorRegistry, namespaces: tuple[str, ...], ready: asyncio.Event, stop: asyncio.Event
+) -> None:
+    """Runs kopf until `stop` is set. kopf cancels tasks that were made after it: let ours end before."""
+    for name in ("kopf.objects", "kopf.activities", "kopf._core"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    await kopf.operator(
+        registry=registry, settings=build_settings(), namespaces=namespaces, ready_flag=ready, stop_flag=stop
+    )
