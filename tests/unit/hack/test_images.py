@@ -68,11 +68,16 @@ def test_another_tag_is_another_image(docker: Machine) -> None:
     assert "localhost/mcp-exec-gateway:v2" in builds(docker)[1]
 
 
-def test_a_failed_build_leaves_no_archive_that_looks_done(docker: Machine) -> None:
+@pytest.mark.parametrize("step", ["build", "save"])
+def test_a_failed_build_leaves_the_older_archive_and_is_done_again(docker: Machine, step: str) -> None:
     docker.run("images", "gateway")
-    docker.stand_in("docker", '[ "$1" != build ]')
+    script = (docker.folder / "bin/docker").read_text().splitlines()[-1]
+    docker.stand_in("docker", f'[ "$1" != {step} ]')
     assert docker.run("images", "gateway", TAG="v2").returncode != 0
-    assert not list((docker.checkout / ".cache/images").glob("gateway.tar*"))
+    assert (docker.checkout / ".cache/images/gateway.tar").read_text() == "archive\n"
+    docker.stand_in("docker", script)
+    docker.run("images", "gateway", TAG="v2")
+    assert len(builds(docker)) == 3
 
 
 def test_an_unknown_image_is_refused(docker: Machine) -> None:
