@@ -17,6 +17,8 @@ from mcp_exec_api.meta import FieldError, field_errors
 from mcp_exec_gateway.problems import Problem, invalid
 
 _BODY_SECONDS: Final = 30.0
+_DISCARDED_BYTES: Final = 8 * 1024 * 1024
+"""What is read of a body beyond its limit: most clients send all before they read that it was too large."""
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
 
@@ -37,25 +39,29 @@ async def read_body(request: Request, *, limit: int, seconds: float = _BODY_SECO
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem("media-type", 415, f"the body is {kind or 'of no type'}, accepted is application/json")
-    body = bytearray()
+    if "expect" in request.headers and int(request.headers.get("content-length", "0")) > limit:
+        raise _too_large(limit)  # the client asked before it sends
+    body, size = bytearray(), 0
     try:
-        if int(request.headers.get("content-length", "0")) > limit:
-            raise _too_large(limit)
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise _too_large(limit)
+                size += len(chunk)
+                if size <= limit:
+                    body += chunk
+                elif size > limit + _DISCARDED_BYTES:
+                    break
     except TimeoutError:
         detail = f"the body was not there after {seconds:g} seconds"
         raise Problem("request-timeout", 408, detail, headers={"Connection": "close"}) from None
     except ClientDisconnect:
         raise ClientGone from None
+    if size > limit:
+        raise _too_large(limit)
     return bytes(body)
 
 
 def _too_large(limit: int) -> Problem:
-    # the rest of the body is never read, so the connection can't be used again
+    # a rest of the body may never be read, so the connection can't be used again
     detail = f"the body has more than {limit} bytes"
     errors = [FieldError(field="body", message=f"at most {limit} bytes are allowed")]
     return Problem("body-too-large", 413, detail, errors=errors, headers={"Connection": "close"})

@@ -1,0 +1,174 @@
+"""The gateway as it is served, over a fake API server, with a client."""
+
+import asyncio
+import base64
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from kubernetes.aio.client import Configuration
+from tests.component.fakes.api_server import FakeApiServer
+
+from mcp_exec_api.kube import Kube, custom_path, path_of
+from mcp_exec_api.names import EXECUTIONS, POOLS
+from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_gateway.apikeys import key_digest
+from mcp_exec_gateway.app import build_app
+from mcp_exec_gateway.dependencies import Dependencies
+from mcp_exec_gateway.server import make_server
+from mcp_exec_gateway.settings import Settings
+
+KEY = "mcpx_" + "k" * 43
+OTHER_KEY = "mcpx_" + "o" * 43
+SANDBOX_KEY = b"the key of the sandboxes"
+CEX = custom_path(EXECUTIONS, namespace="agents")
+SBP = custom_path(POOLS, namespace="agents")
+SECRETS = path_of("secrets", namespace="mcp-exec-system")
+PODS = path_of("pods", namespace="agents")
+DEADLINE = 10
+
+Object = dict[str, Any]
+
+
+def settings(**changes: Any) -> Settings:
+    given: Object = {
+        "namespaces": ("agents", "others"),
+        "sandbox_key_file": Path("unused"),
+        "release_namespace": "mcp-exec-system",
+        "api_keys_secret": "api-keys",
+        "port": 0,
+        "drain_seconds": 0,
+        "shutdown_seconds": 0,
+    }
+    return Settings(**(given | changes))
+
+
+def keys_secret(**entries: Object | str) -> Object:
+    data = {
+        name: base64.b64encode((entry if isinstance(entry, str) else json.dumps(entry)).encode()).decode()
+        for name, entry in entries.items()
+    }
+    return {"metadata": {"name": "api-keys"}, "data": data}
+
+
+def key_entry(key: str, namespace: str = "agents", **limits: Any) -> Object:
+    return {"sha256": key_digest(key), "namespace": namespace, "limits": limits}
+
+
+def pool(name: str, max_timeout_seconds: int = 300) -> Object:
+    return {"metadata": {"name": name}, "spec": {"image": "i", "maxTimeoutSeconds": max_timeout_seconds}}
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Returns when it holds; each turn lets the event loop do all that it has to."""
+    async with asyncio.timeout(DEADLINE):
+        while not true():  # noqa: ASYNC110 - it looks at the state of many parts, which have no event in common
+            await asyncio.sleep(0)
+
+
+@dataclass
+class Answer:
+    """A response that was read."""
+
+    status: int
+    headers: Any
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+@dataclass
+class Gateway:
+    """The gateway under test."""
+
+    api: FakeApiServer
+    dependencies: Dependencies
+    session: aiohttp.ClientSession
+    url: str
+
+    def request(self, method: str, path: str, *, key: str | None = KEY, **options: Any) -> Any:
+        headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **options.pop("headers", {})}
+        return self.session.request(method, self.url + path, headers=headers, **options)
+
+    async def ask(self, method: str, path: str, **options: Any) -> Answer:
+        async with asyncio.timeout(DEADLINE), self.request(method, path, **options) as response:
+            return Answer(response.status, response.headers, await response.text())
+
+    async def post(self, body: Any = None, query: str = "", **options: Any) -> Answer:
+        given = {"code": "print(1)"} if body is None else body
+        content = {"data": given} if isinstance(given, bytes) else {"json": given}
+        if isinstance(given, bytes):
+            options["headers"] = {"Content-Type": "application/json", **options.get("headers", {})}
+        return await self.ask("POST", "/v1/executions" + query, **content, **options)
+
+    @property
+    def executions(self) -> dict[str, Object]:
+        return self.api.collections.get(CEX, {})
+
+    def finish(self, name: str, phase: str = "Succeeded", **status: Any) -> None:
+        """Does as the operator does at the end."""
+        base = {
+            "phase": phase,
+            "reason": "",
+            "start": "Warm",
+            "podName": "default-abcde",
+            "startedAt": "2026-11-21T20:00:00.000001Z",
+            "finishedAt": "2026-11-21T20:00:00.000002Z",
+            "output": {"stdout": "1\n", "stderr": "", "stdoutBytes": 2, "stderrBytes": 0, "truncated": False},
+        }
+        self.api.merge(CEX, name, {"status": base | status})
+
+    def finish_all(self, **status: Any) -> None:
+        """Finishes each execution as soon as it is created."""
+        self.api.on_create = lambda collection, item: (
+            self.finish(item["metadata"]["name"], **status) if collection == CEX else None
+        )
+
+
+@asynccontextmanager
+async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) -> AsyncIterator[Gateway]:
+    """A gateway that is ready."""
+    made = settings(**changes)
+    async with (
+        aiohttp.ClientSession(base_url=api.url) as kube_session,
+        Sandboxes.connect(key=SANDBOX_KEY, port=sandbox_port) as sandboxes,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        asyncio.TaskGroup() as group,
+    ):
+        kube = Kube(session=kube_session, configuration=Configuration(), backoffs=(0.001,), timeout_seconds=5)
+        dependencies = Dependencies.build(made, kube=kube, sandboxes=sandboxes)
+        following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
+        server = make_server(build_app(dependencies=dependencies), settings=made)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            served = group.create_task(server.serve(sockets=[listener]))
+            await until(lambda: not dependencies.missing())
+            yield Gateway(api, dependencies, session, url)
+            server.should_exit = server.force_exit = True
+            await session.close()
+            await served
+            for task in following:
+                task.cancel()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer().running() as server:
+        server.put(SBP, pool("default", 60))
+        server.put(SBP, pool("long"))
+        server.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY), "team-b": key_entry(OTHER_KEY, "others")}))
+        yield server
+
+
+@pytest.fixture
+async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
+    async with serving(api) as made:
+        yield made

@@ -1,0 +1,289 @@
+"""Executions by HTTP: created, waited for, listed, cancelled."""
+
+import asyncio
+import json
+import re
+
+import aiohttp
+import pytest
+import yarl
+from tests.component.fakes.api_server import FakeApiServer, Fault
+from tests.component.gateway.conftest import (
+    CEX,
+    DEADLINE,
+    KEY,
+    OTHER_KEY,
+    Gateway,
+    key_entry,
+    keys_secret,
+    serving,
+    until,
+)
+
+from mcp_exec_api.execution import CodeExecutionSpec
+from mcp_exec_gateway.views import Execution, ExecutionList
+
+
+async def test_a_request_that_waits_gets_the_output_when_the_execution_ends(gateway: Gateway) -> None:
+    gateway.finish_all()
+    answer = await gateway.post({"code": "print(1)"})
+    assert answer.status == 200
+    assert answer.json["phase"] == "Succeeded"
+    assert answer.json["output"]["stdout"] == "1\n"
+    assert answer.json["namespace"] == "agents"
+    Execution.model_validate_json(answer.text)
+
+
+async def test_what_is_written_is_whole_and_named_by_time(gateway: Gateway) -> None:
+    body = {
+        "code": "print(a)",
+        "context": {"a": None, "b": [1, {"c": "ü"}]},
+        "poolRef": {"name": "long"},
+        "timeoutSeconds": 120,
+        "limits": {"outputBytes": 2048},
+        "ttlSecondsAfterFinished": 5,
+    }
+    answer = await gateway.post(body, "?wait=0")
+    assert answer.status == 202
+    name = answer.json["name"]
+    assert re.fullmatch(r"exec-[0-9a-hjkmnp-tv-z]{12}", name)
+    assert answer.headers["Location"] == f"/v1/executions/{name}"
+    made = gateway.executions[name]
+    assert made["spec"] == {**body, "cancelRequested": False}
+    CodeExecutionSpec.model_validate_json(json.dumps(made["spec"]), strict=True)
+    assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "mcp-exec", "mcp-exec.dev/caller": "team-a"}
+    created = made["metadata"]["annotations"]["mcp-exec.dev/created-at"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", created)
+    assert answer.json == {
+        "name": name,
+        "namespace": "agents",
+        "pool": "long",
+        "caller": "team-a",
+        "phase": "Pending",
+        "reason": "",
+        "createdAt": created,
+    }
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason"), [("Failed", "UserError"), ("TimedOut", "Timeout"), ("Cancelled", "Cancelled")]
+)
+async def test_an_execution_that_did_not_succeed_is_an_answer_all_the_same(
+    gateway: Gateway, phase: str, reason: str
+) -> None:
+    gateway.finish_all(phase=phase, reason=reason, error={"type": "E", "message": "m", "line": 1})
+    answer = await gateway.post()
+    assert answer.status == 200
+    assert (answer.json["phase"], answer.json["reason"]) == (phase, reason)
+    assert answer.json["error"]["line"] == 1
+
+
+async def test_a_wait_that_ends_first_gets_202_and_where_to_look(gateway: Gateway) -> None:
+    answer = await gateway.post(query="?wait=0.01")
+    assert answer.status == 202
+    later = await gateway.ask("GET", answer.headers["Location"])
+    assert later.status == 200
+    assert later.json["phase"] == "Pending"
+
+
+async def test_an_end_before_the_create_has_returned_is_not_lost(gateway: Gateway, api: FakeApiServer) -> None:
+    gateway.finish_all()
+    api.faults.append(Fault("POST", "/codeexecutions", "lost after"))
+    answer = await gateway.post()
+    assert (answer.status, answer.json["phase"]) == (200, "Succeeded")
+    assert len(gateway.executions) == 1
+
+
+async def test_an_end_while_the_watch_is_broken_is_seen_after_it(gateway: Gateway, api: FakeApiServer) -> None:
+    api.watches_allowed.clear()
+    asking = asyncio.create_task(gateway.post())
+    await until(lambda: len(gateway.executions) == 1)
+    gateway.finish(next(iter(gateway.executions)))
+    api.drop_watches()
+    api.watches_allowed.set()
+    assert (await asking).json["phase"] == "Succeeded"
+
+
+async def test_an_execution_that_is_deleted_ends_the_wait(gateway: Gateway, api: FakeApiServer) -> None:
+    asking = asyncio.create_task(gateway.post())
+    await until(lambda: gateway.dependencies.executions.under_way("agents", "team-a") == 1)
+    await until(lambda: len(gateway.executions) == 1)
+    api.remove(CEX, next(iter(gateway.executions)))
+    answer = await asking
+    assert answer.status == 410
+    assert answer.json["type"] == "urn:mcp-exec:problem:deleted"
+
+
+async def test_a_client_that_goes_away_cancels_its_execution(gateway: Gateway) -> None:
+    name = await _go_away(gateway, "?wait=30")
+    await until(lambda: gateway.executions[name]["spec"]["cancelRequested"])
+    await until(lambda: gateway.dependencies.executions.waiting == 0)
+
+
+async def test_a_client_that_said_so_leaves_its_execution_running(gateway: Gateway, api: FakeApiServer) -> None:
+    name = await _go_away(gateway, "?wait=30&onDisconnect=continue")
+    await until(lambda: gateway.dependencies.executions.waiting == 0)
+    assert not gateway.executions[name]["spec"]["cancelRequested"]
+    assert not api.asked("PATCH", name)
+
+
+async def test_a_client_that_goes_away_does_not_cancel_what_another_waits_for(gateway: Gateway) -> None:
+    staying = asyncio.create_task(gateway.post(headers={"Idempotency-Key": "k"}))
+    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    name = await _go_away(gateway, "?wait=30", waits=2, **{"Idempotency-Key": "k"})
+    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    assert not gateway.executions[name]["spec"]["cancelRequested"]
+    gateway.finish(name)
+    assert (await staying).status == 200
+
+
+async def _go_away(gateway: Gateway, query: str, waits: int = 1, **headers: str) -> str:
+    asking = asyncio.create_task(gateway.post(query=query, headers=headers))
+    await until(lambda: gateway.dependencies.executions.waiting == waits and len(gateway.executions) == 1)
+    asking.cancel()
+    await asyncio.wait({asking})
+    return next(iter(gateway.executions))
+
+
+async def test_a_get_can_wait_for_the_end(gateway: Gateway) -> None:
+    name = (await gateway.post(query="?wait=0")).json["name"]
+    asking = asyncio.create_task(gateway.ask("GET", f"/v1/executions/{name}?wait=30"))
+    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    gateway.finish(name)
+    assert (await asking).json["phase"] == "Succeeded"
+    assert (await gateway.ask("GET", f"/v1/executions/{name}?wait=30")).json["phase"] == "Succeeded"
+
+
+async def test_a_get_that_waited_in_vain_shows_how_it_is(gateway: Gateway) -> None:
+    name = (await gateway.post(query="?wait=0")).json["name"]
+    answer = await gateway.ask("GET", f"/v1/executions/{name}?wait=0.01")
+    assert (answer.status, answer.json["phase"]) == (200, "Pending")
+
+
+async def test_a_delete_asks_for_the_end_and_leaves_what_ended(gateway: Gateway) -> None:
+    name = (await gateway.post(query="?wait=0")).json["name"]
+    answer = await gateway.ask("DELETE", f"/v1/executions/{name}")
+    assert answer.status == 202
+    assert answer.json["name"] == name
+    assert gateway.executions[name]["spec"]["cancelRequested"]
+    gateway.finish(name, phase="Cancelled")
+    before = gateway.executions[name]["metadata"]["resourceVersion"]
+    answer = await gateway.ask("DELETE", f"/v1/executions/{name}")
+    assert (answer.status, answer.json["phase"]) == (200, "Cancelled")
+    assert gateway.executions[name]["metadata"]["resourceVersion"] == before
+
+
+async def test_a_list_comes_in_pages(gateway: Gateway) -> None:
+    made = sorted([(await gateway.post(query="?wait=0")).json["name"] for _ in range(5)])
+    found, token = [], ""
+    for expected in (2, 2, 1):
+        page = (await gateway.ask("GET", f"/v1/executions?limit=2{token}")).json
+        ExecutionList.model_validate(page)
+        assert len(page["items"]) == expected
+        assert "output" not in page["items"][0]
+        found += [item["name"] for item in page["items"]]
+        token = f"&continue={page.get('continue')}"
+    assert "continue" not in page
+    assert found == made
+
+
+async def test_a_list_is_filtered_by_phase_and_label(gateway: Gateway, api: FakeApiServer) -> None:
+    names = sorted([(await gateway.post(query="?wait=0")).json["name"] for _ in range(4)])
+    gateway.finish(names[3])
+    api.merge(CEX, names[2], {"metadata": {"labels": {"team": "x"}}})
+    page = (await gateway.ask("GET", "/v1/executions?phase=Succeeded&limit=1")).json
+    assert [item["name"] for item in page["items"]] == [names[3]]
+    page = (await gateway.ask("GET", "/v1/executions?labelSelector=team%3Dx")).json
+    assert [item["name"] for item in page["items"]] == [names[2]]
+
+
+async def test_another_namespaces_executions_are_not_there(gateway: Gateway) -> None:
+    name = (await gateway.post(query="?wait=0")).json["name"]
+    for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/events")]:
+        answer = await gateway.ask(method, f"/v1/executions/{name}{path}", key=OTHER_KEY)
+        assert answer.status == 404
+    assert (await gateway.ask("GET", "/v1/executions", key=OTHER_KEY)).json["items"] == []
+    assert not gateway.executions[name]["spec"]["cancelRequested"]
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "%2e%2e", "a%2fb", "..%2f..%2fsecrets", "A", "a%3fwatch=1", "-a", "a" * 254, "a%00"]
+)
+async def test_a_name_that_is_none_never_reaches_the_api_server(
+    gateway: Gateway, api: FakeApiServer, name: str
+) -> None:
+    asked = len(api.seen)
+    for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/events")]:
+        url = yarl.URL(f"{gateway.url}/v1/executions/{name}{path}", encoded=True)
+        async with gateway.session.request(method, url, headers={"Authorization": f"Bearer {KEY}"}) as response:
+            assert response.status in (404, 405)
+    assert [seen for seen in api.seen[asked:] if "watch" not in seen.query] == []
+
+
+async def test_a_pool_that_allows_less_than_the_default_lowers_it(api: FakeApiServer, gateway: Gateway) -> None:
+    api.merge(
+        "/apis/mcp-exec.dev/v1alpha1/namespaces/agents/sandboxpools", "default", {"spec": {"maxTimeoutSeconds": 7}}
+    )
+    await until(lambda: gateway.dependencies.pools.max_timeout_seconds("agents", "default") == 7)
+    answer = await gateway.post(query="?wait=0")
+    assert gateway.executions[answer.json["name"]]["spec"]["timeoutSeconds"] == 7
+
+
+async def test_names_are_free_of_meetings_and_in_order(gateway: Gateway) -> None:
+    answers = await asyncio.gather(*(gateway.post(query="?wait=0") for _ in range(50)))
+    assert {answer.status for answer in answers} == {202}
+    assert len(gateway.executions) == 50
+
+
+async def test_a_name_that_is_taken_is_chosen_anew(gateway: Gateway, api: FakeApiServer) -> None:
+    names = iter(["exec-000000000001", "exec-000000000001", "exec-000000000002"])
+    object.__setattr__(gateway.dependencies.submitter, "namer", type("Names", (), {"new": lambda self: next(names)})())
+    assert (await gateway.post(query="?wait=0")).json["name"] == "exec-000000000001"
+    assert (await gateway.post(query="?wait=0")).json["name"] == "exec-000000000002"
+
+
+async def test_too_many_waits_are_refused(api: FakeApiServer) -> None:
+    async with serving(api, max_waits=1) as gateway:
+        waiting = asyncio.create_task(gateway.post())
+        await until(lambda: gateway.dependencies.executions.waiting == 1)
+        refused = await gateway.post()
+        assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+        assert len(gateway.executions) == 1
+        gateway.finish(next(iter(gateway.executions)))
+        assert (await waiting).status == 200
+
+
+async def test_stopping_answers_all_that_wait(gateway: Gateway) -> None:
+    waiting = [asyncio.create_task(gateway.post()) for _ in range(3)]
+    await until(lambda: gateway.dependencies.executions.waiting == 3 and len(gateway.executions) == 3)
+    gateway.dependencies.executions.release()
+    for asking in waiting:
+        answer = await asking
+        assert answer.status == 202
+        assert answer.headers["Location"].endswith(answer.json["name"])
+
+
+async def test_a_key_bounds_what_is_under_way(gateway: Gateway, api: FakeApiServer) -> None:
+    api.put("/api/v1/namespaces/mcp-exec-system/secrets", keys_secret(**{"team-a": key_entry(KEY, maxConcurrent=2)}))
+    limits = gateway.dependencies.authenticator.keys
+    await until(lambda: (found := limits.find(KEY)) is not None and found.entry.limits.max_concurrent == 2)
+    answers = await asyncio.gather(*(gateway.post(query="?wait=0") for _ in range(6)))
+    assert sorted(answer.status for answer in answers) == [202, 202, 429, 429, 429, 429]
+    refused = next(answer for answer in answers if answer.status == 429)
+    assert refused.headers["Retry-After"] == "1"
+    assert len(gateway.executions) == 2
+    gateway.finish(next(iter(gateway.executions)))
+    await until(lambda: gateway.dependencies.executions.under_way("agents", "team-a") == 1)
+    assert (await gateway.post(query="?wait=0")).status == 202
+
+
+async def test_a_connection_serves_many_requests(gateway: Gateway) -> None:
+    gateway.finish_all()
+    connector = aiohttp.TCPConnector(limit=1)
+    async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(DEADLINE):
+        for _ in range(3):
+            async with session.post(
+                gateway.url + "/v1/executions", json={"code": "1"}, headers={"Authorization": f"Bearer {KEY}"}
+            ) as response:
+                assert response.status == 200
+                await response.read()
