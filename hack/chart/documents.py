@@ -82,16 +82,16 @@ def _flow(value: Any) -> str:
 def readme_table() -> str:
     """One row for each value."""
     rows = ["| Value | Default | Meaning |", "|---|---|---|"]
-    rows += [f"| `{path}` | {_cell(value)} | {meaning} |" for path, meaning, value in _leaves(Values(), "")]
+    rows += [f"| `{path}` | {_cell(value)} | {meaning} |" for path, meaning, value in leaves(Values(), "")]
     return "\n".join(rows)
 
 
-def _leaves(model: Model, prefix: str) -> list[tuple[str, str, Any]]:
+def leaves(model: Model, prefix: str) -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = []
     for name, alias, meaning in fields(type(model)):
         value = getattr(model, name)
         if isinstance(value, Model):
-            found += _leaves(value, f"{prefix}{alias}.")
+            found += leaves(value, f"{prefix}{alias}.")
         else:
             found.append((prefix + alias, meaning.replace("|", "\\|"), value))
     return found

@@ -1,0 +1,107 @@
+"""The chart as Helm 3 and Helm 4 render it, without a cluster."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "mcp-exec"
+
+Object = dict[str, Any]
+
+
+class Rendered:
+    """All objects of one rendering."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.objects: list[Object] = [item for item in yaml.safe_load_all(text) if item]
+
+    def all(self, kind: str, *, namespace: str | None = None) -> list[Object]:
+        return [
+            item
+            for item in self.objects
+            if item["kind"] == kind and namespace in (None, item["metadata"].get("namespace"))
+        ]
+
+    def names(self, kind: str, *, namespace: str | None = None) -> list[str]:
+        return sorted(item["metadata"]["name"] for item in self.all(kind, namespace=namespace))
+
+    def one(self, kind: str, name: str, *, namespace: str | None = None) -> Object:
+        found = [item for item in self.all(kind, namespace=namespace) if item["metadata"]["name"] == name]
+        assert len(found) == 1, f"{kind} {name}: {self.names(kind)}"
+        return found[0]
+
+    def pods(self) -> dict[str, Object]:
+        """The spec of every pod that the chart makes, by its maker's name."""
+        workloads = {item["metadata"]["name"]: item["spec"]["template"]["spec"] for item in self.all("Deployment")}
+        return workloads | {item["metadata"]["name"]: item["spec"] for item in self.all("Pod")}
+
+    def environment(self, deployment: str) -> dict[str, str]:
+        container = self.pods()[deployment]["containers"][0]
+        return {each["name"]: each.get("value", "") for each in container["env"]}
+
+
+Render = Callable[..., Rendered]
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """Helm 3: the one on PATH, or the one that hack/tools installs."""
+    folder = subprocess.run([ROOT / "hack" / "tools"], capture_output=True, text=True, check=True).stdout.strip()
+    found = shutil.which("helm", path=f"{folder}{os.pathsep}{os.environ['PATH']}")
+    assert found, "hack/tools installed no helm"
+    return found
+
+
+@pytest.fixture(scope="session")
+def helm3(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
+    """Renders with Helm 3. Where it refuses, AssertionError has its words."""
+    folder = tmp_path_factory.mktemp("values")
+
+    def render(
+        values: Object | None = None, *options: str, release: str = "mcp-exec", namespace: str = "mcp-exec-system"
+    ) -> Rendered:
+        file = folder / "values.json"
+        file.write_text(json.dumps(values or {}))
+        done = subprocess.run(
+            [helm, "template", release, str(CHART), "--namespace", namespace, "--values", str(file), *options],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return Rendered(done.stdout)
+
+    return render
+
+
+@pytest.fixture(scope="session")
+def helm4() -> Render:
+    """Renders with the library of Helm 4, which checks values in a step of its own."""
+
+    def render(
+        values: Object | None = None, *, release: str = "mcp-exec", namespace: str = "mcp-exec-system"
+    ) -> Rendered:
+        with helm_python.Chart.load(str(CHART)) as chart:
+            try:
+                chart.validate_schema(values or {})
+                files = chart.render(values or {}, name=release, namespace=namespace)
+            except helm_python.HelmError as error:
+                raise AssertionError(str(error)) from error
+        return Rendered("\n---\n".join(text for name, text in sorted(files.items()) if name.endswith(".yaml")))
+
+    return render
+
+
+@pytest.fixture(params=["helm3", "helm4"])
+def render(request: pytest.FixtureRequest) -> Render:
+    """Renders with each of the two."""
+    found: Render = request.getfixturevalue(request.param)
+    return found

@@ -1,0 +1,47 @@
+"""The chart passes the linters of Helm 3 and Helm 4, and follows the Kubernetes version."""
+
+import subprocess
+
+import helm_python
+import pytest
+from tests.unit.chart.conftest import CHART, Render
+
+
+def test_helm_3_finds_nothing_to_complain_of(helm: str) -> None:
+    done = subprocess.run([helm, "lint", "--strict", str(CHART)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+def test_helm_4_finds_nothing_to_complain_of() -> None:
+    report = helm_python.lint(str(CHART), strict=True, kube_version="v1.34.0")
+    assert report["errors"] == []
+    assert [each for each in report["messages"] if each["severity"] > 1] == []
+
+
+def test_both_versions_of_helm_render_the_same(helm3: Render, helm4: Render) -> None:
+    def comparable(render: Render) -> dict[tuple[str, str, str], object]:
+        found = {}
+        for item in render({"pool": {"runtimeClassName": "gvisor"}, "gateway": {"replicas": 2}}).objects:
+            meta = item["metadata"]
+            random = item["kind"] in ("Secret", "Deployment", "PodDisruptionBudget")
+            found[item["kind"], meta.get("namespace", ""), meta["name"]] = None if random else item
+        return found
+
+    assert comparable(helm3) == comparable(helm4)
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.20.0", "policy/v1beta1"), ("1.21.0", "policy/v1")])
+def test_the_api_version_of_budgets_follows_the_cluster(helm3: Render, version: str, expected: str) -> None:
+    budgets = helm3({"gateway": {"replicas": 2}}, "--kube-version", version).all("PodDisruptionBudget")
+    assert {each["apiVersion"] for each in budgets} == {expected}
+    assert len(budgets) == 2
+
+
+def test_a_cluster_that_is_too_old_is_refused(helm3: Render) -> None:
+    with pytest.raises(AssertionError, match=r"kubeVersion: >=1\.20"):
+        helm3(None, "--kube-version", "1.19.0")
+
+
+def test_a_providers_version_suffix_is_no_hindrance(helm3: Render) -> None:
+    assert helm3(None, "--kube-version", "1.31.4-gke.1183000").all("Deployment")

@@ -1,0 +1,157 @@
+"""What stands in the served namespaces: pools, bounds, rights and walls."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.chart.conftest import Render, Rendered
+
+from mcp_exec_api.names import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
+from mcp_exec_api.pool import SandboxPoolSpec
+
+
+def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -> SandboxPoolSpec:
+    spec = rendered.one("SandboxPool", name, namespace=namespace)["spec"]
+    return SandboxPoolSpec.model_validate(spec)
+
+
+def test_the_default_pool_says_no_more_than_it_must(render: Render) -> None:
+    assert render().one("SandboxPool", "default")["spec"] == {"image": "localhost/mcp-exec-sandbox:dev"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"runtimeClassName": "gvisor"}, {"runtime_class_name": "gvisor"}),
+        ({"runtimeClassName": ""}, {"runtime_class_name": None}),
+        ({"runtimeClassName": "kata-qemu", "nodeSelector": {"kata": "true"}}, {"node_selector": {"kata": "true"}}),
+        ({"warm": {"min": 0}}, {"warm": {"min": 0}}),
+        ({"maxPods": 7, "maxTimeoutSeconds": 9}, {"max_pods": 7, "max_timeout_seconds": 9}),
+        ({"onEmpty": "Wait"}, {"on_empty": "Wait"}),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, {}),
+        ({"affinity": {"nodeAffinity": {}}}, {"affinity": {"nodeAffinity": {}}}),
+        ({"image": "example.invalid/sandbox@sha256:abc"}, {"image": "example.invalid/sandbox@sha256:abc"}),
+        ({"imagePullSecrets": [{"name": "registry"}]}, {"image_pull_secrets": [{"name": "registry"}]}),
+        ({"template": {"metadata": {"labels": {"team": "a"}}}}, {}),
+    ],
+    ids=lambda values: json.dumps(values),
+)
+def test_a_pools_values_are_its_spec(render: Render, values: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = pool(render({"pool": values})).model_dump()
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_limit_that_is_changed_leaves_the_others_as_they_are(render: Render) -> None:
+    limits = pool(render({"pool": {"resources": {"limits": {"memory": "1Gi"}}}})).resources.limits
+    assert (limits.memory, limits.cpu, limits.ephemeral_storage) == ("1Gi", "1", "512Mi")
+
+
+def test_every_served_namespace_has_all_that_it_needs(render: Render) -> None:
+    rendered = render({"namespaces": ["agents", "batch"]})
+    assert rendered.names("Namespace") == ["agents", "batch"]
+    for namespace in ("agents", "batch"):
+        assert rendered.names("SandboxPool", namespace=namespace) == ["default"]
+        for kind in ("Role", "RoleBinding"):
+            assert rendered.names(kind, namespace=namespace) == ["mcp-exec-gateway", "mcp-exec-operator"]
+        for kind in ("ResourceQuota", "LimitRange", "NetworkPolicy"):
+            assert rendered.names(kind, namespace=namespace) == ["mcp-exec-sandboxes"]
+
+
+def test_an_extra_pool_differs_only_in_what_it_names(render: Render) -> None:
+    rendered = render(
+        {
+            "namespaces": ["agents", "batch"],
+            "pool": {"runtimeClassName": "gvisor", "maxPods": 9, "warm": {"min": 4}},
+            "extraPools": [
+                {"name": "plain", "runtimeClassName": "", "warm": {"min": 0}},
+                {"name": "kata", "runtimeClassName": "kata", "namespaces": ["batch"]},
+            ],
+        }
+    )
+    plain = pool(rendered, "plain")
+    assert (plain.runtime_class_name, plain.max_pods, plain.warm.min) == (None, 9, 0)
+    assert pool(rendered, "plain", "batch") == plain
+    kata = pool(rendered, "kata", "batch")
+    assert (kata.runtime_class_name, kata.max_pods, kata.warm.min) == ("kata", 9, 4)
+    assert rendered.names("SandboxPool", namespace="agents") == ["default", "plain"]
+    assert pool(rendered).runtime_class_name == "gvisor"
+
+
+def test_an_extra_pool_can_be_the_only_one(render: Render) -> None:
+    rendered = render({"pool": {"enabled": False}, "extraPools": [{"name": "only"}]})
+    assert rendered.names("SandboxPool") == ["only"]
+
+
+def test_an_extra_pool_for_a_namespace_that_is_not_served_is_refused(render: Render) -> None:
+    with pytest.raises(AssertionError, match="pool far has the namespace elsewhere"):
+        render({"extraPools": [{"name": "far", "namespaces": ["elsewhere"]}]})
+
+
+def test_made_namespaces_enforce_pod_security_and_outlive_the_release(render: Render) -> None:
+    meta = render({"namespaceLabels": {"team": "agents"}}).one("Namespace", "agents")["metadata"]
+    for mode in ("enforce", "warn", "audit"):
+        assert meta["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
+        assert meta["labels"][f"pod-security.kubernetes.io/{mode}-version"] == "latest"
+    assert meta["labels"]["team"] == "agents"
+    assert meta["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_namespaces_that_are_there_already_are_left_alone(render: Render) -> None:
+    assert render({"createNamespaces": False}).all("Namespace") == []
+    own = render({"namespaces": ["mcp-exec-system"]})
+    assert own.all("Namespace") == []
+    assert len(set(own.names("Role"))) == len(own.names("Role")) == 3
+
+
+def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None:
+    hard = {"pods": 10, "limits.memory": "5Gi", "count/codeexecutions.mcp-exec.dev": 1000000}
+    rendered = render({"quota": {"hard": hard}, "limitRange": {"max": {"cpu": "2"}}})
+    found = rendered.one("ResourceQuota", "mcp-exec-sandboxes")["spec"]["hard"]
+    assert found["pods"] == "10"
+    assert found["limits.memory"] == "5Gi"
+    assert found["count/codeexecutions.mcp-exec.dev"] == "1000000"
+    limits = rendered.one("LimitRange", "mcp-exec-sandboxes")["spec"]["limits"][0]
+    assert limits["max"] == {"cpu": "2", "memory": "8Gi"}
+    none = render({"quota": {"enabled": False}, "limitRange": {"enabled": False}})
+    assert none.all("ResourceQuota") + none.all("LimitRange") == []
+
+
+def test_the_limits_of_a_namespace_leave_room_for_the_default_sandbox(render: Render) -> None:
+    limits = render().one("LimitRange", "mcp-exec-sandboxes")["spec"]["limits"][0]
+    assert limits["default"] == {"cpu": "1", "memory": "512Mi"}
+    assert limits["max"] == {"cpu": "4", "memory": "8Gi"}
+
+
+def test_sandboxes_and_no_other_pods_are_cut_off_from_the_start(render: Render) -> None:
+    spec = render().one("NetworkPolicy", "mcp-exec-sandboxes")["spec"]
+    assert spec == {
+        "podSelector": {"matchLabels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+
+
+@pytest.mark.parametrize(("component", "port"), [("operator", 8081), ("gateway", 8080)])
+def test_operator_and_gateway_reach_sandboxes_and_the_api_server_alone(
+    render: Render, component: str, port: int
+) -> None:
+    rendered = render({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"], "ports": [6443]}}})
+    spec = rendered.one("NetworkPolicy", f"mcp-exec-{component}")["spec"]
+    assert [each["ports"] for each in spec["ingress"]] == [[{"port": port, "protocol": "TCP"}]]
+    sandboxes, server = spec["egress"]
+    assert sandboxes["ports"] == [{"port": 8700, "protocol": "TCP"}]
+    assert sandboxes["to"][0]["podSelector"]["matchLabels"] == {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}
+    assert server == {"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443, "protocol": "TCP"}]}
+
+
+def test_who_reaches_the_gateway_can_be_narrowed_and_helms_test_still_does(render: Render) -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"team": "agents"}}}
+    rendered = render({"networkPolicy": {"gatewayFrom": [peer], "metricsFrom": [peer]}})
+    ingress = rendered.one("NetworkPolicy", "mcp-exec-gateway")["spec"]["ingress"][0]["from"]
+    labels = rendered.one("Pod", "mcp-exec-test")["metadata"]["labels"]
+    assert ingress[0]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert ingress[1:] == [peer]
+    assert rendered.one("NetworkPolicy", "mcp-exec-operator")["spec"]["ingress"][0]["from"] == [peer]
+
+
+def test_policies_of_the_chart_can_be_left_out(render: Render) -> None:
+    assert render({"networkPolicy": {"enabled": False}}).all("NetworkPolicy") == []

@@ -1,0 +1,159 @@
+"""Operator and gateway, as the chart runs them."""
+
+import pytest
+from tests.unit.chart.conftest import Render
+
+from mcp_exec_gateway.settings import load_settings
+from mcp_exec_operator.settings import Settings as OperatorSettings
+
+SETTINGS = {
+    "namespaces": ["agents", "batch"],
+    "logLevel": "DEBUG",
+    "operator": {"bindTimeoutSeconds": 11, "sweepSeconds": 12, "podStartTimeoutSeconds": 13},
+    "gateway": {"maxWaitSeconds": 14, "maxBodyBytes": 2097152, "audience": "mcp-exec", "drainSeconds": 2},
+}
+
+
+def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = render(SETTINGS).environment("mcp-exec-operator")
+    assert {name.removeprefix("MCP_EXEC_").lower() for name in environment} <= set(OperatorSettings.model_fields)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings = OperatorSettings()
+    assert settings.namespaces == ("agents", "batch")
+    assert settings.release_namespace == "mcp-exec-system"
+    assert (settings.bind_timeout_seconds, settings.sweep_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
+    assert settings.port == 8081
+
+
+def test_the_gateway_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in render(SETTINGS).environment("mcp-exec-gateway").items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert settings.namespaces == ("agents", "batch")
+    assert settings.api_keys_secret == "mcp-exec-api-keys"
+    assert (settings.max_wait_seconds, settings.max_body_bytes, settings.audience) == (14, 2097152, "mcp-exec")
+    assert (settings.drain_seconds, settings.shutdown_seconds, settings.port) == (2, 14, 8080)
+
+
+def test_the_default_values_are_settings_too(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = render()
+    for deployment in ("mcp-exec-operator", "mcp-exec-gateway"):
+        for name, value in rendered.environment(deployment).items():
+            monkeypatch.setenv(name, value)
+        _ = OperatorSettings() if deployment.endswith("operator") else load_settings()
+        for name in rendered.environment(deployment):
+            monkeypatch.delenv(name)
+
+
+def test_the_key_file_is_where_the_settings_say(render: Render) -> None:
+    rendered = render()
+    for name, pod in rendered.pods().items():
+        if name.endswith("-test"):
+            continue
+        mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+        secret = next(each["secret"] for each in pod["volumes"] if each["name"] == "sandbox-key")
+        path = f"{mounts['sandbox-key']}/{secret['items'][0]['path']}"
+        assert rendered.environment(name)["MCP_EXEC_SANDBOX_KEY_FILE"] == path
+        assert secret["secretName"] == "mcp-exec-sandbox-key"
+        assert secret["items"][0]["key"] in rendered.one("Secret", "mcp-exec-sandbox-key")["data"]
+
+
+def test_every_pod_meets_the_restricted_pod_security_level(render: Render) -> None:
+    pods = render().pods()
+    assert set(pods) == {"mcp-exec-operator", "mcp-exec-gateway", "mcp-exec-test"}
+    for pod in pods.values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["requests"]
+            assert container["resources"]["limits"]["memory"]
+
+
+def test_operator_and_gateway_are_probed_at_their_ports(render: Render) -> None:
+    for name, port in (("mcp-exec-operator", 8081), ("mcp-exec-gateway", 8080)):
+        container = render().pods()[name]["containers"][0]
+        assert container["ports"] == [{"name": "http", "containerPort": port, "protocol": "TCP"}]
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+        assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+        assert container["startupProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+
+
+def test_services_set_no_variables_that_could_be_taken_for_settings(render: Render) -> None:
+    pods = render().pods()
+    assert [pods[name]["enableServiceLinks"] for name in ("mcp-exec-operator", "mcp-exec-gateway")] == [False, False]
+
+
+def test_there_is_never_a_second_operator(render: Render) -> None:
+    spec = render().one("Deployment", "mcp-exec-operator")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_a_gateway_that_goes_has_time_for_the_longest_wait(render: Render) -> None:
+    deployment = render({"gateway": {"maxWaitSeconds": 100, "drainSeconds": 7, "replicas": 3}}).one(
+        "Deployment", "mcp-exec-gateway"
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 107
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "budgets"), [(1, ["mcp-exec-operator"]), (2, ["mcp-exec-gateway", "mcp-exec-operator"])]
+)
+def test_one_gateway_has_no_budget_that_would_block_a_drain(render: Render, replicas: int, budgets: list[str]) -> None:
+    rendered = render({"gateway": {"replicas": replicas}})
+    assert rendered.names("PodDisruptionBudget") == budgets
+    assert all(each["spec"]["maxUnavailable"] == 1 for each in rendered.all("PodDisruptionBudget"))
+
+
+def test_scheduling_and_extras_are_handed_on(render: Render) -> None:
+    common = {
+        "nodeSelector": {"role": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "high",
+        "podLabels": {"team": "platform"},
+        "podAnnotations": {"note": "x"},
+        "serviceAccountAnnotations": {"role": "y"},
+        "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/ca.pem"}],
+    }
+    rendered = render({"operator": common, "gateway": common, "imagePullSecrets": [{"name": "registry"}]})
+    for name in ("mcp-exec-operator", "mcp-exec-gateway"):
+        template = rendered.one("Deployment", name)["spec"]["template"]
+        fields = ("nodeSelector", "tolerations", "affinity", "priorityClassName")
+        assert {field: template["spec"][field] for field in fields} == {field: common[field] for field in fields}
+        assert template["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+        assert template["metadata"]["labels"]["team"] == "platform"
+        assert template["metadata"]["annotations"]["note"] == "x"
+        assert rendered.environment(name)["SSL_CERT_FILE"] == "/ca.pem"
+        assert rendered.one("ServiceAccount", name)["metadata"]["annotations"] == {"role": "y"}
+
+
+def test_selectors_find_their_pods_and_no_others(render: Render) -> None:
+    rendered = render({"gateway": {"replicas": 2}}, release="blue")
+    labels = {
+        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"] for each in rendered.all("Deployment")
+    }
+    assert set(labels) == {"blue-mcp-exec-operator", "blue-mcp-exec-gateway"}
+
+    def found_by(selector: dict[str, str]) -> list[str]:
+        return [name for name, given in labels.items() if selector.items() <= given.items()]
+
+    assert found_by(rendered.one("Service", "blue-mcp-exec-gateway")["spec"]["selector"]) == ["blue-mcp-exec-gateway"]
+    for kind, selector in (
+        ("Deployment", "selector"),
+        ("PodDisruptionBudget", "selector"),
+        ("NetworkPolicy", "podSelector"),
+    ):
+        for item in rendered.all(kind):
+            if item["metadata"].get("namespace") == "mcp-exec-system":
+                chosen = item["spec"][selector].get("matchLabels", {})
+                assert found_by(chosen) == [item["metadata"]["name"]]

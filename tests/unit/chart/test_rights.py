@@ -1,0 +1,56 @@
+"""Rights: few, named, and in served namespaces alone."""
+
+from tests.unit.chart.conftest import Object, Render
+
+
+def rules(render: Render) -> list[tuple[str, Object]]:
+    rendered = render({"namespaces": ["agents"]})
+    return [
+        (item["metadata"]["name"], rule)
+        for kind in ("Role", "ClusterRole")
+        for item in rendered.all(kind)
+        for rule in item["rules"]
+    ]
+
+
+def test_no_right_is_a_wildcard(render: Render) -> None:
+    for name, rule in rules(render):
+        assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], name
+
+
+def test_secrets_are_read_by_the_gateway_alone_and_only_one(render: Render) -> None:
+    found = [(name, rule) for name, rule in rules(render) if "secrets" in rule["resources"]]
+    assert [(name, rule["resourceNames"]) for name, rule in found] == [
+        ("mcp-exec-gateway-api-keys", ["mcp-exec-api-keys"])
+    ]
+
+
+def test_the_operator_has_no_right_outside_the_served_namespaces(render: Render) -> None:
+    rendered = render({"namespaces": ["agents"]})
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for binding in rendered.all(kind):
+            if binding["subjects"][0]["name"] == "mcp-exec-operator":
+                assert (kind, binding["metadata"]["namespace"]) == ("RoleBinding", "agents")
+
+
+def test_the_gateways_only_rights_everywhere_are_to_ask_who_a_caller_is(render: Render) -> None:
+    roles = render().all("ClusterRole")
+    assert [(rule["resources"], rule["verbs"]) for role in roles for rule in role["rules"]] == [
+        (["tokenreviews"], ["create"]),
+        (["subjectaccessreviews"], ["create"]),
+    ]
+
+
+def test_every_binding_names_a_role_and_an_account_of_the_chart(render: Render) -> None:
+    rendered = render(release="blue", namespace="blue-system")
+    accounts = rendered.names("ServiceAccount")
+    assert accounts == ["blue-mcp-exec-gateway", "blue-mcp-exec-operator"]
+    for kind, role in (("RoleBinding", "Role"), ("ClusterRoleBinding", "ClusterRole")):
+        for binding in rendered.all(kind):
+            rendered.one(role, binding["roleRef"]["name"], namespace=binding["metadata"].get("namespace"))
+            assert binding["subjects"][0]["name"] in accounts
+            assert binding["subjects"][0]["namespace"] == "blue-system"
+
+
+def test_a_rendering_without_a_cluster_brings_no_right_to_change_definitions(render: Render) -> None:
+    assert "customresourcedefinitions" not in render().text

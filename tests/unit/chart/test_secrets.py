@@ -1,0 +1,81 @@
+"""Keys: made at random, said nowhere else, or those of an existing Secret."""
+
+import base64
+import hashlib
+import json
+import re
+
+import pytest
+from tests.unit.chart.conftest import Render, Rendered
+
+
+def secret(rendered: Rendered, name: str) -> dict[str, str]:
+    data = rendered.one("Secret", name).get("data") or {}
+    return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+
+def test_the_sandbox_key_is_long_random_and_restarts_pods_when_it_changes(render: Render) -> None:
+    first, second = render(), render()
+    keys = [secret(each, "mcp-exec-sandbox-key")["key"] for each in (first, second)]
+    assert len(keys[0]) == 64
+    assert keys[0] != keys[1]
+    for deployment in first.all("Deployment"):
+        digest = deployment["spec"]["template"]["metadata"]["annotations"]["checksum/sandbox-key"]
+        assert digest == hashlib.sha256(keys[0].encode()).hexdigest()
+
+
+def test_the_initial_key_is_stored_hashed_beside_others_and_plain_in_a_secret_of_its_own(render: Render) -> None:
+    rendered = render({"namespaces": ["agents", "batch"]})
+    key = secret(rendered, "mcp-exec-initial-api-key")["api-key"]
+    assert re.fullmatch(r"mcpx_[A-Za-z0-9]{43}", key)
+    entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
+    assert entry == {"sha256": hashlib.sha256(key.encode()).hexdigest(), "namespace": "agents"}
+
+
+def test_the_initial_keys_namespace_and_limits_are_values(render: Render) -> None:
+    limits = {"maxConcurrent": 2000000, "maxTimeoutSeconds": 60, "pools": ["default"]}
+    rendered = render(
+        {"namespaces": ["agents", "batch"], "gateway": {"initialApiKey": {"namespace": "batch", "limits": limits}}}
+    )
+    entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
+    assert entry["namespace"] == "batch"
+    assert entry["limits"] == limits
+
+
+def test_an_initial_key_for_a_namespace_that_is_not_served_is_refused(render: Render) -> None:
+    with pytest.raises(AssertionError, match=r"gateway\.initialApiKey\.namespace is elsewhere"):
+        render({"gateway": {"initialApiKey": {"namespace": "elsewhere"}}})
+
+
+def test_without_an_initial_key_the_secret_for_others_is_there_and_empty(render: Render) -> None:
+    rendered = render({"gateway": {"initialApiKey": {"create": False}}})
+    assert secret(rendered, "mcp-exec-api-keys") == {}
+    assert rendered.names("Secret") == ["mcp-exec-api-keys", "mcp-exec-sandbox-key"]
+    test = rendered.pods()["mcp-exec-test"]["containers"][0]
+    assert "GATEWAY_API_KEY" not in [each["name"] for each in test["env"]]
+
+
+def test_existing_secrets_are_used_and_none_is_made(render: Render) -> None:
+    rendered = render(
+        {"sandboxKey": {"existingSecret": "our-key"}, "gateway": {"apiKeys": {"existingSecret": "our-callers"}}}
+    )
+    assert rendered.all("Secret") == []
+    for name in ("mcp-exec-operator", "mcp-exec-gateway"):
+        volumes = rendered.pods()[name]["volumes"]
+        assert next(each for each in volumes if each["name"] == "sandbox-key")["secret"]["secretName"] == "our-key"
+    assert rendered.environment("mcp-exec-gateway")["MCP_EXEC_API_KEYS_SECRET"] == "our-callers"
+    role = rendered.one("Role", "mcp-exec-gateway-api-keys")
+    assert role["rules"][0]["resourceNames"] == ["our-callers"]
+
+
+def test_no_key_stands_in_a_pods_spec(render: Render) -> None:
+    rendered = render()
+    keys = [*secret(rendered, "mcp-exec-sandbox-key").values(), *secret(rendered, "mcp-exec-initial-api-key").values()]
+    assert len(keys) == 2
+    others = json.dumps([item for item in rendered.objects if item["kind"] != "Secret"])
+    assert not any(key in others for key in keys)
+
+
+def test_added_api_keys_outlive_the_release(render: Render) -> None:
+    annotations = render().one("Secret", "mcp-exec-api-keys")["metadata"]["annotations"]
+    assert annotations == {"helm.sh/resource-policy": "keep"}

@@ -1,0 +1,110 @@
+"""Values: strict, described, used, and said once."""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from tests.unit.chart.conftest import CHART, ROOT, Render
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+BAD = [
+    ({"gatway": {}}, "gatway"),
+    ({"gateway": {"replica": 2}}, "replica"),
+    ({"gateway": {"replicas": "two"}}, "gateway.replicas"),
+    ({"gateway": {"replicas": 0}}, "gateway.replicas"),
+    ({"gateway": {"image": {"tag": "a b"}}}, "gateway.image.tag"),
+    ({"gateway": {"maxBodyBytes": 10**8}}, "gateway.maxBodyBytes"),
+    ({"gateway": {"service": {"type": "Cluster"}}}, "gateway.service.type"),
+    ({"operator": {"sweepSeconds": 0}}, "operator.sweepSeconds"),
+    ({"operator": {"extraEnv": [{"value": "x"}]}}, "operator.extraEnv.0"),
+    ({"operator": {"tolerations": [{"effect": "Never"}]}}, "operator.tolerations.0.effect"),
+    ({"pool": {"runtimeClassName": 7}}, "pool.runtimeClassName"),
+    ({"pool": {"runtimeClassName": "G Visor"}}, "pool.runtimeClassName"),
+    ({"pool": {"runtimeClass": "gvisor"}}, "runtimeClass"),
+    ({"pool": {"image": ""}}, "pool.image"),
+    ({"pool": {"warm": {"min": -1}}}, "pool.warm.min"),
+    ({"pool": {"warm": {"max": 5}}}, "max"),
+    ({"pool": {"onEmpty": "Fail"}}, "pool.onEmpty"),
+    ({"pool": {"maxTimeoutSeconds": 301}}, "pool.maxTimeoutSeconds"),
+    ({"pool": {"resources": {"limits": {"memory": "much"}}}}, "pool.resources.limits.memory"),
+    ({"extraPools": [{"image": "x:1"}]}, "extraPools.0"),
+    ({"extraPools": [{"name": "A"}]}, "extraPools.0.name"),
+    ({"namespaces": []}, "namespaces"),
+    ({"namespaces": "agents"}, "namespaces"),
+    ({"namespaces": ["Agents"]}, "namespaces.0"),
+    ({"namespaces": ["a", "a"]}, "namespaces"),
+    ({"podSecurity": "strict"}, "podSecurity"),
+    ({"logLevel": "verbose"}, "logLevel"),
+    ({"quota": {"hard": {"pods": "many"}}}, "quota.hard.pods"),
+    ({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}}, "networkPolicy.apiServer.cidrs.0"),
+    ({"crds": {"upgrade": "yes"}}, "crds.upgrade"),
+]
+
+
+@pytest.mark.parametrize(("values", "named"), BAD, ids=[json.dumps(values) for values, _ in BAD])
+def test_a_bad_value_is_refused_by_its_name(render: Render, values: dict[str, Any], named: str) -> None:
+    with pytest.raises(AssertionError) as refusal:
+        render(values)
+    # Helm 4 writes a path as /gateway/replicas, Helm 3 as gateway.replicas.
+    assert named in str(refusal.value).replace("/", ".")
+
+
+def test_what_is_generated_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "hack" / "chart"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_defaults_satisfy_the_schema() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
+
+
+def parts(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, each in schema.get("properties", {}).items():
+        yield from parts(each, f"{path}.{name}")
+    if "items" in schema:
+        yield from parts(schema["items"], f"{path}[]")
+
+
+def test_every_object_of_the_schema_refuses_unknown_keys() -> None:
+    loose = [
+        path for path, each in parts(SCHEMA, "") if "properties" in each and each.get("additionalProperties", True)
+    ]
+    assert loose == []
+
+
+def test_every_value_is_described_in_values_yaml_and_in_the_schema() -> None:
+    bare = [
+        path for path, each in parts(SCHEMA, "") if not path.endswith(("[]", ".global")) and "description" not in each
+    ]
+    assert bare in ([], [".enabled"])
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    for above, line in itertools.pairwise(lines):
+        assert not re.match(r" *[A-Za-z-]+:", line) or above.lstrip().startswith("# "), f"no comment above {line!r}"
+
+
+def test_every_value_is_used_by_a_template() -> None:
+    text = "\n".join(path.read_text() for path in CHART.rglob("templates/**/*") if path.is_file())
+    # A pool's fields, a quota's bounds and the like are handed on as they are.
+    handed_on = ("pool", "resources", "requests", "limits", "quota", "limitRange")
+    for path, each in parts(SCHEMA, ""):
+        names = path.removeprefix(".").split(".")
+        if path and "[]" not in path and path != ".global" and not set(names[:-1]) & set(handed_on):
+            assert re.search(rf"[. \"]{names[-1]}\b", text), f"{path} is used nowhere ({each.get('description')})"
+
+
+def test_the_value_null_takes_a_default_away(render: Render) -> None:
+    pods = render({"operator": {"resources": {"limits": {"memory": None}}}}).pods()
+    assert "memory" not in pods["mcp-exec-operator"]["containers"][0]["resources"].get("limits", {})
