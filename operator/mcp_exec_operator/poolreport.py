@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.kube import ApiError
+from mcp_exec_api.kube import ApiError, Object
 from mcp_exec_api.meta import Condition, ConditionStatus, now
 from mcp_exec_api.pool import SandboxPoolStatus
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.poolstatus import build_event, build_status, condition_of
+from mcp_exec_operator.status import lean
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class PoolReport:
             return self._due - at
         self._due = None
         try:
-            pool.newest = await self.cluster.patch_pool(pool.namespace, pool.name, status.to_api())
+            pool.newest = await self.cluster.patch_pool(pool.namespace, pool.name, _lean(status))
         except ApiError as error:
             if error.code == 404:
                 return None
@@ -83,3 +84,8 @@ class PoolReport:
         return said | {
             "conditions": [{**each, "lastTransitionTime": None} for each in said.get("conditions", [])],
         }
+
+
+def _lean(status: SandboxPoolStatus) -> Object:
+    said = status.to_api()
+    return said | {"conditions": [lean(condition) for condition in said["conditions"]]}

@@ -4,11 +4,12 @@ from mcp_exec_operator.inventory import Counts
 
 
 def pods_to_create(*, warm_min: int, max_pods: int, cold_starts: int, counts: Counts) -> int:
-    """Pods to ask for: what is short of the warm ones and of those that wait, as far as the pool may grow.
+    """Pods to ask for: what is short of the warm ones or of those that wait, as far as the pool may grow.
 
-    `cold_starts` are executions that wait for a pod to be made for them.
+    `cold_starts` are executions that wait for a pod to be made for them. Pods that start for them come first: what
+    they take from the warm ones is made up for once they have it.
     """
-    short = warm_min + cold_starts - counts.warm - counts.coming
+    short = max(warm_min, cold_starts) - counts.warm - counts.coming
     return max(0, min(short, max_pods - counts.total))
 
 

@@ -91,7 +91,7 @@ def finished_status(
     total = _milliseconds(moment - created)
     durations = {**(status.get("durations") or {}), **outcome.durations.to_api(), "total": total}
     finished = outcome.reason or outcome.phase
-    output = fit_output(outcome.output, spare_bytes) if outcome.output is not None else None
+    output = lean(fit_output(outcome.output, spare_bytes)) if outcome.output is not None else None
     return _merged(
         status,
         phase=outcome.phase,
@@ -102,7 +102,7 @@ def finished_status(
         duration=human_duration(total),
         durations=durations,
         output=output,
-        error=outcome.error.to_api() if outcome.error else None,
+        error=lean(outcome.error.to_api()) if outcome.error else None,
         conditions=_with(status, "Finished", ConditionStatus.TRUE, finished, outcome.message, moment),
     )
 
@@ -162,6 +162,15 @@ def fit_output(output: Object, limit: int) -> Object:
     return fitted
 
 
+def lean(part: Object) -> Object:
+    """A part of a status without fields that say nothing.
+
+    API servers built by Go 1.22 and later with Kubernetes' validation of before 1.24 take an empty text for null, and
+    refuse it.
+    """
+    return {name: value for name, value in part.items() if value is not None and value != ""}
+
+
 def _quick_size(result: object) -> int:
     if result is None or isinstance(result, bool | int | float):
         return 32
@@ -175,11 +184,11 @@ def _with(
     new = Condition(
         type=kind, status=holds, reason=reason, message=shorten(message, _MAX_MESSAGE), last_transition_time=moment
     )
-    return [condition.to_api() for condition in set_condition(known, new)]
+    return [lean(condition.to_api()) for condition in set_condition(known, new)]
 
 
 def _merged(status: Object, **fields: Any) -> Object:
-    return {name: value for name, value in {**status, **fields}.items() if value is not None}
+    return lean({**status, **fields})
 
 
 def _milliseconds(span: timedelta) -> float:
