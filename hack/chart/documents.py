@@ -82,16 +82,16 @@ def _flow(value: Any) -> str:
 def readme_table() -> str:
     """One row for each value."""
     rows = ["| Value | Default | Meaning |", "|---|---|---|"]
-    rows += [f"| `{path}` | {_cell(value)} | {meaning} |" for path, meaning, value in leaves(Values(), "")]
+    rows += [f"| `{path}` | {_cell(value)} | {meaning} |" for path, meaning, value in _leaves(Values(), "")]
     return "\n".join(rows)
 
 
-def leaves(model: Model, prefix: str) -> list[tuple[str, str, Any]]:
+def _leaves(model: Model, prefix: str) -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = []
     for name, alias, meaning in fields(type(model)):
         value = getattr(model, name)
         if isinstance(value, Model):
-            found += leaves(value, f"{prefix}{alias}.")
+            found += _leaves(value, f"{prefix}{alias}.")
         else:
             found.append((prefix + alias, meaning.replace("|", "\\|"), value))
     return found
@@ -119,6 +119,12 @@ Helm 3.6 or later, Helm 4; Kubernetes 1.20 or later. The notes after the install
   Secret `<release>-api-keys`; not so with `--force`, which replaces the Secret.
 - **Uninstall.** Definitions, executions, the namespaces that the chart made and the Secret with the API keys stay;
   pools, and with them all sandbox pods, go.
+- **Kubernetes before 1.21** gives namespaces no label with their name, which the pools' NetworkPolicies ask for:
+  `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.
+- **Helm 4 and Kubernetes before 1.25**: `--server-side=false`, as server-side apply refuses the definitions' CEL rules
+  there. Helm 3 is not concerned.
+- **A new field of a pool**, set in the very upgrade that brings it, is unknown to Helm's check, which comes before the
+  Job: upgrade first, or `--disable-openapi-validation`.
 - **Without Helm's own installation** (`helm template`, or a tool that renders only) nothing can be looked up: name the
   Secrets by `sandboxKey.existingSecret` and `gateway.apiKeys.existingSecret`, or each rendering makes new ones.
 

@@ -1,0 +1,299 @@
+"""The chart on a real cluster: a release of its own, as a second team's would be, beside the one of the other tests."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.support import ROOT, Cluster, eventually
+
+# An installation takes as long as the images take to come.
+pytestmark = pytest.mark.timeout(300)
+
+CHART = ROOT / "charts" / "mcp-exec"
+RELEASE, SYSTEM, SERVED = "charttest", "charttest-system", "charttest"
+FULLNAME = f"{RELEASE}-mcp-exec"
+DIGEST = "mcp-exec.dev/digest"
+PLACES = {
+    "each served namespace": ("--namespace", SERVED),
+    "the release's namespace": ("--namespace", SYSTEM),
+    "the cluster": (),
+}
+
+FORBIDDEN = [
+    ("operator", SERVED, "get", "secrets"),
+    ("operator", SERVED, "create", "pods/exec"),
+    ("operator", SERVED, "get", "pods/log"),
+    ("operator", SERVED, "create", "codeexecutions.mcp-exec.dev"),
+    ("operator", SERVED, "update", "codeexecutions.mcp-exec.dev"),
+    ("operator", SERVED, "patch", "codeexecutions.mcp-exec.dev"),
+    ("operator", SERVED, "create", "sandboxpools.mcp-exec.dev"),
+    ("operator", SERVED, "patch", "sandboxpools.mcp-exec.dev"),
+    ("operator", SERVED, "delete", "sandboxpools.mcp-exec.dev"),
+    ("operator", SERVED, "delete", "networkpolicies.networking.k8s.io"),
+    ("operator", SERVED, "create", "roles.rbac.authorization.k8s.io"),
+    ("operator", SERVED, "impersonate", "serviceaccounts"),
+    ("operator", SERVED, "create", "serviceaccounts/token"),
+    ("operator", SYSTEM, "get", "secrets"),
+    ("operator", SYSTEM, "create", "pods"),
+    ("operator", "default", "list", "pods"),
+    ("operator", "default", "list", "codeexecutions.mcp-exec.dev"),
+    ("operator", None, "list", "nodes"),
+    ("operator", None, "list", "namespaces"),
+    ("operator", None, "list", "secrets"),
+    ("operator", None, "patch", "customresourcedefinitions.apiextensions.k8s.io"),
+    ("gateway", SERVED, "create", "pods"),
+    ("gateway", SERVED, "list", "pods"),
+    ("gateway", SERVED, "create", "pods/exec"),
+    ("gateway", SERVED, "get", "secrets"),
+    ("gateway", SERVED, "patch", "codeexecutions.mcp-exec.dev/status"),
+    ("gateway", SERVED, "delete", "codeexecutions.mcp-exec.dev"),
+    ("gateway", SERVED, "patch", "sandboxpools.mcp-exec.dev"),
+    ("gateway", SYSTEM, "get", "secrets"),
+    ("gateway", SYSTEM, "list", "secrets"),
+    ("gateway", SYSTEM, "get", f"secrets:{FULLNAME}-sandbox-key"),
+    ("gateway", SYSTEM, "get", f"secrets:{FULLNAME}-initial-api-key"),
+    ("gateway", SYSTEM, "patch", f"secrets:{FULLNAME}-api-keys"),
+    ("gateway", "default", "create", "codeexecutions.mcp-exec.dev"),
+    ("gateway", None, "list", "codeexecutions.mcp-exec.dev"),
+    ("gateway", None, "list", "nodes"),
+    ("gateway", None, "create", "clusterrolebindings.rbac.authorization.k8s.io"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """The release under test."""
+
+    cluster: Cluster
+    values: tuple[str, ...]
+
+    def helm(self, verb: str, *options: str) -> str:
+        chart = () if verb in ("uninstall", "rollback", "test") else (str(CHART), *self.values)
+        return self.cluster.helm(verb, RELEASE, *chart, "--namespace", SYSTEM, "--timeout", "3m", *options)
+
+    def secret(self, name: str) -> dict[str, str]:
+        data = self.cluster.json("get", "secret", f"{FULLNAME}-{name}", "-n", SYSTEM).get("data") or {}
+        return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+    def pool(self, name: str = "default") -> dict[str, Any]:
+        return dict(self.cluster.json("get", "sandboxpool", name, "-n", SERVED))
+
+    def patch_keys(self, entries: dict[str, str | None]) -> None:
+        encoded = {name: text and base64.b64encode(text.encode()).decode() for name, text in entries.items()}
+        patch = json.dumps({"data": encoded})
+        self.cluster.kubectl("patch", "secret", f"{FULLNAME}-api-keys", "-n", SYSTEM, "--type=merge", "-p", patch)
+
+    def may(self, account: str, verb: str, resource: str, *where: str) -> bool:
+        """Whether an account has a right, by the API server's own word. A resource is KIND[/PART][:NAME]."""
+        kind, _, name = resource.partition(":")
+        kind, _, part = kind.partition("/")
+        target = [f"{kind}/{name}" if name else kind, *([f"--subresource={part}"] if part else [])]
+        who = f"--as=system:serviceaccount:{SYSTEM}:{account}"
+        done = self.cluster.run("kubectl", "auth", "can-i", verb, *target, who, *where, check=False)
+        assert done.stdout.strip() in ("yes", "no"), done.stderr
+        return done.stdout.strip() == "yes"
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Cluster) -> Iterator[Release]:
+    tag = os.environ.get("TAG", "dev")
+    values = {
+        "namespaces": f"{{{SERVED}}}",
+        "operator.image.repository": os.environ.get("OPERATOR_IMAGE", "localhost/mcp-exec-operator"),
+        "operator.image.tag": tag,
+        "gateway.image.repository": os.environ.get("GATEWAY_IMAGE", "localhost/mcp-exec-gateway"),
+        "gateway.image.tag": tag,
+        "pool.image": os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev"),
+        "pool.warm.min": "1",
+        "pool.resources.requests.cpu": "10m",
+    }
+    found = Release(cluster=cluster, values=tuple(f"--set={name}={value}" for name, value in values.items()))
+    found.helm("upgrade", "--install", "--create-namespace", "--wait")
+    yield found
+    cluster.run("helm", "uninstall", RELEASE, "--namespace", SYSTEM, check=False)
+    cluster.kubectl("delete", "namespace", SYSTEM, SERVED, "--wait=false")
+
+
+def test_helms_own_test_runs_code_through_the_gateway(release: Release) -> None:
+    release.cluster.kubectl("wait", "sbp/default", "-n", SERVED, "--for=condition=Ready", "--timeout=120s")
+    assert re.search(r"printed 1 in [0-9.]+ ms", release.helm("test", "--logs"))
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """Account, place, resource and verb of every right that docs/rbac.md tells of."""
+    found = []
+    for line in (ROOT / "docs" / "rbac.md").read_text().splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        if len(cells) == 6 and cells[1] in PLACES:
+            account, place, group, resource, named, verbs = cells
+            kind, _, part = resource.partition("/")
+            full = (kind if group == "core" else f"{kind}.{group}") + (f"/{part}" if part else "")
+            found += [(account, place, f"{full}:{named}" if named else full, verb) for verb in verbs.split(", ")]
+    return found
+
+
+def test_every_right_in_the_table_is_given(release: Release) -> None:
+    assert len(rows()) > 30
+    denied = [
+        (account, place, resource, verb)
+        for account, place, resource, verb in rows()
+        if not release.may(
+            account.replace("mcp-exec", FULLNAME), verb, resource.replace("mcp-exec-", f"{FULLNAME}-"), *PLACES[place]
+        )
+    ]
+    assert denied == []
+
+
+def test_what_is_not_in_the_table_is_refused(release: Release) -> None:
+    allowed = [
+        (account, namespace, verb, resource)
+        for account, namespace, verb, resource in FORBIDDEN
+        if release.may(
+            f"{FULLNAME}-{account}",
+            verb,
+            resource,
+            *(("--namespace", namespace) if namespace else ("--all-namespaces",)),
+        )
+    ]
+    assert allowed == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"pool": {"runtimeClassName": "gvisor"}, "gateway": {"replicas": 3}},
+        {"sandboxKey": {"existingSecret": "a"}, "gateway": {"apiKeys": {"existingSecret": "b"}}},
+        {"extraPools": [{"name": "kata", "runtimeClassName": "kata", "tolerations": [{"operator": "Exists"}]}]},
+        {"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"]}, "gatewayFrom": [{"podSelector": {}}]}},
+        {"gateway": {"service": {"type": "NodePort"}}, "quota": {"hard": {"count/codeexecutions.mcp-exec.dev": 10}}},
+    ],
+    ids=lambda values: json.dumps(values),
+)
+def test_the_api_server_accepts_every_object(release: Release, values: dict[str, Any]) -> None:
+    """As another release in the same namespaces, so that no object of the first stands in the way."""
+    done = release.cluster.run(
+        "helm", "template", "other", str(CHART), "--namespace", SYSTEM, "--values", "-",
+        f"--set=namespaces={{{SERVED}}}",
+        stdin=json.dumps(values),
+    )  # fmt: skip
+    objects = [item for item in yaml.safe_load_all(done.stdout) if item]
+    # Server-side apply refuses what the API server does not know, where a creation would drop it in silence.
+    release.cluster.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--field-manager=chart-test", "--dry-run=server", "-f", "-",
+        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
+    )  # fmt: skip
+
+
+def test_the_limits_of_a_served_namespace_hold(release: Release) -> None:
+    def pod(**resources: Any) -> dict[str, Any]:
+        container = {"name": "main", "image": "none.invalid/none:1", "resources": resources}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "greedy", "namespace": SERVED},
+            "spec": {"automountServiceAccountToken": False, "containers": [container]},
+        }
+
+    assert "maximum memory usage per Container is 8Gi" in release.cluster.refusal(pod(limits={"memory": "9Gi"}))
+    done = release.cluster.run(
+        "kubectl", "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod())
+    )
+    assert json.loads(done.stdout)["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1", "memory": "512Mi"}
+    hard = release.cluster.json("get", "resourcequota", f"{FULLNAME}-sandboxes", "-n", SERVED)["spec"]["hard"]
+    assert hard == {"pods": "200", "limits.cpu": "200", "limits.memory": "100Gi"}
+
+
+def test_an_upgrade_changes_the_pool_and_keeps_every_key(release: Release) -> None:
+    before = {name: release.secret(name) for name in ("sandbox-key", "initial-api-key")}
+    uid = release.pool()["metadata"]["uid"]
+    entry = json.dumps({"sha256": hashlib.sha256(b"mcpx_x").hexdigest(), "namespace": SERVED})
+    release.patch_keys({"billing": entry})
+    release.helm("upgrade", "--set=pool.maxPods=11", "--set=gateway.maxWaitSeconds=60")
+    assert {name: release.secret(name) for name in before} == before
+    keys = release.secret("api-keys")
+    assert keys["billing"] == entry
+    initial = before["initial-api-key"]["api-key"]
+    assert json.loads(keys["initial"])["sha256"] == hashlib.sha256(initial.encode()).hexdigest()
+    assert release.pool()["spec"]["maxPods"] == 11
+    assert release.pool()["metadata"]["uid"] == uid
+    release.helm("upgrade")
+    assert release.pool()["spec"]["maxPods"] == 100
+
+
+def test_a_rollback_does_not_bring_a_revoked_key_back(release: Release) -> None:
+    release.patch_keys({"revoked": "{}"})
+    release.helm("upgrade", "--set=logLevel=DEBUG")
+    release.patch_keys({"revoked": None})
+    release.helm("upgrade")
+    release.cluster.run("helm", "rollback", RELEASE, "--namespace", SYSTEM)
+    assert "revoked" not in release.secret("api-keys")
+    release.helm("upgrade")
+
+
+def test_the_initial_key_can_be_taken_away(release: Release) -> None:
+    release.patch_keys({"other": "{}"})
+    release.helm("upgrade", "--set=gateway.initialApiKey.create=false")
+    assert "initial" not in release.secret("api-keys")
+    assert "other" in release.secret("api-keys")
+    secrets = release.cluster.kubectl("get", "secrets", "-n", SYSTEM, "-o", "name")
+    assert "initial-api-key" not in secrets
+    release.helm("upgrade")
+    assert "initial" in release.secret("api-keys")
+
+
+def test_an_upgrade_brings_definitions_of_another_version_up_to_date(release: Release) -> None:
+    name = "sandboxpools.mcp-exec.dev"
+
+    def columns() -> list[str]:
+        found = release.cluster.json("get", "crd", name)["spec"]["versions"][0]["additionalPrinterColumns"]
+        return [column["name"] for column in found]
+
+    def digest() -> str:
+        return str(release.cluster.json("get", "crd", name)["metadata"]["annotations"][DIGEST])
+
+    current, expected = digest(), columns()
+    release.cluster.kubectl("annotate", "crd", name, "--overwrite", f"{DIGEST}=older")
+    older = json.dumps([{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}])
+    release.cluster.kubectl("patch", "crd", name, "--type=json", "-p", older)
+    assert columns() != expected
+    release.helm("upgrade")
+    assert (digest(), columns()) == (current, expected)
+    left = release.cluster.kubectl("get", "job,configmap,serviceaccount", "-n", SYSTEM, "-o", "name")
+    assert f"{FULLNAME}-crds" not in left
+    assert f"{FULLNAME}-crds" not in release.cluster.kubectl("get", "clusterrole,clusterrolebinding", "-o", "name")
+
+
+def test_uninstalling_leaves_definitions_executions_and_keys_and_a_new_release_takes_over(release: Release) -> None:
+    execution = {
+        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "kind": "CodeExecution",
+        "metadata": {"name": "kept", "namespace": SERVED},
+        "spec": {"code": "print(1)"},
+    }
+    release.cluster.apply(execution)
+    release.cluster.kubectl("wait", "cex/kept", "-n", SERVED, "--for=condition=Finished", "--timeout=90s")
+    release.patch_keys({"billing": "{}"})
+    release.helm("uninstall")
+    assert "codeexecutions.mcp-exec.dev" in release.cluster.kubectl("get", "crd", "-o", "name")
+    assert release.cluster.json("get", "cex", "kept", "-n", SERVED)["status"]["phase"] == "Succeeded"
+    assert "billing" in release.secret("api-keys")
+    assert release.cluster.json("get", "sandboxpools", "-n", SERVED)["items"] == []
+    assert FULLNAME not in release.cluster.kubectl("get", "clusterrole,clusterrolebinding", "-o", "name")
+    eventually(
+        lambda: not release.cluster.json("get", "pods", "-n", SERVED)["items"], seconds=90, every=0.5, what="no sandbox"
+    )
+    release.helm("install")
+    assert release.pool()["spec"]["image"]
+    assert "billing" in release.secret("api-keys")
+    initial = release.secret("initial-api-key")["api-key"]
+    entry = json.loads(release.secret("api-keys")["initial"])
+    assert entry["sha256"] == hashlib.sha256(initial.encode()).hexdigest()
