@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -104,7 +105,7 @@ class Gateway:
 
     async def post(self, body: Any = None, query: str = "", **options: Any) -> Answer:
         given = {"code": "print(1)"} if body is None else body
-        content = {"data": given} if isinstance(given, bytes) else {"json": given}
+        content = {"data": io.BytesIO(given)} if isinstance(given, bytes) else {"json": given}
         if isinstance(given, bytes):
             options["headers"] = {"Content-Type": "application/json", **options.get("headers", {})}
         return await self.ask("POST", "/v1/executions" + query, **content, **options)

@@ -1,0 +1,217 @@
+"""Who may call: API keys, which follow their Secret, and ServiceAccount tokens, which the API server judges."""
+
+import asyncio
+import base64
+import json
+import logging
+import time
+
+import pytest
+from tests.component.fakes.api_server import FakeApiServer, Fault
+from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, serving, until
+
+BOT = "system:serviceaccount:agents:bot"
+
+
+def token(name: str = "bot", expires_in: float = 600) -> str:
+    parts = [{"alg": "none"}, {"sub": name, "exp": time.time() + expires_in}]
+    return ".".join(
+        [*(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts), "x"]
+    )
+
+
+def allow(api: FakeApiServer, *verbs: str, namespace: str = "agents", user: str = BOT) -> str:
+    made = token(user)
+    api.users[made] = user
+    api.rights |= {(user, verb, namespace) for verb in verbs}
+    return made
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Basic {KEY}",
+        KEY,
+        "Bearer mcpx_" + "x" * 43,
+        "Bearer nonsense",
+        "Bearer a.b.c",
+        "Bearer é",
+    ],
+)
+async def test_credentials_that_are_not_good_get_401_before_all_else(
+    gateway: Gateway, api: FakeApiServer, header: str
+) -> None:
+    answer = await gateway.post(b"{", "?nope=1", key=None, headers={"Authorization": header} if header else {})
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+    assert answer.json["type"] == "urn:mcp-exec:problem:unauthenticated"
+    assert api.asked("POST", "/tokenreviews") == []
+
+
+async def test_a_key_is_fixed_to_its_namespace(gateway: Gateway) -> None:
+    assert (await gateway.post(query="?wait=0&namespace=agents")).status == 202
+    answer = await gateway.post(query="?wait=0&namespace=others")
+    assert answer.status == 403
+    assert "agents" in answer.json["detail"]
+    assert len(gateway.executions) == 1
+
+
+async def test_a_key_of_a_namespace_that_is_not_served_is_told_so(gateway: Gateway, api: FakeApiServer) -> None:
+    api.put(SECRETS, keys_secret(lost=key_entry("mcpx_lost", "elsewhere")))
+    await until(lambda: gateway.dependencies.authenticator.keys.find("mcpx_lost") is not None)
+    answer = await gateway.post(key="mcpx_lost")
+    assert answer.status == 403
+    assert "elsewhere" in answer.json["detail"]
+
+
+async def test_keys_come_and_go_with_their_secret(gateway: Gateway, api: FakeApiServer) -> None:
+    keys = gateway.dependencies.authenticator.keys
+    api.put(SECRETS, keys_secret(new=key_entry("mcpx_new")))
+    await until(lambda: keys.find("mcpx_new") is not None)
+    assert (await gateway.post(query="?wait=0", key="mcpx_new")).status == 202
+    assert (await gateway.post(query="?wait=0")).status == 401
+    api.remove(SECRETS, "api-keys")
+    await until(lambda: keys.find("mcpx_new") is None)
+    assert (await gateway.post(query="?wait=0", key="mcpx_new")).status == 401
+
+
+async def test_a_key_that_is_revoked_while_the_watch_is_broken_stops_too(gateway: Gateway, api: FakeApiServer) -> None:
+    api.watches_allowed.clear()
+    api.remove(SECRETS, "api-keys")
+    api.faults.append(Fault("GET", "/secrets", 410))
+    api.drop_watches()
+    api.watches_allowed.set()
+    await until(lambda: gateway.dependencies.authenticator.keys.find(KEY) is None)
+    assert (await gateway.post()).status == 401
+
+
+async def test_a_malformed_key_is_left_out_by_name_and_the_others_work(
+    gateway: Gateway, api: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = key_entry("mcpx_good")
+    broken = {
+        "no-json": "{",
+        "no-digest": {"namespace": "agents"},
+        "bad-digest": {**good, "sha256": "xyz"},
+        "unknown-field": {**good, "extra": 1},
+        "bad-limit": {**good, "limits": {"maxConcurrent": 0}},
+        "system.serviceaccount.agents.bot": good,
+        "zz-the-same": good,
+    }
+    with caplog.at_level(logging.WARNING, logger="mcp_exec_gateway.apikeys"):
+        api.put(SECRETS, keys_secret(good=good, **broken))
+        await until(lambda: gateway.dependencies.authenticator.keys.find("mcpx_good") is not None)
+    assert (await gateway.post(query="?wait=0", key="mcpx_good")).json["caller"] == "good"
+    for name in broken:
+        assert f"API key {name} is left out" in caplog.text
+    assert good["sha256"] not in caplog.text
+
+
+async def test_a_service_account_works_in_its_own_namespace(gateway: Gateway, api: FakeApiServer) -> None:
+    bot = allow(api, "create", "get", "list", "patch")
+    made = await gateway.post(query="?wait=0", key=bot)
+    assert made.status == 202
+    assert made.json["caller"] == "system.serviceaccount.agents.bot"
+    path = f"/v1/executions/{made.json['name']}"
+    assert (await gateway.ask("GET", path, key=bot)).status == 200
+    assert len((await gateway.ask("GET", "/v1/executions", key=bot)).json["items"]) == 1
+    assert (await gateway.ask("DELETE", path, key=bot)).status == 202
+
+
+@pytest.mark.parametrize(
+    ("verb", "method", "path"),
+    [
+        ("create", "POST", "/v1/executions"),
+        ("list", "GET", "/v1/executions"),
+        ("get", "GET", "/v1/executions/exec-a"),
+        ("get", "GET", "/v1/executions/exec-a/events"),
+        ("patch", "DELETE", "/v1/executions/exec-a"),
+    ],
+)
+async def test_each_route_asks_for_its_own_verb(
+    gateway: Gateway, api: FakeApiServer, verb: str, method: str, path: str
+) -> None:
+    bot = allow(api, *({"create", "get", "list", "patch"} - {verb}))
+    answer = await gateway.ask(method, path, key=bot)
+    assert answer.status == 403
+    assert f"may not {verb} codeexecutions.mcp-exec.dev in namespace agents" in answer.json["detail"]
+    assert gateway.executions == {}
+
+
+async def test_a_service_account_may_name_another_namespace(gateway: Gateway, api: FakeApiServer) -> None:
+    bot = allow(api, "create", "get", namespace="others")
+    api.put("/apis/mcp-exec.dev/v1alpha1/namespaces/others/sandboxpools", {"metadata": {"name": "default"}, "spec": {}})
+    await until(lambda: gateway.dependencies.pools.names("others") == ["default"])
+    made = await gateway.post(query="?wait=0&namespace=others", key=bot)
+    assert (made.status, made.json["namespace"]) == (202, "others")
+    assert made.headers["Location"].endswith("?namespace=others")
+    assert (await gateway.ask("GET", made.headers["Location"], key=bot)).status == 200
+    assert (await gateway.post(query="?wait=0", key=bot)).status == 403
+    assert (await gateway.post(query="?namespace=kube-system", key=bot)).status == 403
+
+
+async def test_a_service_account_of_a_namespace_that_is_not_served_must_name_one(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    bot = allow(api, "list", user="system:serviceaccount:ci:bot")
+    answer = await gateway.ask("GET", "/v1/executions", key=bot)
+    assert (answer.status, "ci" in answer.json["detail"]) == (403, True)
+    assert (await gateway.ask("GET", "/v1/executions?namespace=agents", key=bot)).status == 200
+
+
+@pytest.mark.parametrize("user", ["alice", "system:anonymous", "team-a"])
+async def test_other_users_are_not_taken(gateway: Gateway, api: FakeApiServer, user: str) -> None:
+    assert (
+        await gateway.ask("GET", "/v1/executions?namespace=agents", key=allow(api, "list", user=user))
+    ).status == 401
+
+
+async def test_answers_about_tokens_are_remembered(gateway: Gateway, api: FakeApiServer) -> None:
+    bot = allow(api, "list")
+    answers = await asyncio.gather(*(gateway.ask("GET", "/v1/executions", key=bot) for _ in range(8)))
+    assert {answer.status for answer in answers} == {200}
+    assert len(api.asked("POST", "/tokenreviews")) == 1
+    assert len(api.asked("POST", "/subjectaccessreviews")) == 1
+
+
+async def test_a_token_past_its_end_is_not_even_asked_about(gateway: Gateway, api: FakeApiServer) -> None:
+    old = token(expires_in=-1)
+    api.users[old] = BOT
+    assert (await gateway.ask("GET", "/v1/executions", key=old)).status == 401
+    assert api.asked("POST", "/tokenreviews") == []
+
+
+async def test_an_audience_that_is_set_must_be_the_tokens(api: FakeApiServer) -> None:
+    bot = allow(api, "list")
+    async with serving(api, audience="mcp-exec") as gateway:
+        assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 401
+    assert api.asked("POST", "/tokenreviews")[0].body["spec"]["audiences"] == ["mcp-exec"]
+    api.audiences = ["mcp-exec"]
+    async with serving(api, audience="mcp-exec") as gateway:
+        assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 200
+
+
+async def test_an_api_server_that_can_not_say_is_503_and_not_remembered(gateway: Gateway, api: FakeApiServer) -> None:
+    bot = allow(api, "list")
+    api.faults.append(Fault("POST", "/tokenreviews", 403))
+    answer = await gateway.ask("GET", "/v1/executions", key=bot)
+    assert (answer.status, "Retry-After" in answer.headers) == (503, True)
+    assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 200
+
+
+async def test_credentials_are_never_logged(
+    gateway: Gateway, api: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    bot = allow(api, "create")
+    with caplog.at_level(logging.DEBUG):
+        for key in (KEY, OTHER_KEY, bot, "mcpx_unknown"):
+            await gateway.post({"code": "SECRET_CODE"}, "?wait=0", key=key)
+        api.faults.append(Fault("POST", "/subjectaccessreviews", 500))
+        await gateway.ask("GET", "/v1/executions", key=bot)
+    said = "\n".join(str(record.__dict__) for record in caplog.records if record.name.startswith("mcp_exec"))
+    assert "team-a" in said
+    for secret in (KEY, OTHER_KEY, bot, "mcpx_unknown", "SECRET_CODE"):
+        assert secret not in said
