@@ -1,4 +1,4 @@
-"""Runs code through the gateway: ask.py URL < CODE, with the API key in MCP_EXEC_API_KEY. Prints the answer."""
+"""Runs code through the gateway: ask.py URL < CODE, with the API key in MCP_EXEC_API_KEY. Prints the answer's gist."""
 
 import json
 import os
@@ -6,9 +6,11 @@ import sys
 
 import httpx
 
+GIST = ("name", "phase", "reason", "start", "durations", "output", "error")
+
 
 def main() -> None:
-    """Posts standard input, prints the gateway's JSON, fails on any other answer."""
+    """Posts standard input, prints what came of it; fails with the whole answer where that is no execution."""
     response = httpx.post(
         f"{sys.argv[1]}/v1/executions",
         params={"wait": "60"},
@@ -16,7 +18,10 @@ def main() -> None:
         json={"code": sys.stdin.read()},
         timeout=90,
     )
-    print(json.dumps(response.json(), indent=2))
+    answer = response.json()
+    if response.status_code == 200:
+        answer = {name: answer[name] for name in GIST if answer.get(name)}
+    print(json.dumps(answer, indent=2))
     sys.exit(0 if response.status_code == 200 else 1)
 
 

@@ -25,6 +25,11 @@ install_release() {  # and waits until its sandboxes are warm
   else
     say "This cluster has no RuntimeClass gvisor: sandboxes run with its default runtime, a weaker wall"
   fi
+  case $(helm status mcp-exec --namespace "$system" 2>/dev/null | sed -n 's/^STATUS: //p') in
+    # Helm takes an installation that was killed for one that goes on.
+    pending-install) helm uninstall mcp-exec --namespace "$system" --no-hooks >/dev/null ;;
+    pending-*) helm rollback mcp-exec --namespace "$system" --no-hooks >/dev/null ;;
+  esac
   say "Installing the chart"
   helm upgrade --install mcp-exec "$root/charts/mcp-exec" --namespace "$system" --create-namespace "${values[@]}" \
     --wait --timeout 5m >/dev/null
