@@ -14,8 +14,6 @@ from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.server import serve
 from mcp_exec_gateway.settings import PREFIX, Settings, load_settings
 
-log = logging.getLogger(__name__)
-
 
 async def run(settings: Settings) -> None:
     """Serves until the process is told to stop."""
@@ -35,6 +33,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     configure_logging(settings.log_level)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # what it says of its life is said here already
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings))
     return 0

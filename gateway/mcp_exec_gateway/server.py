@@ -5,6 +5,7 @@ import contextlib
 import logging
 import math
 import signal
+import socket
 from collections.abc import Generator
 from typing import Any, Final
 
@@ -51,7 +52,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to `serve`."""
+    """A server that leaves signals to `serve`, and tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens."""
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -86,6 +96,7 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: Server | No
         loop.add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve())
     stopping = asyncio.create_task(stop.wait())
+    announcing = asyncio.create_task(_announce(server, dependencies))
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
@@ -93,9 +104,17 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: Server | No
         await serving
     finally:
         stopping.cancel()
+        announcing.cancel()
         if not serving.done():
             serving.cancel()
             await asyncio.wait({serving})
+
+
+async def _announce(server: Server, dependencies: Dependencies) -> None:
+    await server.listening.wait()
+    for reflector in dependencies.reflectors.values():
+        await reflector.synced.wait()
+    log.info("ready", extra={"port": server.config.port, "namespaces": dependencies.settings.namespaces})
 
 
 async def _shut_down(server: Server, dependencies: Dependencies, serving: "asyncio.Task[None]") -> None:

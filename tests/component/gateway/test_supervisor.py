@@ -1,0 +1,91 @@
+"""The stream of a real supervisor, and the same text from the status that an operator makes of it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.component.fakes.api_server import FakeApiServer
+from tests.component.gateway.conftest import CEX, DEADLINE, PODS, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.test_events import Reader, text
+
+from mcp_exec_api.sandboxes import EndEvent, Event, Job, ResultEvent, Sandbox, TextEvent, sandbox_token, token_digest
+
+POD = "default-real0"
+ROOT = Path(__file__).parents[3]
+CODE = """
+import sys
+for number in range(5):
+    print(number, "ä" * number)
+    print("e", number, file=sys.stderr, flush=True)
+print("x" * 20000)
+{"total": 42}
+"""
+
+
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[int]:
+    for folder in ("workspace", "tmp"):
+        (tmp_path / folder).mkdir()
+    token = sandbox_token(key=SANDBOX_KEY, namespace="agents", pod=POD)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "mcp_exec_sandbox"),
+        stdout=asyncio.subprocess.PIPE,
+        cwd="/",
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "sandbox_image"),
+            "MCP_EXEC_TOKEN_SHA256": token_digest(token),
+            "MCP_EXEC_PORT": "0",
+            "MCP_EXEC_HOST": "127.0.0.1",
+            "MCP_EXEC_WORKSPACE": str(tmp_path / "workspace"),
+            "MCP_EXEC_TMP": str(tmp_path / "tmp"),
+            "MCP_EXEC_MAX_PROCESSES": "4096",
+        },
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(DEADLINE):
+        ready = json.loads(await process.stdout.readline())
+    yield ready["port"]
+    process.kill()
+    await process.communicate()
+
+
+async def operate(gateway: Gateway, name: str, sandbox: Sandbox) -> None:
+    """What the operator does with one execution."""
+    made = gateway.api.merge(CEX, name, {"status": {"phase": "Running", "podName": POD}})
+    job = Job(id=made["metadata"]["uid"], code=made["spec"]["code"], context={}, timeout_seconds=10, output_bytes=4096)
+    events: list[Event] = [event async for event in sandbox.run(job, timeout_seconds=DEADLINE)]
+    end = events[-1]
+    assert isinstance(end, EndEvent)
+    output = {
+        kind: "".join(event.text for event in events if isinstance(event, TextEvent) and event.type == kind)
+        for kind in ("stdout", "stderr")
+    }
+    results = [event.value for event in events if isinstance(event, ResultEvent)]
+    gateway.finish(name, phase=str(end.phase), output={**output, **({"result": results[0]} if results else {})})
+
+
+async def test_live_and_from_the_status_a_real_run_reads_the_same(api: FakeApiServer, port: int) -> None:
+    async with serving(api, sandbox_port=port) as gateway:
+        api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
+        name = (await gateway.post({"code": CODE}, "?wait=0")).json["name"]
+        reading = asyncio.create_task(Reader(gateway, name).upto())
+        sandbox = gateway.dependencies.sandboxes.at(namespace="agents", pod=POD, address="127.0.0.1")
+        async with asyncio.timeout(DEADLINE):
+            await operate(gateway, name, sandbox)
+        live = await reading
+        later = await Reader(gateway, name).upto()
+        for kind in ("stdout", "stderr"):
+            assert text(live, kind) == text(later, kind)
+        assert text(live, "stderr") == "".join(f"e {number}\n" for number in range(5))
+        assert "bytes cut" in text(live, "stdout")
+        assert [f["value"] for f in live if f["type"] == "result"] == [{"total": 42}]
+        for index, frame in enumerate(live[:-1]):
+            rest = await Reader(gateway, name, frame["id"]).upto()
+            for kind in ("stdout", "stderr"):
+                assert text(live[: index + 1] + rest, kind) == text(live, kind)
+            assert [f["type"] for f in live[: index + 1] + rest].count("result") == 1

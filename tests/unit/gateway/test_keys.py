@@ -1,0 +1,75 @@
+import base64
+import json
+import shlex
+
+import pytest
+
+from mcp_exec_gateway.apikeys import ApiKeys, parse_keys
+from mcp_exec_gateway.keys import main
+
+
+def secret_of(patch: dict[str, dict[str, str]]) -> dict[str, object]:
+    data = {name: base64.b64encode(value.encode()).decode() for name, value in patch["stringData"].items()}
+    return {"metadata": {"name": "keys"}, "data": data}
+
+
+def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ["--max-concurrent", "5", "--max-timeout-seconds", "60", "--pool", "default", "--pool", "big"]
+    assert main(["create", "team-a", "--namespace", "agents", *limits, "--output", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    keys = ApiKeys()
+    keys.on_change(secret_of(made["patch"]), False)
+    found = keys.find(made["key"])
+    assert found is not None
+    assert (found.name, found.entry.namespace) == ("team-a", "agents")
+    assert found.entry.limits.to_api() == {
+        "maxConcurrent": 5,
+        "maxTimeoutSeconds": 60,
+        "pools": ["default", "big"],
+    }
+    assert made["key"] not in json.dumps(made["patch"])
+    assert len(made["key"]) == len("mcpx_") + 43
+
+
+def test_the_printed_command_holds_the_patch_and_the_key_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["create", "team-a", "--namespace", "agents", "--release-namespace", "system", "--secret", "keys"])
+    text = capsys.readouterr().out
+    lines = [line.strip() for line in text.splitlines()]
+    key = next(line for line in lines if line.startswith("mcpx_"))
+    assert text.count(key) == 1
+    command = shlex.split(next(line for line in lines if line.startswith("kubectl")))
+    assert command[:6] == ["kubectl", "--namespace", "system", "patch", "secret", "keys"]
+    keys = parse_keys(secret_of(json.loads(command[-1])))
+    assert [key.name for key in keys.values()] == ["team-a"]
+
+
+def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    made = set()
+    for _ in range(5):
+        main(["create", "a", "--namespace", "n", "--output", "json"])
+        made.add(json.loads(capsys.readouterr().out)["key"])
+    assert len(made) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["create", "a b", "--namespace", "n"], "'a b' is no name"),
+        (["create", "system.x", "--namespace", "n"], "belong to ServiceAccounts"),
+        (["create", "a", "--namespace", ""], "namespace"),
+        (["create", "a", "--namespace", "n", "--max-concurrent", "0"], "max_concurrent"),
+        (["create", "a"], "--namespace"),
+        (["create", "a", "--namespace", "n", "--what"], "--what"),
+    ],
+)
+def test_what_can_not_be_made_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_empty_secret_has_no_keys() -> None:
+    assert parse_keys({"metadata": {"name": "keys"}}) == {}
+    assert parse_keys({"metadata": {"name": "keys"}, "data": None}) == {}
+    assert parse_keys({"metadata": {"name": "keys"}, "data": {"a": None, "b": "%%%", "c": "/w=="}}) == {}
