@@ -116,6 +116,9 @@ def release(cluster: Cluster) -> Iterator[Release]:
         "pool.resources.requests.cpu": "10m",
     }
     found = Release(cluster=cluster, values=tuple(f"--set={name}={value}" for name, value in values.items()))
+    # What an interrupted run has left.
+    cluster.run("helm", "uninstall", RELEASE, "--namespace", SYSTEM, check=False)
+    cluster.kubectl("delete", "namespace", SYSTEM, SERVED, "--ignore-not-found", "--timeout=120s")
     found.helm("upgrade", "--install", "--create-namespace", "--wait")
     yield found
     cluster.run("helm", "uninstall", RELEASE, "--namespace", SYSTEM, check=False)
