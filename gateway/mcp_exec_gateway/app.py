@@ -3,18 +3,16 @@
 import logging
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.kube import ApiError
-from mcp_exec_api.meta import FieldError
 from mcp_exec_gateway.access import CLIENT_GONE, Access
 from mcp_exec_gateway.bodies import ClientGone
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.openapi import DESCRIPTION, complete
-from mcp_exec_gateway.problems import Problem, invalid, unavailable
+from mcp_exec_gateway.problems import Problem, unavailable
 from mcp_exec_gateway.routes import events, executions, health
 
 log = logging.getLogger(__name__)
@@ -32,7 +30,6 @@ def build_app(*, dependencies: Dependencies) -> FastAPI:
         exception_handlers={
             Problem: _problem,
             HTTPException: _http_error,
-            RequestValidationError: _wrong_parameters,
             ApiError: _api_error,
             ClientGone: _client_gone,
         },
@@ -57,18 +54,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
     kind = kinds.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = details.get(error.status_code, str(error.detail))
     return Problem(kind, error.status_code, detail, headers=error.headers).response()
-
-
-async def _wrong_parameters(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
-    errors = [
-        FieldError(
-            field=".".join(str(part) for part in found["loc"][1:]) or str(found["loc"][0]),
-            message="unknown query parameter" if found["type"] == "extra_forbidden" else found["msg"],
-        )
-        for found in error.errors()
-    ]
-    return invalid(*errors).response()
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

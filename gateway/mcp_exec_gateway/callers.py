@@ -1,4 +1,4 @@
-"""Who sent a request, as something that routes depend on: it is settled before anything else is looked at."""
+"""Who sent a request: each route settles it before it looks at anything else."""
 
 from collections.abc import Awaitable, Callable
 

@@ -8,7 +8,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from mcp_exec_api.execution import CodeExecutionSpec
+from mcp_exec_gateway.examples import BODIES, FAILED, LISTED, PENDING, PROBLEMS, SUCCEEDED
+from mcp_exec_gateway.examples import EVENTS as EVENT_STREAM
 from mcp_exec_gateway.problems import MEDIA_TYPE, TITLES, ProblemDetails
+from mcp_exec_gateway.queries import CreateQuery, EventsQuery, GetQuery, ListQuery, Query
 from mcp_exec_gateway.views import Execution, ExecutionList
 
 DESCRIPTION: Final = """\
@@ -23,102 +26,13 @@ _REF: Final = "#/components/schemas/"
 _NEW: Final = "NewExecution"
 _JSON: Final = "application/json"
 
-SUCCEEDED: Final[dict[str, Any]] = {
-    "name": "exec-01k9x3v5t8q2",
-    "namespace": "agents",
-    "pool": "default",
-    "caller": "team-a",
-    "phase": "Succeeded",
-    "reason": "",
-    "createdAt": "2026-11-21T20:00:00.000000Z",
-    "start": "Warm",
-    "podName": "default-7k2mq",
-    "durations": {"queued": 1.2, "bind": 2.1, "dispatch": 1.8, "run": 12.4, "collect": 2.0, "total": 19.9},
-    "output": {
-        "stdout": "17 of 1000 are over $100\n",
-        "stderr": "",
-        "result": {"total": 4210.5},
-        "stdoutBytes": 25,
-        "stderrBytes": 0,
-        "truncated": False,
-    },
-}
-FAILED: Final[dict[str, Any]] = {
-    **{name: SUCCEEDED[name] for name in ("namespace", "pool", "caller", "createdAt", "start")},
-    "name": "exec-01k9x3vd0m7r",
-    "phase": "Failed",
-    "reason": "UserError",
-    "output": {"stdout": "", "stderr": "", "stdoutBytes": 0, "stderrBytes": 0, "truncated": False},
-    "error": {
-        "type": "ZeroDivisionError",
-        "message": "division by zero",
-        "line": 1,
-        "traceback": 'Traceback (most recent call last):\n  File "<agent>", line 1, in <module>\n',
-    },
-}
-PENDING: Final[dict[str, Any]] = {
-    **{name: SUCCEEDED[name] for name in ("name", "namespace", "pool", "caller", "createdAt")},
-    "phase": "Pending",
-    "reason": "",
-}
-_LISTED: Final[dict[str, Any]] = {
-    name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations")
-}
-_EVENTS: Final = """\
-id: 1.0.0.0
-event: status
-data: {"id":"1.0.0.0","seq":1,"at":"2026-11-21T20:00:00.004000Z","type":"status","phase":"Running"}
-
-id: 2.6.0.0
-event: stdout
-data: {"id":"2.6.0.0","seq":2,"at":"2026-11-21T20:00:00.005000Z","type":"stdout","text":"hello\\n"}
-
-id: 3.6.0.2
-event: end
-data: {"id":"3.6.0.2","seq":3,"at":"2026-11-21T20:00:00.006000Z","type":"end","phase":"Succeeded","reason":""}
-
-"""
-_BODIES: Final[dict[str, Any]] = {
-    "hello": {"summary": "The least", "value": {"code": "print('hello')"}},
-    "context": {
-        "summary": "Data travels in the context, never inside the code",
-        "value": {
-            "code": "big = [r for r in rows if r['amount'] > 100]\nprint(len(big))\nsum(r['amount'] for r in big)",
-            "context": {"rows": [{"amount": 50}, {"amount": 250}]},
-            "poolRef": {"name": "default"},
-            "timeoutSeconds": 10,
-            "limits": {"outputBytes": 65536},
-            "ttlSecondsAfterFinished": 600,
-        },
-    },
-}
-_PROBLEMS: Final[dict[int, tuple[str, str, list[dict[str, str]]]]] = {
-    400: ("bad-json", "the body is no JSON that is accepted: NaN is no JSON", []),
-    401: ("unauthenticated", "send 'Authorization: Bearer ' with an API key or a ServiceAccount token", []),
-    403: ("forbidden", "the API key team-a works in namespace agents alone, not in other", []),
-    404: ("not-found", "there is no execution exec-01k9x3v5t8q2 in namespace agents", []),
-    406: ("not-acceptable", "events come as text/event-stream or application/x-ndjson", []),
-    408: ("request-timeout", "the body was not there after 30 seconds", []),
-    409: ("conflict", "another object is named exec-01k9x3v5t8q2, as this Idempotency-Key's would be", []),
-    410: ("deleted", "execution exec-01k9x3v5t8q2 was deleted before it ended", []),
-    413: ("body-too-large", "the body has more than 1048576 bytes", []),
-    415: ("media-type", "the body is text/plain, accepted is application/json", []),
-    422: (
-        "invalid",
-        "timeoutSeconds: 400 is more than the 300 seconds that pool default allows",
-        [{"field": "timeoutSeconds", "message": "400 is more than the 300 seconds that pool default allows"}],
-    ),
-    429: ("too-many", "the API key team-a has 50 executions under way, which is all it may", []),
-    503: ("unavailable", "the API server does not answer as it should", []),
-}
-
 
 def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: _problem(code) for code in (*codes, 401, 403, 422, 503)}
 
 
 def _problem(code: int) -> dict[str, Any]:
-    kind, detail, errors = _PROBLEMS[code]
+    kind, detail, errors = PROBLEMS[code]
     example = {
         "type": f"urn:mcp-exec:problem:{kind}",
         "title": TITLES[kind],
@@ -139,6 +53,30 @@ def _answer(description: str, schema: str, **examples: dict[str, Any]) -> dict[s
     }
 
 
+def _parameters(model: type[Query], *headers: dict[str, Any]) -> list[dict[str, Any]]:
+    properties: dict[str, Any] = model.model_json_schema(ref_template=_REF + "{model}")["properties"]
+    return [
+        *(
+            {"name": name, "in": "query", "description": schema.pop("description"), "schema": schema}
+            for name, schema in properties.items()
+        ),
+        *headers,
+    ]
+
+
+_IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x20-\x7e]+$"},
+    "description": "Makes a retry safe: for as long as the execution exists, the same key of the same caller with the "
+    "same body stands for the same execution. With another body it is refused.",
+}
+_LAST_EVENT_ID: Final[dict[str, Any]] = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "schema": {"type": "string"},
+    "description": "The id of the last event that was received.",
+}
 _LOCATION: Final = {"headers": {"Location": {"schema": {"type": "string"}, "description": "Where it can be followed"}}}
 
 CREATE: Final[dict[str, Any]] = {
@@ -146,10 +84,11 @@ CREATE: Final[dict[str, Any]] = {
     "description": "Creates an execution and waits for its end. Nothing is left behind by a request that is refused.",
     "response_model": None,
     "openapi_extra": {
+        "parameters": _parameters(CreateQuery, _IDEMPOTENCY_KEY),
         "requestBody": {
             "required": True,
-            "content": {_JSON: {"schema": {"$ref": _REF + _NEW}, "examples": _BODIES}},
-        }
+            "content": {_JSON: {"schema": {"$ref": _REF + _NEW}, "examples": BODIES}},
+        },
     },
     "responses": {
         200: _answer("It ended; `phase` tells how", "Execution", succeeded=SUCCEEDED, failed=FAILED),
@@ -163,8 +102,9 @@ LIST: Final[dict[str, Any]] = {
     "summary": "List executions",
     "description": "A page of the namespace's executions, without their output, in the API server's order.",
     "response_model": None,
+    "openapi_extra": {"parameters": _parameters(ListQuery)},
     "responses": {
-        200: _answer("A page", "ExecutionList", page={"items": [_LISTED], "continue": "eyJ2IjoibWV0YS5rOHMuaW8vdjEi"}),
+        200: _answer("A page", "ExecutionList", page={"items": [LISTED], "continue": "eyJ2IjoibWV0YS5rOHMuaW8vdjEi"}),
         **_problems(410),
     },
 }
@@ -174,6 +114,7 @@ GET: Final[dict[str, Any]] = {
     "summary": "Get an execution",
     "description": "One execution as it is, or with `wait` as it is at its end or when the wait ends.",
     "response_model": None,
+    "openapi_extra": {"parameters": _parameters(GetQuery)},
     "responses": {
         200: _answer("The execution", "Execution", succeeded=SUCCEEDED, pending=PENDING),
         **_problems(404, 410, 429),
@@ -185,6 +126,7 @@ CANCEL: Final[dict[str, Any]] = {
     "summary": "Cancel an execution",
     "description": "Asks for its end; follow it to see it. The object stays until its time to live is over.",
     "response_model": None,
+    "openapi_extra": {"parameters": _parameters(Query)},
     "responses": {
         200: _answer("It had ended before", "Execution", succeeded=SUCCEEDED),
         202: _answer("It will end", "Execution", pending=PENDING),
@@ -201,11 +143,12 @@ EVENTS: Final[dict[str, Any]] = {
         "and reason Deleted where the execution was deleted. Lines of JSON with `Accept: application/x-ndjson`."
     ),
     "response_model": None,
+    "openapi_extra": {"parameters": _parameters(EventsQuery, _LAST_EVENT_ID)},
     "responses": {
         200: {
             "description": "The events, up to `end`",
             "content": {
-                "text/event-stream": {"schema": {"type": "string"}, "example": _EVENTS},
+                "text/event-stream": {"schema": {"type": "string"}, "example": EVENT_STREAM},
                 "application/x-ndjson": {"schema": {"type": "string"}},
             },
         },

@@ -1,11 +1,17 @@
 """Query parameters of each route. One that is not known is refused, so that a typing error does not go unseen."""
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
 
 from mcp_exec_api.execution import Phase
+from mcp_exec_api.meta import FieldError, field_errors
+from mcp_exec_gateway.problems import invalid, invalid_field
 from mcp_exec_gateway.waits import DEFAULT_WAIT_SECONDS
+
+_IDEMPOTENCY_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 
 
 class Query(BaseModel):
@@ -78,7 +84,39 @@ class EventsQuery(Query):
         str | None,
         Field(
             alias="lastEventId",
-            max_length=64,
             description="The id of the last event that was received, for clients that can't send `Last-Event-ID`.",
         ),
     ] = None
+
+
+Q = TypeVar("Q", bound=Query)
+
+
+def parse_query(model: type[Q], request: Request) -> Q:
+    """The request's query parameters. Raises Problem with each that is wrong.
+
+    FastAPI could do this as well; it takes a tenth of a request's whole time to.
+    """
+    given = request.query_params.multi_items()
+    found = dict(given)
+    if len(found) != len(given):
+        names = [name for name, _ in given]
+        raise invalid_field(next(name for name in names if names.count(name) > 1), "given twice")
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        unknown = "unknown query parameter"
+        raise invalid(
+            *(
+                FieldError(field=wrong.field, message=unknown if wrong.message == "unknown field" else wrong.message)
+                for wrong in field_errors(error)
+            )
+        ) from None
+
+
+def parse_idempotency_key(request: Request) -> str | None:
+    """The request's Idempotency-Key. Raises Problem where it is none."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise invalid_field("Idempotency-Key", "1 to 255 printable ASCII characters are allowed")
+    return key

@@ -81,6 +81,7 @@ def make_server(app: ASGIApp, *, settings: Settings, host: str = "0.0.0.0") -> S
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds) + _LAST_SECONDS,
     )

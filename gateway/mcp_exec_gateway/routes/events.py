@@ -2,43 +2,35 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_gateway import openapi
 from mcp_exec_gateway.access import trace_of
-from mcp_exec_gateway.auth import Caller
 from mcp_exec_gateway.callers import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.positions import Position
-from mcp_exec_gateway.queries import EventsQuery
+from mcp_exec_gateway.queries import EventsQuery, parse_query
 from mcp_exec_gateway.responses import FrameResponse, encoding_for
 from mcp_exec_gateway.routes.executions import Service
 from mcp_exec_gateway.streams import Follower
-
-LastEventId = Annotated[
-    str | None,
-    Header(alias="Last-Event-ID", max_length=64, description="The id of the last event that was received."),
-]
 
 
 def router(*, dependencies: Dependencies) -> APIRouter:
     """The route."""
     routes = APIRouter(prefix="/v1/executions", tags=["executions"])
     service = Service(dependencies=dependencies)
-    may_get = Depends(caller_who_may("get", dependencies=dependencies))
+    may_get = caller_who_may("get", dependencies=dependencies)
 
     @routes.get("/{name}/events", **openapi.EVENTS)
     async def stream_events(
-        request: Request,
-        name: Annotated[str, Path(description="The execution's name.")],
-        caller: Annotated[Caller, may_get],
-        query: Annotated[EventsQuery, Query()],
-        last_event_id: LastEventId = None,
+        request: Request, name: Annotated[str, Path(description="The execution's name.")]
     ) -> Response:
+        caller = await may_get(request)
+        query = parse_query(EventsQuery, request)
         encoding = encoding_for(request.headers.get("accept", ""))
-        last = last_event_id or query.last_event_id
+        last = request.headers.get("last-event-id") or query.last_event_id
         position = Position.parse(last) if last else Position()
         key = (caller.namespace, name)
         await service.find(key)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,8 +21,7 @@ from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.executions import finished
 from mcp_exec_gateway.naming import is_object_name
 from mcp_exec_gateway.problems import Problem, invalid_field, not_found, unavailable
-from mcp_exec_gateway.queries import CreateQuery, GetQuery, ListQuery
-from mcp_exec_gateway.queries import Query as NamespaceQuery
+from mcp_exec_gateway.queries import CreateQuery, GetQuery, ListQuery, Query, parse_idempotency_key, parse_query
 from mcp_exec_gateway.submissions import fitted_spec
 from mcp_exec_gateway.views import execution_view, json_response, summary_view
 from mcp_exec_gateway.waits import outcome
@@ -33,17 +32,6 @@ _PAGES: Final = 10
 """Pages that one request looks through for a phase before it answers with an empty one."""
 
 Name = Annotated[str, Path(description="The execution's name.")]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x20-\x7e]+$",
-        description="Makes a retry safe: for as long as the execution exists, the same key of the same caller with "
-        "the same body stands for the same execution. With another body it is refused.",
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,38 +173,36 @@ def router(*, dependencies: Dependencies) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1/executions", tags=["executions"])
     service = Service(dependencies=dependencies)
-    may_create = Depends(caller_who_may("create", dependencies=dependencies))
-    may_get = Depends(caller_who_may("get", dependencies=dependencies))
-    may_list = Depends(caller_who_may("list", dependencies=dependencies))
-    may_patch = Depends(caller_who_may("patch", dependencies=dependencies))
+    may_create = caller_who_may("create", dependencies=dependencies)
+    may_get = caller_who_may("get", dependencies=dependencies)
+    may_list = caller_who_may("list", dependencies=dependencies)
+    may_patch = caller_who_may("patch", dependencies=dependencies)
 
     def key_of_request(request: Request, caller: Caller, name: str) -> Key:
         trace_of(request.scope).execution = name if is_object_name(name) else None
         return caller.namespace, name
 
     @routes.post("", **openapi.CREATE)
-    async def create_execution(
-        request: Request,
-        caller: Annotated[Caller, may_create],
-        query: Annotated[CreateQuery, Query()],
-        idempotency_key: IdempotencyKey = None,
-    ) -> Response:
+    async def create_execution(request: Request) -> Response:
+        caller = await may_create(request)
+        query, idempotency_key = parse_query(CreateQuery, request), parse_idempotency_key(request)
         return await service.create(request, caller=caller, query=query, idempotency_key=idempotency_key)
 
     @routes.get("", **openapi.LIST)
-    async def list_executions(caller: Annotated[Caller, may_list], query: Annotated[ListQuery, Query()]) -> Response:
-        return await service.list(caller=caller, query=query)
+    async def list_executions(request: Request) -> Response:
+        caller = await may_list(request)
+        return await service.list(caller=caller, query=parse_query(ListQuery, request))
 
     @routes.get("/{name}", **openapi.GET)
-    async def get_execution(
-        request: Request, name: Name, caller: Annotated[Caller, may_get], query: Annotated[GetQuery, Query()]
-    ) -> Response:
+    async def get_execution(request: Request, name: Name) -> Response:
+        caller = await may_get(request)
+        query = parse_query(GetQuery, request)
         return await service.get(request, key_of_request(request, caller, name), query=query)
 
     @routes.delete("/{name}", **openapi.CANCEL)
-    async def cancel_execution(
-        request: Request, name: Name, caller: Annotated[Caller, may_patch], query: Annotated[NamespaceQuery, Query()]
-    ) -> Response:
+    async def cancel_execution(request: Request, name: Name) -> Response:
+        caller = await may_patch(request)
+        parse_query(Query, request)
         return await service.cancel(key_of_request(request, caller, name))
 
     return routes

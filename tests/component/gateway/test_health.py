@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from typing import Any
 
 import jsonschema
@@ -129,6 +130,8 @@ async def test_the_document_describes_each_route_with_examples_that_fit(gateway:
                     checked += 1
     assert checked >= 30
     assert "cancelRequested" not in document["components"]["schemas"]["NewExecution"]["properties"]
+    schemas = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(document))) <= schemas
     assert "HTTPValidationError" not in json.dumps(document)
     examples = document["paths"]["/v1/executions"]["post"]["requestBody"]["content"]["application/json"]["examples"]
     answers = await asyncio.gather(*(gateway.post(shown["value"], "?wait=0") for shown in examples.values()))

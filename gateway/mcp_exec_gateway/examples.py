@@ -1,0 +1,99 @@
+"""The examples in the OpenAPI document."""
+
+from typing import Any, Final
+
+SUCCEEDED: Final[dict[str, Any]] = {
+    "name": "exec-01k9x3v5t8q2",
+    "namespace": "agents",
+    "pool": "default",
+    "caller": "team-a",
+    "phase": "Succeeded",
+    "reason": "",
+    "createdAt": "2026-11-21T20:00:00.000000Z",
+    "start": "Warm",
+    "podName": "default-7k2mq",
+    "durations": {"queued": 1.2, "bind": 2.1, "dispatch": 1.8, "run": 12.4, "collect": 2.0, "total": 19.9},
+    "output": {
+        "stdout": "17 of 1000 are over $100\n",
+        "stderr": "",
+        "result": {"total": 4210.5},
+        "stdoutBytes": 25,
+        "stderrBytes": 0,
+        "truncated": False,
+    },
+}
+"""An execution that succeeded."""
+FAILED: Final[dict[str, Any]] = {
+    **{name: SUCCEEDED[name] for name in ("namespace", "pool", "caller", "createdAt", "start")},
+    "name": "exec-01k9x3vd0m7r",
+    "phase": "Failed",
+    "reason": "UserError",
+    "output": {"stdout": "", "stderr": "", "stdoutBytes": 0, "stderrBytes": 0, "truncated": False},
+    "error": {
+        "type": "ZeroDivisionError",
+        "message": "division by zero",
+        "line": 1,
+        "traceback": 'Traceback (most recent call last):\n  File "<agent>", line 1, in <module>\n',
+    },
+}
+"""One whose code failed."""
+PENDING: Final[dict[str, Any]] = {
+    **{name: SUCCEEDED[name] for name in ("name", "namespace", "pool", "caller", "createdAt")},
+    "phase": "Pending",
+    "reason": "",
+}
+"""One that has not begun."""
+LISTED: Final[dict[str, Any]] = {
+    name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations")
+}
+"""One in a list."""
+EVENTS: Final = """\
+id: 1.0.0.0
+event: status
+data: {"id":"1.0.0.0","seq":1,"at":"2026-11-21T20:00:00.004000Z","type":"status","phase":"Running"}
+
+id: 2.6.0.0
+event: stdout
+data: {"id":"2.6.0.0","seq":2,"at":"2026-11-21T20:00:00.005000Z","type":"stdout","text":"hello\\n"}
+
+id: 3.6.0.2
+event: end
+data: {"id":"3.6.0.2","seq":3,"at":"2026-11-21T20:00:00.006000Z","type":"end","phase":"Succeeded","reason":""}
+
+"""
+"""A whole stream of server-sent events."""
+BODIES: Final[dict[str, Any]] = {
+    "hello": {"summary": "The least", "value": {"code": "print('hello')"}},
+    "context": {
+        "summary": "Data travels in the context, never inside the code",
+        "value": {
+            "code": "big = [r for r in rows if r['amount'] > 100]\nprint(len(big))\nsum(r['amount'] for r in big)",
+            "context": {"rows": [{"amount": 50}, {"amount": 250}]},
+            "poolRef": {"name": "default"},
+            "timeoutSeconds": 10,
+            "limits": {"outputBytes": 65536},
+            "ttlSecondsAfterFinished": 600,
+        },
+    },
+}
+"""Bodies that create executions."""
+PROBLEMS: Final[dict[int, tuple[str, str, list[dict[str, str]]]]] = {
+    400: ("bad-json", "the body is no JSON that is accepted: NaN is no JSON", []),
+    401: ("unauthenticated", "send 'Authorization: Bearer ' with an API key or a ServiceAccount token", []),
+    403: ("forbidden", "the API key team-a works in namespace agents alone, not in other", []),
+    404: ("not-found", "there is no execution exec-01k9x3v5t8q2 in namespace agents", []),
+    406: ("not-acceptable", "events come as text/event-stream or application/x-ndjson", []),
+    408: ("request-timeout", "the body was not there after 30 seconds", []),
+    409: ("conflict", "another object is named exec-01k9x3v5t8q2, as this Idempotency-Key's would be", []),
+    410: ("deleted", "execution exec-01k9x3v5t8q2 was deleted before it ended", []),
+    413: ("body-too-large", "the body has more than 1048576 bytes", []),
+    415: ("media-type", "the body is text/plain, accepted is application/json", []),
+    422: (
+        "invalid",
+        "timeoutSeconds: 400 is more than the 300 seconds that pool default allows",
+        [{"field": "timeoutSeconds", "message": "400 is more than the 300 seconds that pool default allows"}],
+    ),
+    429: ("too-many", "the API key team-a has 50 executions under way, which is all it may", []),
+    503: ("unavailable", "the API server does not answer as it should", []),
+}
+"""For each status: kind, detail and fields of a problem."""
