@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from mcp_exec_sandbox.protocol import CONTROL_FD, RunnerLimits
-from mcp_exec_sandbox.runner import resources, shield
+from mcp_exec_sandbox.runner import forks, resources, shield
 from mcp_exec_sandbox.runner.channel import Channel
 from mcp_exec_sandbox.runner.job import Job, Runner
 from mcp_exec_sandbox.runner.loop import AgentLoop, install
@@ -36,6 +36,7 @@ def main() -> None:
     runner = Runner(channel=channel, loop=loop, workspace=Path.cwd())
     runner.rehearse()
     resources.apply(RunnerLimits.from_argument(sys.argv[1]))
+    forks.serialise()
     shield.install(os.getppid())
     gc.collect()
     gc.freeze()

@@ -19,7 +19,10 @@ from mcp_exec_sandbox.supervisor.settings import Settings
 from mcp_exec_sandbox.supervisor.watchdog import runner_memory_bytes
 
 START_SECONDS = 60.0
-FLUSH_SECONDS = 0.2
+SPARE_TASKS = 8
+"""Above the bound, as the kernel counts the user's tasks: the supervisor and the pod's pause process too. It stops a
+fork bomb; the watchdog, a little below, tells it."""
+
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -65,8 +68,7 @@ async def _serve_until_stopped(sandbox: Sandbox, stopping: asyncio.Event, server
 def _start_runner(settings: Settings) -> RunnerProcess:
     limits = RunnerLimits(
         memory_bytes=runner_memory_bytes(settings.memory_bytes),
-        # The user's tasks are counted: the supervisor's own, and one more, so that the watchdog sees the bound passed.
-        max_tasks=settings.max_processes + 2,
+        max_tasks=settings.max_processes + SPARE_TASKS,
         storage_bytes=settings.storage_bytes,
     )
     environment = runner_environment(os.environ, home=str(settings.workspace), temporary=str(settings.temporary))

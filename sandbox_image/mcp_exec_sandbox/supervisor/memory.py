@@ -1,12 +1,12 @@
 """How much memory the sandbox takes: from the container's cgroup, from gVisor's own account, or from its processes."""
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from mcp_exec_sandbox.supervisor.processes import Process
+from mcp_exec_sandbox.supervisor.pseudofile import PseudoFile
 from mcp_exec_sandbox.supervisor.settings import MIB
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -23,7 +23,7 @@ class MemoryGauge(Protocol):
     reserve_bytes: int
     """The part of the container's limit that the processes can't have."""
 
-    def used(self, processes: Iterable[Process]) -> int:
+    def used(self, processes: Callable[[], Iterable[Process]]) -> int:
         """Bytes in use that can't be reclaimed at once."""
 
     def kernel_kills(self) -> int:
@@ -65,7 +65,7 @@ def find_gauge(limit: int, *, cgroup_root: Path = CGROUP_ROOT, proc_root: Path =
     A cgroup or an account counts only if its limit is the container's: else it is the machine's.
     """
     for files in CGROUP_VERSIONS:
-        if _is_near(_number(cgroup_root / files.limit), limit):
+        if _is_near(PseudoFile(cgroup_root / files.limit).number(), limit):
             return CgroupGauge(root=cgroup_root, files=files, limit=limit)
     account = SandboxGauge(path=proc_root / "meminfo")
     return account if _is_near(account.total(), limit) else ProcessGauge(limit=limit)
@@ -75,18 +75,19 @@ class CgroupGauge:
     """The container's cgroup."""
 
     def __init__(self, *, root: Path, files: CgroupFiles, limit: int) -> None:
-        self._root = root
-        self._files = files
+        self._usage = PseudoFile(root / files.usage)
+        self._statistics = PseudoFile(root / files.statistics)
+        self._events = PseudoFile(root / files.events)
+        self._inactive = files.inactive
         self.reserve_bytes = limit // 32
 
-    def used(self, processes: Iterable[Process]) -> int:
+    def used(self, processes: Callable[[], Iterable[Process]]) -> int:
         """What the kernel charges, without file contents that it would drop first."""
-        usage = _number(self._root / self._files.usage) or 0
-        return usage - _field(self._root / self._files.statistics, self._files.inactive)
+        return (self._usage.number() or 0) - self._statistics.field(self._inactive)
 
     def kernel_kills(self) -> int:
         """The kernel's own count."""
-        return _field(self._root / self._files.events, "oom_kill")
+        return self._events.field("oom_kill")
 
 
 class SandboxGauge:
@@ -95,15 +96,15 @@ class SandboxGauge:
     reserve_bytes = SENTRY_BYTES
 
     def __init__(self, *, path: Path) -> None:
-        self._path = path
+        self._file = PseudoFile(path)
 
-    def total(self) -> int | None:
+    def total(self) -> int:
         """The limit of the sandbox."""
-        return _field(self._path, "MemTotal:") * 1024 or None
+        return self._file.field("MemTotal:") * 1024
 
-    def used(self, processes: Iterable[Process]) -> int:
+    def used(self, processes: Callable[[], Iterable[Process]]) -> int:
         """What isn't available any more."""
-        return (_field(self._path, "MemTotal:") - _field(self._path, "MemAvailable:")) * 1024
+        return self.total() - self._file.field("MemAvailable:") * 1024
 
     def kernel_kills(self) -> int:
         """None is ever told: beyond the limit the whole sandbox is killed."""
@@ -116,9 +117,9 @@ class ProcessGauge:
     def __init__(self, *, limit: int) -> None:
         self.reserve_bytes = limit // 32
 
-    def used(self, processes: Iterable[Process]) -> int:
+    def used(self, processes: Callable[[], Iterable[Process]]) -> int:
         """The processes' shares of memory."""
-        return sum(proportional_bytes(process) for process in processes)
+        return sum(proportional_bytes(process) for process in processes())
 
     def kernel_kills(self) -> int:
         """Not known."""
@@ -142,18 +143,3 @@ def proportional_bytes(process: Process) -> int:
 
 def _is_near(number: int | None, limit: int) -> bool:
     return number is not None and abs(number - limit) <= LIMIT_TOLERANCE_BYTES
-
-
-def _number(path: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
-    return None
-
-
-def _field(path: Path, name: str) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == name:
-                return int(value.split()[0])
-    return 0

@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from mcp_exec_sandbox.supervisor.events import EventLog
 from mcp_exec_sandbox.supervisor.execution import Execution
-from mcp_exec_sandbox.supervisor.memory import find_gauge
+from mcp_exec_sandbox.supervisor.memory import CGROUP_ROOT, find_gauge
 from mcp_exec_sandbox.supervisor.processes import kill_descendants, reap
 from mcp_exec_sandbox.supervisor.request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.runner import RunnerProcess
 from mcp_exec_sandbox.supervisor.settings import Settings
+from mcp_exec_sandbox.supervisor.tasks import TaskGauge
 from mcp_exec_sandbox.supervisor.watchdog import Watchdog
 
 State = Literal["starting", "idle", "running", "finished", "stopping"]
@@ -30,7 +31,12 @@ class Sandbox:
     def __init__(self, *, settings: Settings, runner: RunnerProcess) -> None:
         self._settings = settings
         self._runner = runner
-        self._gauge = find_gauge(settings.memory_bytes)
+        self._watchdog = Watchdog(
+            settings=settings,
+            memory=find_gauge(settings.memory_bytes),
+            tasks=TaskGauge(supervisor=os.getpid(), cgroup_root=CGROUP_ROOT),
+            supervisor=os.getpid(),
+        )
         self._execution: Execution | None = None
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -72,7 +78,7 @@ class Sandbox:
             request=request,
             runner=self._runner,
             log=self.log,
-            watchdog=Watchdog(settings=self._settings, gauge=self._gauge, supervisor=os.getpid()),
+            watchdog=self._watchdog,
             grace_seconds=self._settings.grace_seconds,
         )
         self._task = asyncio.create_task(self._run(self._execution))
