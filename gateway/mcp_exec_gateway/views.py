@@ -14,6 +14,13 @@ from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.names import ANNOTATION_CREATED, LABEL_CALLER
 
+_OUTPUT: Final[dict[str, Any]] = {
+    "stdout": "",
+    "stderr": "",
+    "stdoutBytes": 0,
+    "stderrBytes": 0,
+    "truncated": False,
+}
 _SUMMARY: Final = ("reason", "start", "podName", "duration", "finishedAt")
 
 
@@ -67,9 +74,14 @@ class ExecutionList(Model):
 
 
 def execution_view(execution: Object) -> dict[str, Any]:
-    """One execution as an answer shows it."""
+    """One execution as an answer shows it, with the empty texts that old API servers refuse to store."""
     status = execution.get("status") or {}
-    return {**_identity(execution), "phase": "Pending", "reason": "", "createdAt": created_at(execution), **status}
+    view = {**_identity(execution), "phase": "Pending", "reason": "", "createdAt": created_at(execution), **status}
+    if "output" in status:
+        view["output"] = _OUTPUT | status["output"]
+    if "error" in status:
+        view["error"] = {"message": "", **status["error"]}
+    return view
 
 
 def summary_view(execution: Object) -> dict[str, Any]:

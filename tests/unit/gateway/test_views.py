@@ -1,0 +1,62 @@
+from typing import Any
+
+import pytest
+
+from mcp_exec_gateway.views import Execution, ExecutionSummary, execution_view, json_response, summary_view, to_json
+
+CREATED = "2026-11-21T20:00:00.123456Z"
+
+
+def made(status: dict[str, Any] | None = None, **annotations: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "exec-a",
+            "namespace": "agents",
+            "creationTimestamp": "2026-11-21T20:00:00Z",
+            "labels": {"mcp-exec.dev/caller": "team-a"},
+            "annotations": annotations,
+        },
+        "spec": {"code": "1", "poolRef": {"name": "big"}},
+        **({"status": status} if status else {}),
+    }
+
+
+def test_what_has_no_status_yet_is_pending_since_it_was_created() -> None:
+    view = execution_view(made(**{"mcp-exec.dev/created-at": CREATED}))
+    assert (view["phase"], view["reason"], view["createdAt"], view["pool"]) == ("Pending", "", CREATED, "big")
+    assert execution_view(made())["createdAt"] == "2026-11-21T20:00:00Z"
+
+
+def test_empty_texts_that_are_not_stored_are_shown() -> None:
+    view = execution_view(made({"phase": "Failed", "output": {"stdout": "x"}, "error": {"type": "E"}}))
+    assert view["output"] == {
+        "stdout": "x",
+        "stderr": "",
+        "stdoutBytes": 0,
+        "stderrBytes": 0,
+        "truncated": False,
+    }
+    assert view["error"] == {"message": "", "type": "E"}
+    assert view["reason"] == ""
+
+
+@pytest.mark.parametrize("status", [None, {"phase": "Running", "podName": "p"}, {"phase": "Succeeded", "output": {}}])
+def test_views_are_what_their_models_say(status: dict[str, Any] | None) -> None:
+    Execution.model_validate_json(to_json(execution_view(made(status))))
+    ExecutionSummary.model_validate_json(to_json(summary_view(made(status))))
+
+
+def test_what_came_past_the_gateway_is_shown_as_well() -> None:
+    bare = {"metadata": {"name": "a", "namespace": "agents", "creationTimestamp": "2026-11-21T20:00:00Z"}, "spec": {}}
+    assert execution_view(bare) == {
+        "name": "a",
+        "namespace": "agents",
+        "pool": "default",
+        "phase": "Pending",
+        "reason": "",
+        "createdAt": "2026-11-21T20:00:00Z",
+    }
+
+
+def test_text_that_is_no_unicode_does_not_break_an_answer() -> None:
+    assert json_response({"a": "\ud800 ü"}).body == '{"a":"? ü"}'.encode()
