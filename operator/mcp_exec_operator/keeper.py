@@ -77,7 +77,9 @@ class Keeper:
                 log.exception("pool %s can't be kept", self.pool.name, extra={"pool": self.pool.name})
                 wake_in = _LOOK_AGAIN_SECONDS
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.pool.kicked.wait(), timeout=wake_in)
+                # not wait_for, which before Python 3.12 may lose a cancellation
+                async with asyncio.timeout(wake_in):
+                    await self.pool.kicked.wait()
 
     def retire(self, pod: Pod) -> None:
         """Ends a pod, once and for all."""
@@ -94,17 +96,17 @@ class Keeper:
         for pod in self.pool.inventory.all():
             if (self.pool.namespace, pod.name) in held:
                 continue
+            deleted_for = age_of_deletion(pod.newest, now()) if pod.newest is not None else 0.0
+            stuck = deleted_for > _FORCE_SECONDS
             left = pod.state is PodState.BUSY or (pod.state is PodState.STARTING and pod.labelled_busy)
-            undead = pod.state is PodState.TERMINATING and pod.newest is not None
+            undead = pod.state is PodState.TERMINATING and (stuck or not deleted_for)
             if not left and not undead:
                 continue
             found.add(pod.name)
-            if pod.name not in self._leftovers:
-                continue
-            log.warning("pod %s is left over and is deleted", pod.name, extra={"pool": self.pool.name})
-            stuck = pod.newest is not None and age_of_deletion(pod.newest, now()) > _FORCE_SECONDS
-            self.pool.inventory.retire(pod)
-            self.tasks.spawn(self._delete(pod, grace_seconds=0 if stuck else 1), name=f"delete {pod.name}")
+            if pod.name in self._leftovers:
+                log.warning("pod %s is left over and is deleted", pod.name, extra={"pool": self.pool.name})
+                self.pool.inventory.retire(pod)
+                self.tasks.spawn(self._delete(pod, grace_seconds=0 if stuck else 1), name=f"delete {pod.name}")
         self._leftovers = found
 
     async def _turn(self) -> float | None:

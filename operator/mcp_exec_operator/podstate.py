@@ -51,9 +51,9 @@ def is_terminating(pod: Object) -> bool:
 
 
 def age_of_deletion(pod: Object, moment: datetime) -> float:
-    """Seconds since it should have been gone; 0 where nobody deleted it."""
+    """Seconds since somebody deleted it, or a little more than 0; 0 where nobody did."""
     deleted = pod["metadata"].get("deletionTimestamp")
-    return (moment - datetime.fromisoformat(deleted)).total_seconds() if deleted else 0.0
+    return max(0.001, (moment - datetime.fromisoformat(deleted)).total_seconds()) if deleted else 0.0
 
 
 def address_of(pod: Object) -> str:

@@ -34,7 +34,8 @@ class Waiter:
     async def pause(self, seconds: float) -> None:
         """Until it has its pod, is woken, or so many seconds are over."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.woken.wait(), timeout=seconds)
+            async with asyncio.timeout(seconds):
+                await self.woken.wait()
 
 
 @dataclass(kw_only=True, eq=False)

@@ -67,7 +67,8 @@ class Expiry:
                 continue
             wait = max(0.05, self._heap[0][0] - time()) if self._heap else None
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), timeout=wait)
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
 
     def _take_due(self) -> list[tuple[str, Key]]:
         batch: list[tuple[str, Key]] = []

@@ -1,0 +1,121 @@
+"""The operator on a cluster of its own, with watches that stand in for kopf's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from kubernetes.aio.client import Configuration
+from tests.component.operator.world import CEX, KEY, NAMESPACE, PODS, SBP, World
+
+from mcp_exec_api.kube import Kube
+from mcp_exec_api.reflector import Reflector
+from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.service import Service
+from mcp_exec_operator.settings import Settings
+
+Operating = Callable[..., Any]
+
+
+def settings(**changes: Any) -> Settings:
+    given = {
+        "namespaces": (NAMESPACE,),
+        "release_namespace": "mcp-exec-system",
+        "sandbox_key_file": Path("unused"),
+        "sweep_seconds": 0.1,
+        "shutdown_seconds": 5,
+    }
+    return Settings(**(given | changes))
+
+
+class Operator:
+    """One process of the operator, as far as a test can have one."""
+
+    def __init__(self, world: World, made: Settings) -> None:
+        self.world = world
+        self.settings = made
+        self.metrics = Metrics.create()
+        self.service: Service
+        self._stack = AsyncExitStack()
+        self.sessions: list[aiohttp.ClientSession] = []
+
+    async def start(self) -> None:
+        api = aiohttp.ClientSession(base_url=self.world.url)
+        self.sessions.append(api)
+        kube = Kube(session=api, configuration=Configuration(), backoffs=(0.001, 0.01), timeout_seconds=5)
+        sandboxes = await self._stack.enter_async_context(Sandboxes.connect(key=KEY, port=self.world.port))
+        self.sessions.append(sandboxes.session)
+        self.service = Service.create(settings=self.settings, kube=kube, sandboxes=sandboxes, metrics=self.metrics)
+        await self._stack.enter_async_context(self.service.running())
+        for path, tell in (
+            (SBP, self.service.on_pool),
+            (CEX, self.service.on_execution),
+            (PODS, self.service.on_pod),
+        ):
+            await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).running())
+
+    async def stop(self) -> None:
+        """As SIGTERM does."""
+        await self._stack.aclose()
+        for session in self.sessions:
+            await session.close()
+
+    def writes(self) -> dict[str, float]:
+        """Writes to the API server so far, by what they were."""
+        return {
+            sample.labels["what"]: sample.value
+            for sample in self.metrics.writes.collect()[0].samples
+            if sample.name.endswith("_total")
+        }
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with World().up() as made:
+        yield made
+
+
+@pytest.fixture
+def operating(world: World) -> Callable[..., Any]:
+    """Runs an operator while a context stands."""
+
+    @asynccontextmanager
+    async def run(**changes: Any) -> AsyncIterator[Operator]:
+        operator = Operator(world, settings(**changes))
+        await operator.start()
+        try:
+            yield operator
+        finally:
+            await operator.stop()
+
+    return run
+
+
+async def run_until_killed(world: World, step: int, over: Callable[[], object]) -> bool:
+    """Runs an operator until its step of that number, and kills it there as SIGKILL does: False where all is over first.
+
+    From then on it reaches nobody: its connections are cut before its tasks learn of it.
+    """
+    world.steps.hold_at = len(world.steps.done) + step
+    operator = Operator(world, settings())
+    before = asyncio.all_tasks()
+    starting = asyncio.create_task(operator.start())
+    held = asyncio.create_task(world.steps.held.wait())
+    ended = asyncio.create_task(world.until(over))
+    async with asyncio.timeout(20):
+        await asyncio.wait({held, ended}, return_when=asyncio.FIRST_COMPLETED)
+    killed = held.done()
+    for session in operator.sessions:
+        assert session.connector is not None
+        await session.connector.close()
+    for task in asyncio.all_tasks() - before - world.own_tasks():
+        if "RequestHandler.start" not in str(task.get_coro()):  # a server's, not the operator's
+            task.cancel()
+    await asyncio.gather(starting, held, ended, return_exceptions=True)
+    await operator.stop()
+    world.steps.let_go()
+    return killed

@@ -1,0 +1,331 @@
+"""Executions, from the moment that they are seen to their end."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.component.fakes.api_server import Fault
+from tests.component.operator.world import CEX, PODS, POLICIES, World
+
+Operating = Callable[..., Any]
+
+
+async def test_a_warm_execution_costs_five_writes_and_says_how_it_went(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating(sweep_seconds=60) as operator:
+        await world.warm(1)
+        before = operator.writes()
+        uid = world.execution("hello")
+        status = await world.finished("hello")
+        pod = status["podName"]
+        await world.until(lambda: pod not in world.pods() and len(world.pods()) == 1)
+        after = operator.writes()
+    assert (status["phase"], status["start"], status["output"]["stdout"]) == ("Succeeded", "Warm", "1\n")
+    assert {each["type"]: each["status"] for each in status["conditions"]} == {"Bound": "True", "Finished": "True"}
+    assert status["createdAt"] <= status["boundAt"] <= status["startedAt"] <= status["finishedAt"]
+    assert set(status["durations"]) == {"queued", "bind", "dispatch", "run", "collect", "total"}
+    assert world.ran == [uid]
+    spent = {what: count - before.get(what, 0) for what, count in after.items() if what != "pool-status"}
+    assert {what: count for what, count in spent.items() if count} == {
+        "bind": 1,
+        "pod-label": 1,
+        "finish": 1,
+        "pod-delete": 1,
+        "pod-create": 1,
+    }
+
+
+async def test_the_binding_is_written_before_any_code_is_handed_over(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        del world.steps.done[:]
+        world.execution("hello")
+        await world.finished("hello")
+    steps = world.steps.done
+    assert steps.index("after PATCH hello") < steps.index("before run")
+
+
+async def test_a_pod_in_use_is_labelled_and_belongs_to_its_execution(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        uid = world.execution("long", "wait")
+        busy = {"mcp-exec.dev/state": "busy", "mcp-exec.dev/execution": "long"}
+        await world.until(lambda: any(busy.items() <= pod["metadata"]["labels"].items() for pod in _pods(world)))
+        pod = world.pods()[world.status("long")["podName"]]
+        assert [owner["uid"] for owner in pod["metadata"]["ownerReferences"]] == [uid]
+        world.release.set()
+        await world.finished("long")
+
+
+async def test_nulls_inside_a_result_stay(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("nulls", 'value {"a": null, "b": [null, {"c": null}]}')
+        status = await world.finished("nulls")
+    assert status["output"]["result"] == {"a": None, "b": [None, {"c": None}]}
+
+
+async def test_a_failure_keeps_the_error_of_the_code(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("bad", "raise UserError")
+        status = await world.finished("bad")
+    assert (status["phase"], status["reason"], status["error"]["type"]) == ("Failed", "UserError", "UserError")
+    assert status["conditions"][-1]["reason"] == "UserError"
+
+
+async def test_more_executions_than_warm_pods_get_pods_of_their_own(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 2})
+    async with operating():
+        await world.warm(2)
+        for number in range(6):
+            world.execution(f"e{number}", "wait")
+        await world.until(lambda: len(world.ran) == 6)
+        world.release.set()
+        statuses = [await world.finished(f"e{number}") for number in range(6)]
+        await world.warm(2)
+    assert sorted(status["start"] for status in statuses) == ["Cold"] * 4 + ["Warm"] * 2
+    assert len({status["podName"] for status in statuses}) == 6
+    assert len(world.ran) == len(set(world.ran)) == 6
+
+
+async def test_a_pool_that_lets_wait_makes_no_pod_for_who_waits(world: World, operating: Operating) -> None:
+    world.pool(onEmpty="Wait")
+    async with operating():
+        await world.warm(1)
+        for number in range(3):
+            world.execution(f"e{number}", "wait")
+        await world.until(lambda: len(world.pods()) == 2)
+        world.release.set()
+        for number in range(3):
+            assert (await world.finished(f"e{number}"))["phase"] == "Succeeded"
+    created = [seen for seen in world.asked("POST", "/pods")]
+    assert len(created) <= 5
+
+
+async def test_a_cancelled_run_ends_as_cancelled(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("long", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.merge(CEX, "long", {"spec": {"cancelRequested": True}})
+        status = await world.finished("long")
+    assert (status["phase"], status["reason"], status["output"]["stdout"]) == ("Cancelled", "Cancelled", "waiting\n")
+
+
+async def test_an_execution_cancelled_while_it_waits_never_runs(world: World, operating: Operating) -> None:
+    world.start_pods = False
+    world.pool()
+    async with operating():
+        world.execution("late")
+        await world.until(lambda: world.status("late").get("phase") == "Pending")
+        world.merge(CEX, "late", {"spec": {"cancelRequested": True}})
+        status = await world.finished("late")
+    assert (status["phase"], status["reason"], world.ran) == ("Cancelled", "Cancelled", [])
+
+
+async def test_an_execution_created_as_cancelled_is_never_bound(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("never", cancelRequested=True)
+        status = await world.finished("never")
+    assert (status["phase"], "podName" in status, world.ran) == ("Cancelled", False, [])
+
+
+async def test_a_deleted_execution_takes_its_pod_with_it(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("gone", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        pod = world.status("gone")["podName"]
+        world.remove(CEX, "gone")
+        await world.until(lambda: pod not in world.pods())
+
+
+async def test_an_execution_deleted_as_soon_as_it_is_seen_leaves_nothing(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating() as operator:
+        await world.warm(1)
+        meta = {"name": "brief", "namespace": "agents", "uid": "u1", "resourceVersion": "1"}
+        body = {"metadata": {**meta, "creationTimestamp": "2026-11-21T20:00:00Z"}, "spec": {}}
+        operator.service.on_execution(body, False)
+        operator.service.on_execution(body, True)
+        uid = world.execution("next")
+        assert (await world.finished("next"))["phase"] == "Succeeded"
+        await world.until(lambda: not operator.service.reconciler.held())
+    assert world.ran == [uid]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"code": ""}, "spec.code"),
+        ({"timeoutSeconds": 0}, "spec.timeoutSeconds"),
+        ({"timeoutSeconds": 60}, "spec.timeoutSeconds"),
+        ({"limits": {"outputBytes": 1}}, "spec.limits.outputBytes"),
+        ({"skill": "x"}, "spec.skill"),
+    ],
+)
+async def test_a_spec_that_cannot_run_is_rejected_by_its_field(
+    world: World, operating: Operating, spec: dict[str, Any], field: str
+) -> None:
+    world.pool(maxTimeoutSeconds=40)
+    async with operating():
+        await world.warm(1)
+        world.execution("bad", **spec)
+        status = await world.finished("bad")
+    assert (status["phase"], status["reason"]) == ("Failed", "Rejected")
+    assert field in status["error"]["message"]
+    assert world.ran == []
+
+
+async def test_a_changed_spec_of_one_that_waits_is_rejected(world: World, operating: Operating) -> None:
+    world.start_pods = False
+    world.pool()
+    async with operating():
+        world.execution("moving")
+        await world.until(lambda: world.status("moving").get("phase") == "Pending")
+        world.merge(CEX, "moving", {"metadata": {"generation": 2}, "spec": {"code": "print 2"}})
+        status = await world.finished("moving")
+    assert (status["phase"], status["reason"]) == ("Failed", "Rejected")
+    assert "spec.code was changed after creation" in status["error"]["message"]
+
+
+async def test_a_changed_spec_of_one_that_runs_is_told_and_ignored(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("moving", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.merge(CEX, "moving", {"metadata": {"generation": 2}, "spec": {"code": "print 2"}})
+        await world.until(lambda: _condition(world, "moving", "SpecUnchanged"))
+        world.release.set()
+        status = await world.finished("moving")
+    told = _condition(world, "moving", "SpecUnchanged")
+    assert (status["phase"], status["output"]["stdout"]) == ("Succeeded", "waiting\n")
+    assert (told["status"], told["reason"]) == ("False", "Immutable")
+    assert "spec.code" in told["message"]
+
+
+async def test_a_finished_execution_is_deleted_when_its_time_is_over(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("brief", ttlSecondsAfterFinished=0)
+        await world.until(lambda: "brief" not in world.collections[CEX])
+    assert len(world.ran) == 1
+
+
+async def test_a_stream_that_breaks_is_taken_up_where_it_broke(world: World, operating: Operating) -> None:
+    world.pool()
+    world.break_at = ("", 2)
+    async with operating():
+        world.execution("torn")
+        status = await world.finished("torn")
+    assert (status["phase"], status["output"]["stdout"]) == ("Succeeded", "1\n")
+    assert len(world.ran) == 1
+
+
+@pytest.mark.parametrize(
+    ("pod_status", "reason"),
+    [
+        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled"}}}]}, "OutOfMemory"),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": 'Usage of EmptyDir volume "tmp" exceeds the limit'},
+            "StorageLimit",
+        ),
+        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, "Evicted"),
+        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 1}}}]}, "SandboxLost"),
+    ],
+)
+async def test_a_pod_that_ends_tells_why_and_output_so_far_is_kept(
+    world: World, operating: Operating, pod_status: dict[str, Any], reason: str
+) -> None:
+    world.pool()
+    async with operating():
+        world.execution("lost", "wait")
+        await world.until(lambda: len(world.ran) == 1 and len(world.supervisor_of("lost").events) == 2)
+        world.kill_pod(world.status("lost")["podName"], pod_status)
+        status = await world.finished("lost")
+    assert (status["phase"], status["reason"]) == ("Failed", reason)
+    assert status["output"]["stdout"] == "waiting\n"
+
+
+async def test_a_pod_deleted_under_a_run_ends_it_as_lost(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("lost", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.remove(PODS, world.status("lost")["podName"])
+        status = await world.finished("lost")
+    assert (status["phase"], status["reason"]) == ("Failed", "SandboxLost")
+
+
+async def test_hostile_events_are_bounded(world: World, operating: Operating) -> None:
+    world.pool()
+    many = [{"kind": "stdout", "text": "<" * 60_000} for _ in range(4)]
+    script = [*many, {"kind": "end", "phase": "Failed", "reason": "PoolNotFound", "runMs": 1e300}]
+    async with operating():
+        world.execution("loud", "say " + json.dumps(script), limits={"outputBytes": 262144})
+        status = await world.finished("loud")
+    assert (status["phase"], status["reason"]) == ("Failed", "UserError")
+    assert status["output"]["truncated"] is True
+    assert len(json.dumps(status)) < 900 * 1024
+    assert status["durations"]["run"] < 60_000
+
+
+async def test_a_status_that_is_too_large_is_cut_and_written(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        script = [{"kind": "stdout", "text": "x" * 200_000}, {"kind": "end", "phase": "Succeeded"}]
+        world.execution("large", "say " + json.dumps(script), limits={"outputBytes": 262144})
+        await world.until(lambda: world.status("large").get("phase") == "Running")
+        world.faults.append(Fault("PATCH", "/large/status", 413, message="limit is 3145728"))
+        status = await world.finished("large")
+    assert (status["phase"], status["output"]["truncated"]) == ("Succeeded", True)
+    assert len(status["output"]["stdout"]) < 70_000
+
+
+async def test_a_stopped_operator_leaves_what_runs_to_the_next(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("long", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+    assert world.status("long")["phase"] == "Running"
+    world.release.set()
+    async with operating():
+        status = await world.finished("long")
+    assert (status["phase"], status["output"]["stdout"], len(world.ran)) == ("Succeeded", "waiting\n", 1)
+
+
+async def test_the_network_policy_stands_before_the_first_pod(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+    created = [seen.path for seen in world.seen if seen.method == "POST"]
+    assert created[:2] == [POLICIES, PODS]
+
+
+def _pods(world: World) -> list[dict[str, Any]]:
+    return list(world.pods().values())
+
+
+def _condition(world: World, name: str, kind: str) -> dict[str, Any]:
+    return next((each for each in world.status(name).get("conditions") or () if each["type"] == kind), {})
+
+
+async def test_waiting_executions_are_served_in_their_order(world: World, operating: Operating) -> None:
+    world.start_pods = False
+    world.pool(maxPods=1)
+    async with operating():
+        uids = []
+        for number in range(3):
+            uids.append(world.execution(f"e{number}"))
+            await world.until(lambda number=number: world.status(f"e{number}").get("phase") == "Pending")
+        world.start_pods = True
+        await world.start_pod(next(iter(world.pods())))
+        await asyncio.gather(*(world.finished(f"e{number}") for number in range(3)))
+    assert world.ran == uids

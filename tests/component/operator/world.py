@@ -1,0 +1,356 @@
+"""A cluster on loopback for the operator: API server, a node that starts pods at once, supervisors in them.
+
+Everything that the operator does to it is a step, counted; at any step the operator can be killed.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+from tests.component.fakes.api_server import FakeApiServer, _status
+
+from mcp_exec_api.kube import Object, custom_path, path_of
+from mcp_exec_api.names import EXECUTIONS, POOLS
+from mcp_exec_api.sandboxes import sandbox_token, token_digest
+
+NAMESPACE = "agents"
+KEY = b"the key of the sandboxes"
+CEX = custom_path(EXECUTIONS, namespace=NAMESPACE)
+SBP = custom_path(POOLS, namespace=NAMESPACE)
+PODS = path_of("pods", namespace=NAMESPACE)
+POLICIES = path_of("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
+EVENTS = path_of("events", namespace=NAMESPACE)
+DEADLINE = 20.0
+
+
+class Steps:
+    """Counts what the operator does, and holds it at the chosen step until it is killed."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.hold_at: int | None = None
+        self.held = asyncio.Event()
+        self.over = asyncio.Event()
+
+    async def __call__(self, label: str) -> None:
+        self.done.append(label)
+        if self.hold_at is not None and len(self.done) == self.hold_at:
+            self.held.set()
+            await self.over.wait()
+
+    def let_go(self) -> None:
+        """Nobody waits at a step any more."""
+        self.hold_at = None
+        self.over.set()
+
+
+@dataclass(eq=False)
+class Supervisor:
+    """One pod's supervisor: accepts one execution in its life, and plays what the execution's code names."""
+
+    world: "World"
+    pod: str
+    state: str = "idle"
+    job: Object | None = None
+    events: list[Object] = field(default_factory=list)
+    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    play: asyncio.Task[None] | None = None
+    gone: bool = False
+
+    async def vanish(self) -> None:
+        """Its pod ends: its connections break."""
+        self.gone = True
+        if self.play is not None:
+            self.play.cancel()
+        async with self.news:
+            self.news.notify_all()
+
+    async def say(self, kind: str, **fields: Any) -> None:
+        at = datetime.now(UTC).isoformat()
+        self.events.append({"seq": len(self.events) + 1, "at": at, "type": kind, **fields})
+        async with self.news:
+            self.news.notify_all()
+
+    async def end(self, phase: str, reason: str = "", error: Object | None = None) -> None:
+        self.state = "finished"
+        await self.say("end", phase=phase, reason=reason, error=error, stdoutBytes=2, runMs=0.5)
+
+    async def run(self) -> None:
+        """What the code asks for by its first word."""
+        assert self.job is not None
+        self.world.ran.append(self.job["id"])
+        await self.say("status", phase="Running")
+        word, _, rest = self.job["code"].partition(" ")
+        if word == "print":
+            await self.say("stdout", text=rest + "\n")
+            await self.end("Succeeded")
+        elif word == "value":
+            await self.say("result", value=json.loads(rest), truncated=False)
+            await self.end("Succeeded")
+        elif word == "raise":
+            await self.end("Failed", rest, {"type": rest, "message": "so it is", "line": 1})
+        elif word == "say":
+            for event in json.loads(rest):
+                await self.say(**event)
+        else:  # wait: until it is released or cancelled
+            await self.say("stdout", text="waiting\n")
+            released = asyncio.create_task(self.world.release.wait())
+            stopped = asyncio.create_task(self.cancelled.wait())
+            await asyncio.wait({released, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await self.end(*(("Cancelled", "Cancelled") if stopped.done() else ("Succeeded",)))
+            released.cancel()
+            stopped.cancel()
+
+    async def healthz(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"state": self.state})
+
+    async def accept(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        await self.world.steps("before run")
+        if self.job is not None:
+            return web.json_response({"error": "used", "id": self.job["id"]}, status=409)
+        self.job, self.state = body, "running"
+        self.play = asyncio.create_task(self.run())
+        await self.world.steps("after run")
+        return await self._stream(request, 1)
+
+    async def asked(self, request: web.Request) -> web.StreamResponse:
+        found = self.job["id"] if self.job else None
+        return web.json_response({"state": self.state, "id": found, "lastSeq": len(self.events)})
+
+    async def replay(self, request: web.Request) -> web.StreamResponse:
+        if self.job is None:
+            return web.json_response({"error": "idle"}, status=404)
+        return await self._stream(request, int(request.query.get("from", "1")))
+
+    async def cancel(self, request: web.Request) -> web.StreamResponse:
+        self.cancelled.set()
+        return web.json_response({}, status=202)
+
+    async def _stream(self, request: web.Request, start: int) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        sent = start - 1
+        while True:
+            async with self.news:
+                await self.news.wait_for(lambda: len(self.events) > sent or self.gone)
+            if self.gone:
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+            for event in self.events[sent:]:
+                sent += 1
+                await self.world.steps(f"event {event['type']}")
+                if self.world.break_at == (self.pod, sent) or (self.world.break_at == ("", sent)):
+                    self.world.break_at = None
+                    assert request.transport is not None
+                    request.transport.abort()
+                    return response
+                await response.write(json.dumps(event).encode() + b"\n")
+                if event["type"] == "end":
+                    return response
+
+
+class World(FakeApiServer):
+    """The API server, with conflicts, JSON patches, preconditions and a kubelet of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = Steps()
+        self.ran: list[str] = []
+        """Ids of the executions whose code began, each time that it did."""
+        self.release = asyncio.Event()
+        self.break_at: tuple[str, int] | None = None
+        """A pod (or an empty text for any) and an event at which its stream breaks, once."""
+        self.supervisors: dict[str, Supervisor] = {}
+        self.start_pods = True
+        """Whether the node starts pods."""
+        self.port = 0
+        self.refuse_pods: tuple[int, str] | None = None
+        self._sites: dict[str, web.TCPSite] = {}
+        self._runner: web.AppRunner | None = None
+
+    @asynccontextmanager
+    async def up(self) -> AsyncIterator["World"]:
+        app = web.Application()
+        for method, path, name in (
+            ("GET", "/healthz", "healthz"),
+            ("POST", "/v1/execution", "accept"),
+            ("GET", "/v1/execution", "asked"),
+            ("GET", "/v1/execution/events", "replay"),
+            ("DELETE", "/v1/execution", "cancel"),
+        ):
+            app.router.add_route(method, path, self._supervised(name))
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._runner.cleanup)
+            first = web.TCPSite(self._runner, "127.0.0.1", 0)
+            await first.start()
+            self.port = self._runner.addresses[0][1]
+            await stack.enter_async_context(self.running())
+            try:
+                yield self
+            finally:
+                self.steps.over.set()
+                self.release.set()
+                for supervisor in self.supervisors.values():
+                    await supervisor.vanish()
+                plays = [each.play for each in self.supervisors.values() if each.play is not None]
+                await asyncio.gather(*plays, *self._tasks, return_exceptions=True)
+
+    # what tests do
+
+    def pool(self, **spec: Any) -> Object:
+        given = {"image": "sandbox", "warm": {"min": 1}} | spec
+        return self.put(SBP, {"metadata": {"name": "default", "generation": 1}, "spec": given})
+
+    def execution(self, name: str, code: str = "print 1", **spec: Any) -> str:
+        given = {
+            "code": code,
+            "poolRef": {"name": "default"},
+            "timeoutSeconds": 30,
+            "limits": {"outputBytes": 65536},
+            "ttlSecondsAfterFinished": 3600,
+            "cancelRequested": False,
+        }
+        body = {"metadata": {"name": name, "generation": 1}, "spec": given | spec}
+        return str(self.put(CEX, body)["metadata"]["uid"])
+
+    def status(self, name: str) -> Object:
+        return self.collections.get(CEX, {}).get(name, {}).get("status") or {}
+
+    def pods(self) -> dict[str, Object]:
+        return self.collections.get(PODS, {})
+
+    def condition(self, kind: str) -> Object:
+        found = (self.collections[SBP]["default"].get("status") or {}).get("conditions") or []
+        return next((each for each in found if each["type"] == kind), {})
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Waits until something holds, looking whenever an object changes."""
+        async with asyncio.timeout(DEADLINE), self._changed:
+            await self._changed.wait_for(lambda: bool(holds()))
+
+    async def finished(self, name: str) -> Object:
+        await self.until(lambda: self.status(name).get("finishedAt"))
+        return self.status(name)
+
+    async def warm(self, count: int) -> None:
+        """Until the pool's status says that so many pods are warm."""
+        await self.until(lambda: (self.collections[SBP]["default"].get("status") or {}).get("warm") == count)
+
+    def own_tasks(self) -> set[asyncio.Task[Any]]:
+        """Tasks that belong to the cluster, not to the operator."""
+        plays = {each.play for each in self.supervisors.values() if each.play is not None}
+        return {*self._tasks, *plays}
+
+    # what it does
+
+    def _supervised(self, name: str) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            address = request.transport.get_extra_info("sockname")[0]
+            supervisor = self.supervisors.get(address)
+            if supervisor is None:
+                request.transport.abort()
+                return web.Response()
+            token = sandbox_token(key=KEY, namespace=NAMESPACE, pod=supervisor.pod)
+            if name != "healthz" and request.headers.get("Authorization") != f"Bearer {token}":
+                return web.json_response({"error": "no"}, status=401)
+            answer: web.StreamResponse = await getattr(supervisor, name)(request)
+            return answer
+
+        return handle
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        writes = request.method in ("POST", "PATCH", "DELETE")
+        label = f"{request.method} {request.path.split('/')[-2 if request.path.endswith('/status') else -1]}"
+        if writes:
+            await self.steps(f"before {label}")
+        answer = await super()._handle(request)
+        if writes:
+            await self.steps(f"after {label}")
+        return answer
+
+    def _answer(self, request: web.Request, body: Any) -> web.Response:
+        collection, _, name = request.path.removesuffix("/status").rpartition("/")
+        if request.method == "POST" and request.path == PODS and self.refuse_pods is not None:
+            return _status(self.refuse_pods[0], "Forbidden", self.refuse_pods[1])
+        if request.method == "POST" and "name" not in body["metadata"]:
+            body["metadata"]["name"] = f"{body['metadata']['generateName']}{self.version}"
+        if request.method == "POST" and request.path == PODS:
+            answer = super()._answer(request, body)
+            self._start_pod(body["metadata"]["name"])
+            return answer
+        found = self.collections.get(collection, {}).get(name)
+        if request.method == "PATCH" and found is not None and isinstance(body, list):
+            return self._json_patch(collection, found, body)
+        if request.method == "DELETE" and found is not None:
+            wanted = (body.get("preconditions") or {}).get("uid")
+            if wanted not in (None, found["metadata"]["uid"]):
+                return _status(409, "Conflict", "the UID in the precondition does not match")
+            self.remove(collection, name)
+            return web.json_response({"kind": "Status", "status": "Success"})
+        return super()._answer(request, body)
+
+    def remove(self, collection: str, name: str) -> None:
+        if collection == PODS:
+            self._stop_supervisor(name)
+        super().remove(collection, name)
+
+    def _json_patch(self, collection: str, found: Object, patch: list[Object]) -> web.Response:
+        changed = json.loads(json.dumps(found))
+        for each in patch:
+            if each["path"] == "/metadata/resourceVersion":
+                if each["value"] != found["metadata"]["resourceVersion"]:
+                    return _status(409, "Conflict", "the object has been modified")
+            else:
+                changed[each["path"].strip("/")] = each["value"]
+        return web.json_response(self.put(collection, changed))
+
+    def _start_pod(self, name: str) -> None:
+        if self.start_pods:
+            self._spawn(self.start_pod(name))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def start_pod(self, name: str) -> None:
+        """What scheduler and kubelet do: the pod runs, at an address where its supervisor answers."""
+        address = f"127.1.{len(self._sites) // 200}.{len(self._sites) % 200 + 1}"
+        assert self._runner is not None
+        site = self._sites[address] = web.TCPSite(self._runner, address, self.port)
+        await site.start()
+        pod = self.pods().get(name)
+        if pod is None:
+            return
+        variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
+        token = sandbox_token(key=KEY, namespace=NAMESPACE, pod=name)
+        assert variables["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
+        self.supervisors[address] = Supervisor(self, name)
+        status = {"phase": "Running", "podIP": address, "containerStatuses": [{"state": {"running": {}}}]}
+        self.merge(PODS, name, {"spec": {"nodeName": "node1"}, "status": status})
+
+    def kill_pod(self, name: str, status: Object) -> None:
+        """The pod's container ends, and takes its supervisor with it."""
+        self._stop_supervisor(name)
+        self.merge(PODS, name, {"status": status})
+
+    def supervisor_of(self, execution: str) -> Supervisor:
+        pod = self.status(execution)["podName"]
+        return next(each for each in self.supervisors.values() if each.pod == pod)
+
+    def _stop_supervisor(self, name: str) -> None:
+        for address, supervisor in list(self.supervisors.items()):
+            if supervisor.pod == name:
+                del self.supervisors[address]
+                self._spawn(supervisor.vanish())
