@@ -67,10 +67,16 @@ def pool(name: str, max_timeout_seconds: int = 300) -> Object:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Returns when it holds; each turn lets the event loop do all that it has to."""
+    """Returns when it holds. It looks at the state of many parts, which have no event in common, once a millisecond."""
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE):
-        while not true():  # noqa: ASYNC110 - it looks at the state of many parts, which have no event in common
-            await asyncio.sleep(0)
+        while not true():
+            turn = loop.create_future()
+            timer = loop.call_later(0.001, lambda turn=turn: turn.done() or turn.set_result(None))
+            try:
+                await turn
+            finally:
+                timer.cancel()
 
 
 @dataclass

@@ -7,11 +7,13 @@ class Source:
     """Counts how often it is asked; answers when it may."""
 
     def __init__(self, answer: str = "yes") -> None:
-        self.answer, self.asked, self.may = answer, 0, asyncio.Event()
+        self.answer, self.asked = answer, 0
+        self.may, self.begun = asyncio.Event(), asyncio.Event()
         self.may.set()
 
     async def __call__(self) -> str:
         self.asked += 1
+        self.begun.set()
         await self.may.wait()
         if self.answer == "error":
             raise ValueError("no answer")
@@ -33,7 +35,7 @@ async def test_the_same_question_at_once_is_asked_once() -> None:
     memory, source = Memory[str](lifetime=lambda _: 60), Source()
     source.may.clear()
     asking = [asyncio.create_task(memory.get("q", source)) for _ in range(10)]
-    await asyncio.sleep(0)
+    await source.begun.wait()
     asking[0].cancel()
     source.may.set()
     answers = await asyncio.gather(*asking, return_exceptions=True)
