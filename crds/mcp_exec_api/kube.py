@@ -1,12 +1,10 @@
 """A small client of the Kubernetes API for the hot path: one aiohttp session, plain dicts, bounded retries.
 
 The official client costs about half a millisecond more a call than this, most of it in building model objects.
-It still reads the configuration here: kubeconfig files and service accounts are its business.
 """
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,9 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
-from kubernetes.aio import config as kubernetes_config
-from kubernetes.aio.client import Configuration
 
+from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.names import GROUP, VERSION
 
 Object = dict[str, Any]
@@ -70,7 +67,7 @@ class Kube:
     """
 
     session: aiohttp.ClientSession
-    configuration: Configuration
+    credentials: Credentials
     timeout_seconds: float = 10.0
     backoffs: Sequence[float] = field(default=_BACKOFFS)
 
@@ -78,21 +75,10 @@ class Kube:
     @asynccontextmanager
     async def connect(cls, *, kubeconfig: Path | None = None, connections: int = 64) -> AsyncIterator[Self]:
         """A client by the kubeconfig file, or by the pod's service account where none is given."""
-        configuration = Configuration()
-        if kubeconfig is not None:
-            await kubernetes_config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=str(kubeconfig), client_configuration=configuration
-            )
-        else:
-            kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if configuration.cert_file:
-            context.load_cert_chain(configuration.cert_file, configuration.key_file)
-        if not configuration.verify_ssl:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connector = aiohttp.TCPConnector(limit=connections, ssl=context, keepalive_timeout=60)
-        async with aiohttp.ClientSession(connector=connector, base_url=configuration.host) as session:
-            yield cls(session=session, configuration=configuration)
+        credentials = await Credentials.load(kubeconfig)
+        connector = aiohttp.TCPConnector(limit=connections, ssl=credentials.tls(), keepalive_timeout=60)
+        async with aiohttp.ClientSession(connector=connector, base_url=credentials.server) as session:
+            yield cls(session=session, credentials=credentials)
 
     async def get(self, path: str, **params: str) -> Object:
         """The object at a path."""
@@ -166,8 +152,8 @@ class Kube:
                     yield event
 
     async def _headers(self) -> dict[str, str]:
-        token = await self.configuration.get_api_key_with_prefix("BearerToken")
-        return {"Authorization": token} if token else {}
+        authorization = await self.credentials.authorization()
+        return {"Authorization": authorization} if authorization else {}
 
     async def _request(
         self,

@@ -66,7 +66,7 @@ async def operate(settings: Settings) -> None:
         async with health.serving(settings.port):
             await check_api(kube, namespaces=settings.namespaces, wait_seconds=settings.api_wait_seconds)
             registry = build_registry(
-                configuration=kube.configuration,
+                credentials=kube.credentials,
                 on_execution=service.on_execution,
                 on_pool=service.on_pool,
                 on_pod=service.on_pod,

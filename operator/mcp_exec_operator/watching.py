@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import kopf
-from kubernetes.aio.client import Configuration
 
+from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.kube import Object
 from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, VERSION
 from mcp_exec_operator.cluster import POD_SELECTOR
@@ -73,14 +73,14 @@ def build_settings() -> kopf.OperatorSettings:
 
 
 def build_registry(
-    *, configuration: Configuration, on_execution: OnEvent, on_pool: OnEvent, on_pod: OnEvent
+    *, credentials: Credentials, on_execution: OnEvent, on_pool: OnEvent, on_pod: OnEvent
 ) -> kopf.OperatorRegistry:
     """The handlers, each O(1) and without I/O."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await connection_info(configuration)
+        return await connection_info(credentials)
 
     def hear(tell: OnEvent) -> Callable[..., Awaitable[None]]:
         async def on_event(event: Any, **_: Any) -> None:
@@ -94,18 +94,18 @@ def build_registry(
     return registry
 
 
-async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
+async def connection_info(credentials: Credentials) -> kopf.ConnectionInfo:
     """The credentials as they are now: kopf asks again when the API server no longer takes them."""
-    header = await configuration.get_api_key_with_prefix("BearerToken")
+    header = await credentials.authorization()
     scheme, _, token = (header or "").rpartition(" ")
     return kopf.ConnectionInfo(
-        server=configuration.host,
-        ca_path=configuration.ssl_ca_cert,
-        insecure=not configuration.verify_ssl,
+        server=credentials.server,
+        ca_path=credentials.ca_file,
+        insecure=not credentials.verify,
         scheme=scheme or ("Bearer" if token else None),
         token=token or None,
-        certificate_path=configuration.cert_file,
-        private_key_path=configuration.key_file,
+        certificate_path=credentials.certificate_file,
+        private_key_path=credentials.key_file,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, Cluster, execution_manifest, pool_manifest
+from tests.e2e.support import NAMESPACE, Cluster, eventually, execution_manifest, pool_manifest
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,11 @@ def test_a_pool_can_be_scaled_by_kubectl(installed: Cluster) -> None:
     installed.apply(pool_manifest(name="scaled", runtime=None, image=image, warm=0))
     try:
         installed.kubectl("scale", "sbp/scaled", "-n", NAMESPACE, "--replicas=1")
-        installed.kubectl("wait", "sbp/scaled", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s")
-        status = installed.json("get", "sbp", "scaled", "-n", NAMESPACE)["status"]
-        assert (status["warm"], status["desired"], status["replicas"]) == (1, 1, 1)
+
+        def counts() -> tuple[int, int, int]:
+            status = installed.json("get", "sbp", "scaled", "-n", NAMESPACE).get("status", {})
+            return status.get("warm"), status.get("desired"), status.get("replicas")
+
+        eventually(lambda: counts() == (1, 1, 1), seconds=60, what="one pod is warm")
     finally:
         installed.kubectl("delete", "sbp", "scaled", "-n", NAMESPACE)

@@ -35,7 +35,7 @@ EXAMPLES = {
         error={"type": "ZeroDivisionError", "message": "division by zero", "line": 5},
     ),
     "infinite_loop": Expected(
-        phase="TimedOut", reason="Timeout", stdout="looping\n", error={"line": 5}, spec={"timeoutSeconds": 2}
+        phase="TimedOut", reason="Timeout", stdout="looping\n", error={"line": 4}, spec={"timeoutSeconds": 2}
     ),
     "allocate_1gb": Expected(
         phase="Failed", reason="OutOfMemory", stdout="allocating\n", error={"type": "MemoryError", "line": 4}

@@ -88,14 +88,14 @@ def free(installed: Cluster) -> Iterator[Cluster]:
     installed.kubectl("delete", "namespace", FREE, "--wait=false")
 
 
-def targets_of(cluster: Cluster, *, pool: str) -> dict[str, Any]:
+def targets_of(cluster: Cluster) -> dict[str, Any]:
     """Addresses that a sandbox must not reach; behind each of them something listens."""
     endpoint = cluster.json("get", "endpoints", "kubernetes", "-n", "default")["subsets"][0]
     node = cluster.json("get", "nodes")["items"][0]["status"]
     gateway = cluster.json("get", "service", f"{RELEASE}-gateway", "-n", SYSTEM)["spec"]
 
     def another_sandbox() -> str:
-        pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", f"mcp-exec.dev/pool={pool},mcp-exec.dev/state=warm")
+        pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", "mcp-exec.dev/pool=default,mcp-exec.dev/state=warm")
         return next((pod["status"]["podIP"] for pod in reversed(pods["items"]) if pod["status"].get("podIP")), "")
 
     return {
@@ -122,9 +122,7 @@ NETWORK = [
 
 def test_nothing_that_code_tries_leads_out_of_its_sandbox(free: Cluster, gateway: Gateway, pool: str) -> None:
     with metadata_listener():
-        found = gateway.run(
-            PROBE, poolRef={"name": pool}, context={"targets": targets_of(free, pool=pool)}, timeoutSeconds=90
-        )
+        found = gateway.run(PROBE, poolRef={"name": pool}, context={"targets": targets_of(free)}, timeoutSeconds=90)
     assert found["phase"] == "Succeeded", found
     outcomes = found["output"]["result"]
     assert len(outcomes) > 25
@@ -135,7 +133,7 @@ def test_nothing_that_code_tries_leads_out_of_its_sandbox(free: Cluster, gateway
 def test_a_pod_outside_of_the_pools_does_connect_to_all_of_it(free: Cluster) -> None:
     """What makes the other test mean something: the targets listen, and the cluster lets others through."""
     with metadata_listener() as metadata:
-        program = f"targets = {targets_of(free, pool='runc')!r}\n" + PROBE.replace(
+        program = f"targets = {targets_of(free)!r}\n" + PROBE.replace(
             "{name: attempt", "import json\nprint(json.dumps({name: attempt"
         ).replace("in ATTEMPTS.items()}", "in ATTEMPTS.items() if 'connect' in name or 'UDP' in name}))")
         outcomes = json.loads(free.kubectl("exec", "client", "-n", FREE, "--", "python3", "-c", program))

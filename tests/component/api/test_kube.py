@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from kubernetes.aio.client import Configuration
 
+from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.kube import ApiError, ApiUnreachable, Kube, path_of
 from mcp_exec_api.reflector import Reflector
 
@@ -52,7 +52,7 @@ async def served(script: Script) -> AsyncIterator[Kube]:
         aiohttp.ClientSession(base_url=server.make_url("/")) as session,
         asyncio.timeout(20),
     ):
-        yield Kube(session=session, configuration=Configuration(), backoffs=(0.001, 0.001))
+        yield Kube(session=session, credentials=Credentials(server=""), backoffs=(0.001, 0.001))
 
 
 def refusal(code: int, reason: str) -> Answer:

@@ -13,9 +13,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kubernetes.aio.client import Configuration
 from tests.component.fakes.api_server import FakeApiServer
 
+from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.kube import Kube, custom_path, path_of
 from mcp_exec_api.names import EXECUTIONS, POOLS
 from mcp_exec_api.sandboxes import Sandboxes
@@ -150,7 +150,7 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         asyncio.TaskGroup() as group,
     ):
-        kube = Kube(session=kube_session, configuration=Configuration(), backoffs=(0.001,), timeout_seconds=5)
+        kube = Kube(session=kube_session, credentials=Credentials(server=""), backoffs=(0.001,), timeout_seconds=5)
         dependencies = Dependencies.build(made, kube=kube, sandboxes=sandboxes)
         following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
         server = make_server(build_app(dependencies=dependencies), settings=made)
