@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mcp_exec_api.kube import ApiError, Kube, path_of
 from mcp_exec_api.logs import configure_logging
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, VERSION
+from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, SUPERVISOR_PORT, VERSION
 from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_operator.health import Health
 from mcp_exec_operator.metrics import Metrics
@@ -54,12 +54,15 @@ async def check_api(kube: Kube, *, namespaces: tuple[str, ...], wait_seconds: fl
             raise CannotStart(f"the pods of namespace {namespace} can't be listed: {error}") from error
 
 
-async def operate(settings: Settings) -> None:
+async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
     """Runs the operator until it is told to stop by SIGTERM or SIGINT. Raises CannotStart."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     key = settings.sandbox_key_file.read_bytes().strip()
     metrics = Metrics.create()
-    async with Kube.connect(kubeconfig=settings.kubeconfig) as kube, Sandboxes.connect(key=key) as sandboxes:
+    async with (
+        Kube.connect(kubeconfig=settings.kubeconfig) as kube,
+        Sandboxes.connect(key=key, port=sandbox_port) as sandboxes,
+    ):
         _on_signals(loop, stop)
         service = Service.create(settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics)
         health = Health(sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)

@@ -18,6 +18,8 @@ from mcp_exec_operator.pools import Pools
 from mcp_exec_operator.status import Outcome, bound_status, cancelled, created_at, failed, pending_status
 from mcp_exec_operator.writer import StatusWriter
 
+_MOST_WAITS: Final = 20
+"""How many times its bound an execution may wait in a queue that moves."""
 _LOOK_SECONDS: Final = 1.0
 """How often one that waits looks for why it does, and so how long it waits before it says so."""
 
@@ -127,16 +129,17 @@ class Binder:
         """The pod that becomes ready for it. Says meanwhile why it waits, once for each reason."""
         waiter = pool.wait()
         entry.on_cancel = waiter.woken.set
-        deadline = monotonic() + self.bind_timeout_seconds
+        began = monotonic()
         told: Reason | None = None
         try:
             while not waiter.future.done():
+                deadline = self._deadline(began, pool)
                 await waiter.pause(min(_LOOK_SECONDS, max(0.0, deadline - monotonic())))
                 if waiter.future.done():
                     break
                 self._still_wanted(entry)
                 problem = pool.why_not()
-                if monotonic() >= deadline:
+                if monotonic() >= self._deadline(began, pool):
                     raise Decided(failed(problem.reason, problem.message))
                 if problem.reason is not told:
                     told = problem.reason
@@ -148,6 +151,11 @@ class Binder:
         finally:
             entry.on_cancel = None
         return waiter.future.result()
+
+    def _deadline(self, began: float, pool: Pool) -> float:
+        """Until when it waits: a queue that moves is waited in longer, but not for ever."""
+        longest = began + _MOST_WAITS * self.bind_timeout_seconds
+        return min(max(began, pool.served_at) + self.bind_timeout_seconds, longest)
 
     async def _tell(self, entry: Entry, reason: Reason, message: str) -> None:
         def decide(body: Object) -> Object | None:

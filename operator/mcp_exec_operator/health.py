@@ -41,10 +41,10 @@ class Health:
                 web.get("/metrics", self._metrics),
             ]
         )
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host=host, port=port, shutdown_timeout=1.0).start()
+            await web.TCPSite(runner, host=host, port=port).start()
             yield runner.addresses[0][1]
         finally:
             await runner.cleanup()

@@ -66,6 +66,8 @@ class Pool:
     """What its template asks for in vain."""
     inventory: Inventory = field(default_factory=Inventory)
     waiters: deque[Waiter] = field(default_factory=deque)
+    served_at: float = 0.0
+    """When the last of those who wait got a pod: while the queue moves, nobody in it has waited too long."""
     backoff: Backoff = field(default_factory=Backoff)
     kicked: asyncio.Event = field(default_factory=asyncio.Event)
     short_since: float | None = None
@@ -239,5 +241,6 @@ class Pool:
     def _serve(self) -> None:
         while self.waiters and (pod := self.inventory.take()) is not None:
             waiter = self.waiters.popleft()
+            self.served_at = monotonic()
             waiter.future.set_result(pod)
             waiter.woken.set()

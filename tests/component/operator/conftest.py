@@ -8,9 +8,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kubernetes.aio.client import Configuration
 from tests.component.operator.world import CEX, KEY, NAMESPACE, PODS, SBP, World
 
+from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.kube import Kube
 from mcp_exec_api.reflector import Reflector
 from mcp_exec_api.sandboxes import Sandboxes
@@ -46,7 +46,7 @@ class Operator:
     async def start(self) -> None:
         api = aiohttp.ClientSession(base_url=self.world.url)
         self.sessions.append(api)
-        kube = Kube(session=api, configuration=Configuration(), backoffs=(0.001, 0.01), timeout_seconds=5)
+        kube = Kube(session=api, credentials=Credentials(server=""), backoffs=(0.001, 0.01), timeout_seconds=5)
         sandboxes = await self._stack.enter_async_context(Sandboxes.connect(key=KEY, port=self.world.port))
         self.sessions.append(sandboxes.session)
         self.service = Service.create(settings=self.settings, kube=kube, sandboxes=sandboxes, metrics=self.metrics)
@@ -96,7 +96,7 @@ def operating(world: World) -> Callable[..., Any]:
 
 
 async def run_until_killed(world: World, step: int, over: Callable[[], object]) -> bool:
-    """Runs an operator until its step of that number, and kills it there as SIGKILL does: False where all is over first.
+    """Runs an operator to its step of that number, and kills it there as SIGKILL does; False where all is over first.
 
     From then on it reaches nobody: its connections are cut before its tasks learn of it.
     """

@@ -139,7 +139,7 @@ class Supervisor:
         sent = start - 1
         while True:
             async with self.news:
-                await self.news.wait_for(lambda: len(self.events) > sent or self.gone)
+                await self.news.wait_for(lambda sent=sent: len(self.events) > sent or self.gone)
             if self.gone:
                 assert request.transport is not None
                 request.transport.abort()

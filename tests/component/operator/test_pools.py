@@ -1,0 +1,244 @@
+"""Pools: their pods, and what they say when there are none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.component.fakes.api_server import Fault
+from tests.component.operator.world import CEX, EVENTS, PODS, POLICIES, SBP, World
+
+Operating = Callable[..., Any]
+
+
+async def test_a_pool_is_ready_when_its_pods_are_warm(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 3})
+    async with operating():
+        await world.warm(3)
+        status = world.collections[SBP]["default"]["status"]
+    assert (status["replicas"], status["desired"], status["starting"], status["busy"]) == (3, 3, 0, 0)
+    assert status["observedGeneration"] == 1
+    assert "mcp-exec.dev/pool=default" in status["selector"]
+    assert [world.condition(kind)["status"] for kind in ("Ready", "Isolated", "TemplateHonoured")] == ["True"] * 3
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ('pods "x" is forbidden: pod rejected: RuntimeClass "kata" not found', "RuntimeClassNotFound"),
+        ('pods "x" is forbidden: exceeded quota: sandboxes, requested: pods=1, used: pods=3', "QuotaExceeded"),
+        ('pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi', "QuotaExceeded"),
+        ('pods "x" is forbidden: violates PodSecurity "restricted:latest"', "PodRefused"),
+    ],
+)
+async def test_a_refused_pod_is_told_by_the_pool_and_by_who_waits(
+    world: World, operating: Operating, message: str, reason: str
+) -> None:
+    world.refuse_pods = (403, message)
+    world.pool()
+    async with operating(bind_timeout_seconds=1.5):
+        world.execution("waits")
+        await world.until(lambda: world.condition("Ready").get("reason") == reason)
+        status = await world.finished("waits")
+        await world.until(lambda: world.collections.get(EVENTS))
+        world.refuse_pods = None
+        await world.warm(1)
+    assert (status["phase"], status["reason"]) == ("Failed", reason)
+    assert message in status["error"]["message"]
+    assert [event["reason"] for event in world.collections[EVENTS].values()] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("pod_status", "reason"),
+    [
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]},
+            "ImagePullFailed",
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]},
+            "Unschedulable",
+        ),
+    ],
+)
+async def test_a_pod_that_cannot_start_is_held_and_told(
+    world: World, operating: Operating, pod_status: dict[str, Any], reason: str
+) -> None:
+    world.start_pods = False
+    world.pool()
+    async with operating(bind_timeout_seconds=1.5, pod_start_timeout_seconds=0.1):
+        await world.until(world.pods)
+        pod = next(iter(world.pods()))
+        world.merge(PODS, pod, {"status": {"phase": "Pending", **pod_status}})
+        world.execution("waits")
+        status = await world.finished("waits")
+        await world.until(lambda: world.condition("Ready").get("reason") == reason)
+        assert list(world.pods()) == [pod]
+    assert (status["phase"], status["reason"]) == ("Failed", reason)
+
+
+async def test_a_pod_that_fails_before_it_is_ready_is_replaced_after_a_pause(
+    world: World, operating: Operating
+) -> None:
+    world.start_pods = False
+    world.pool()
+    async with operating():
+        await world.until(world.pods)
+        pod = next(iter(world.pods()))
+        ended = {"containerStatuses": [{"state": {"terminated": {"reason": "StartError", "exitCode": 128}}}]}
+        world.merge(PODS, pod, {"status": {"phase": "Failed", **ended}})
+        await world.until(lambda: world.condition("Ready").get("reason") == "PodFailed")
+        assert "StartError" in world.condition("Ready")["message"]
+        world.start_pods = True
+        await world.warm(1)
+    assert pod not in world.pods()
+
+
+async def test_an_execution_of_a_pool_that_does_not_exist_waits_for_it(world: World, operating: Operating) -> None:
+    async with operating():
+        world.execution("early")
+        await world.until(lambda: world.status("early").get("reason") == "PoolNotFound")
+        assert world.status("early")["phase"] == "Pending"
+        world.pool()
+        status = await world.finished("early")
+    assert (status["phase"], status["start"]) == ("Succeeded", "Cold")
+    assert "reason" not in status
+
+
+async def test_an_execution_of_a_pool_that_never_comes_fails(world: World, operating: Operating) -> None:
+    async with operating(bind_timeout_seconds=0.2):
+        world.execution("lonely")
+        status = await world.finished("lonely")
+    assert (status["phase"], status["reason"]) == ("Failed", "PoolNotFound")
+
+
+async def test_a_full_pool_says_that_it_is_full(world: World, operating: Operating) -> None:
+    world.pool(maxPods=1)
+    async with operating(bind_timeout_seconds=0.5):
+        world.execution("first", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.execution("second")
+        status = await world.finished("second")
+        world.release.set()
+        await world.finished("first")
+    assert (status["phase"], status["reason"]) == ("Failed", "PoolAtCapacity")
+
+
+async def test_no_pod_is_made_while_its_network_policy_is_refused(world: World, operating: Operating) -> None:
+    world.faults.append(Fault("POST", "/networkpolicies", 403, message="networkpolicies is forbidden"))
+    world.pool()
+    async with operating():
+        await world.until(lambda: world.condition("Isolated").get("reason") == "NetworkPolicyFailed")
+        assert not world.pods()
+        assert "networkpolicies is forbidden" in world.condition("Isolated")["message"]
+        await world.warm(1)
+    assert "mcp-exec-pool-default" in world.collections[POLICIES]
+
+
+async def test_a_network_policy_that_somebody_changed_is_put_right(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        wanted = world.collections[POLICIES]["mcp-exec-pool-default"]["spec"]
+        world.merge(POLICIES, "mcp-exec-pool-default", {"spec": {"egress": [{}]}})
+        await world.until(lambda: world.collections[POLICIES]["mcp-exec-pool-default"]["spec"] == wanted)
+
+
+async def test_a_pool_that_shrinks_ends_pods_and_one_that_grows_makes_some(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 3})
+    async with operating():
+        await world.warm(3)
+        world.merge(SBP, "default", {"metadata": {"generation": 2}, "spec": {"warm": {"min": 1}}})
+        await world.until(lambda: len(world.pods()) == 1)
+        world.merge(SBP, "default", {"metadata": {"generation": 3}, "spec": {"warm": {"min": 2}}})
+        await world.until(lambda: len(world.pods()) == 2)
+        await world.warm(2)
+
+
+async def test_a_new_image_replaces_pods_one_by_one(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 2})
+    async with operating():
+        await world.warm(2)
+        world.merge(SBP, "default", {"metadata": {"generation": 2}, "spec": {"image": "newer"}})
+        await world.until(lambda: _images(world) == ["newer", "newer"])
+        await world.warm(2)
+
+
+async def test_a_template_cannot_weaken_a_pod_and_the_pool_says_so(world: World, operating: Operating) -> None:
+    world.pool(template={"spec": {"hostNetwork": True, "containers": [{"name": "sidecar", "image": "x"}]}})
+    async with operating():
+        await world.until(lambda: world.condition("TemplateHonoured").get("status") == "False")
+        pod = next(iter(world.pods().values()))
+    assert (
+        world.condition("TemplateHonoured")["message"]
+        == "the template may not set spec.containers[0], spec.hostNetwork"
+    )
+    assert pod["spec"]["hostNetwork"] is False
+    assert len(pod["spec"]["containers"]) == 1
+
+
+async def test_a_spec_that_is_none_is_told(world: World, operating: Operating) -> None:
+    world.pool(workspaceSize="1k")
+    async with operating():
+        await world.until(lambda: world.condition("Ready").get("status") == "False")
+    assert "workspaceSize" in world.condition("Ready")["message"]
+    assert not world.pods()
+
+
+async def test_a_used_pod_that_no_execution_has_is_deleted(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("first", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        pod = world.status("first")["podName"]
+    # its execution vanishes while no operator is there to see it
+    world.remove(CEX, "first")
+    async with operating():
+        await world.until(lambda: pod not in world.pods())
+        await world.warm(1)
+
+
+async def test_a_warm_pod_survives_a_new_operator(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        pods = list(world.pods())
+    async with operating():
+        world.execution("next")
+        status = await world.finished("next")
+    assert status["podName"] in pods
+
+
+async def test_a_warm_pod_that_ends_is_replaced(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        pod = next(iter(world.pods()))
+        world.kill_pod(pod, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"})
+        await world.until(lambda: world.pods() and pod not in world.pods())
+        await world.warm(1)
+
+
+async def test_a_deleted_pool_makes_no_more_pods(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating(bind_timeout_seconds=0.3):
+        await world.warm(1)
+        world.remove(SBP, "default")
+        world.remove(PODS, next(iter(world.pods())))  # as Kubernetes does with what it owned
+        world.execution("late")
+        status = await world.finished("late")
+    assert (status["reason"], world.pods()) == ("PoolNotFound", {})
+
+
+async def test_lost_answers_of_the_api_server_bind_and_end_once(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        for what in ("lost before", "lost after", "busy after"):
+            world.faults += [Fault("PATCH", f"/{what.replace(' ', '-')}/status", what)] * 1  # type: ignore[arg-type]
+            uid = world.execution(what.replace(" ", "-"))
+            status = await world.finished(what.replace(" ", "-"))
+            assert (status["phase"], world.ran.count(uid)) == ("Succeeded", 1)
+
+
+def _images(world: World) -> list[str]:
+    return [pod["spec"]["containers"][0]["image"] for pod in world.pods().values()]

@@ -1,0 +1,117 @@
+"""The whole operator, with kopf's watches, as `python3 -m mcp_exec_operator` runs it."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import web
+from tests.component.operator.conftest import settings
+from tests.component.operator.world import CEX, KEY, World
+
+from mcp_exec_api.kube import Kube
+from mcp_exec_operator.__main__ import CannotStart, check_api, operate
+from mcp_exec_operator.health import Health
+from mcp_exec_operator.settings import Settings
+
+
+class Discovered(World):
+    """A cluster that says what it serves, as kopf asks it."""
+
+    installed = True
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        verbs = ["get", "list", "watch", "patch", "create", "delete"]
+        ours = [
+            {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": verbs}
+            for name, kind in (("codeexecutions", "CodeExecution"), ("sandboxpools", "SandboxPool"))
+        ]
+        core = [
+            {"name": "namespaces", "singularName": "", "namespaced": False, "kind": "Namespace", "verbs": verbs},
+            {"name": "pods", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": verbs},
+        ]
+        version = {"groupVersion": "mcp-exec.dev/v1alpha1", "version": "v1alpha1"}
+        group = {"name": "mcp-exec.dev", "versions": [version], "preferredVersion": version}
+        answers = {
+            "/api": {"versions": ["v1"]},
+            "/apis": {"groups": [group]},
+            "/api/v1": {"groupVersion": "v1", "resources": core},
+            "/apis/mcp-exec.dev/v1alpha1": {"groupVersion": "mcp-exec.dev/v1alpha1", "resources": ours},
+        }
+        if request.path in answers and self.installed:
+            return web.json_response(answers[request.path])
+        return await super()._handle(request)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Settings:
+    key = tmp_path / "key"
+    key.write_bytes(KEY)
+    kubeconfig = tmp_path / "kubeconfig"
+    return settings(sandbox_key_file=key, kubeconfig=kubeconfig, port=0, sweep_seconds=60)
+
+
+def write_kubeconfig(made: Settings, url: str) -> None:
+    named = {"name": "it"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "contexts": [{**named, "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{**named, "cluster": {"server": url}}],
+        "users": [{**named, "user": {"token": "a-token"}}],
+    }
+    assert made.kubeconfig is not None
+    made.kubeconfig.write_text(yaml.safe_dump(config))
+
+
+async def test_it_runs_what_its_watches_tell_and_stops_at_sigterm(made: Settings) -> None:
+    async with Discovered().up() as world:
+        write_kubeconfig(made, world.url)
+        world.pool()
+        running = asyncio.create_task(operate(made, sandbox_port=world.port))
+        await world.warm(1)
+        world.execution("watched", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.merge(CEX, "watched", {"spec": {"cancelRequested": True}})
+        assert (await world.finished("watched"))["phase"] == "Cancelled"
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await running
+        patched = {seen.path for seen in world.asked("PATCH", "") if seen.path.startswith(CEX)}
+        assert patched == {f"{CEX}/watched/status"}
+
+
+async def test_it_refuses_to_start_without_the_crds(made: Settings) -> None:
+    async with Discovered().up() as world:
+        world.installed = False
+        write_kubeconfig(made, world.url)
+        with pytest.raises(CannotStart, match=r"the CRDs of mcp-exec\.dev/v1alpha1 are not installed"):
+            await operate(made)
+
+
+async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings) -> None:
+    write_kubeconfig(made, "http://127.0.0.1:9")
+    async with Kube.connect(kubeconfig=made.kubeconfig) as kube:
+        quick = Kube(session=kube.session, credentials=kube.credentials, backoffs=(0.001,))
+        with pytest.raises(CannotStart, match="the API server can't be used"):
+            await check_api(quick, namespaces=("agents",), wait_seconds=0)
+
+
+async def test_health_and_metrics_are_served(world: World, operating: object) -> None:
+    world.pool()
+    async with operating() as operator:  # type: ignore[operator]
+        await world.warm(1)
+        health = Health(sweep=operator.service.sweep, metrics=operator.metrics, stuck_seconds=60)
+        async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
+            answers = {}
+            for path in ("healthz", "readyz", "metrics"):
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
+                    answers[path] = (response.status, await response.text())
+        stuck = Health(sweep=operator.service.sweep, metrics=operator.metrics, stuck_seconds=-1)
+    assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
+    assert 'mcp_exec_pool_pods{pool="default",state="warm"} 1.0' in answers["metrics"][1]
+    assert "no sweep has ended" in stuck.why_unhealthy()
