@@ -6,11 +6,16 @@ code shares the runner's process, so the supervisor treats every line as hostile
 """
 
 import json
+import signal
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict
 
 CONTROL_FD = 3
 """The runner's end of the control channel."""
+
+STANDING_SIGNAL = signal.SIGUSR1
+"""Makes the runner write its Python stack to the channel even while it is inside a long call of C code; the stack is
+text in the form of `faulthandler`, innermost frame first."""
 
 AGENT_FILE = "<agent>"
 """The file name of the agent's code in tracebacks."""

@@ -5,13 +5,14 @@ comes. It never ends by itself: it reports and waits to be killed, so that threa
 """
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import os
 import sys
 from pathlib import Path
 
-from mcp_exec_sandbox.protocol import CONTROL_FD, RunnerLimits
+from mcp_exec_sandbox.protocol import CONTROL_FD, STANDING_SIGNAL, RunnerLimits
 from mcp_exec_sandbox.runner import forks, resources, shield
 from mcp_exec_sandbox.runner.channel import Channel
 from mcp_exec_sandbox.runner.job import Job, Runner
@@ -28,6 +29,7 @@ types typing unicodedata urllib.parse uuid zoneinfo
 def main() -> None:
     """Prepare, take one job, run it, report."""
     channel = Channel(CONTROL_FD)
+    faulthandler.register(STANDING_SIGNAL, file=CONTROL_FD, all_threads=False)
     _open_streams()
     for name in PREIMPORTED.split():
         importlib.import_module(name)

@@ -34,7 +34,8 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return error.msg or ""
     try:
-        return str(error)
+        text = str(error)
+        return text or ("there is no more memory" if isinstance(error, MemoryError) else "")
     except Exception as failure:
         return f"<no message: str() raised {type(failure).__name__}>"
 

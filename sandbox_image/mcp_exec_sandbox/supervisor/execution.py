@@ -78,9 +78,11 @@ class Execution:
         """A line of the runner, or of code that pretends to be it."""
         if self._over.is_set():
             return
-        if message.get("type") == "interrupted":
+        kind = message.get("type")
+        # The interpreter's own word, with a traceback, stands above the bare line.
+        if kind == "interrupted" or (kind == "standing" and self._interruption.line is None):
             self._interruption = Interruption.from_message(message)
-        elif message.get("type") == "done":
+        elif kind == "done":
             self._report = Report.from_message(message)
             self._over.set()
 

@@ -5,19 +5,21 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from mcp_exec_sandbox.protocol import CONTROL_FD, RunnerLimits, encode
+from mcp_exec_sandbox.protocol import AGENT_FILE, CONTROL_FD, STANDING_SIGNAL, RunnerLimits, encode
 from mcp_exec_sandbox.supervisor.processes import kill_descendants
 
 PIPE_BYTES = 1024 * 1024
 LINE_SLACK_BYTES = 256 * 1024
 """Room for the error in a line of the control channel, beside the result."""
 
+_STANDING = re.compile(rb'  File "%s", line ([0-9]{1,9}) in ' % AGENT_FILE.encode())
 _HIDDEN_PREFIXES = ("MCP_EXEC_", "KUBERNETES_")
 
 
@@ -73,6 +75,7 @@ class RunnerProcess:
         """Ask the code to stop."""
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, STANDING_SIGNAL)
                 os.kill(self.pid, signal.SIGINT)
 
     def kill_all(self) -> None:
@@ -138,6 +141,8 @@ class RunnerProcess:
         message = parse_object(line)
         if message is not None:
             self._listener.on_message(message)
+        elif (match := _STANDING.match(line)) is not None:
+            self._listener.on_message({"type": "standing", "line": int(match[1])})
 
 
 def parse_object(text: bytes) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 MAX_ENTRIES = 50_000
@@ -11,6 +12,16 @@ MAX_ENTRIES = 50_000
 
 ENTRIES_PER_TURN = 500
 BLOCK_BYTES = 512
+DELETED = " (deleted)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A file or folder: where it is kept, the bytes it takes, and whether it can be met again by another name."""
+
+    key: tuple[int, int]
+    size: int
+    has_other_names: bool
 
 
 async def measure(folders: Iterable[Path], processes: Iterable[int], *, enough: int) -> int:
@@ -21,10 +32,10 @@ async def measure(folders: Iterable[Path], processes: Iterable[int], *, enough: 
     total = 0
     seen: set[tuple[int, int]] = set()
     for number, entry in enumerate(_entries(folders, processes)):
-        if (entry.st_dev, entry.st_ino) not in seen:
-            total += entry.st_blocks * BLOCK_BYTES
-        if entry.st_nlink != 1:
-            seen.add((entry.st_dev, entry.st_ino))
+        if entry.key not in seen:
+            total += entry.size
+        if entry.has_other_names:
+            seen.add(entry.key)
         if total > enough:
             return total
         if number >= MAX_ENTRIES:
@@ -34,14 +45,14 @@ async def measure(folders: Iterable[Path], processes: Iterable[int], *, enough: 
     return total
 
 
-def _entries(folders: Iterable[Path], processes: Iterable[int]) -> Iterator[os.stat_result]:
+def _entries(folders: Iterable[Path], processes: Iterable[int]) -> Iterator[Entry]:
     for folder in folders:
         yield from _walk(folder)
     for pid in processes:
         yield from _deleted_files(pid)
 
 
-def _walk(folder: Path) -> Iterator[os.stat_result]:
+def _walk(folder: Path) -> Iterator[Entry]:
     waiting = [str(folder)]
     while waiting:
         try:
@@ -49,26 +60,36 @@ def _walk(folder: Path) -> Iterator[os.stat_result]:
         except OSError:
             continue
         with scan:
-            for entry in scan:
+            for found in scan:
                 try:
-                    status = entry.stat(follow_symlinks=False)
+                    status = found.stat(follow_symlinks=False)
                 except OSError:
                     continue
-                yield status
-                if stat.S_ISDIR(status.st_mode):
-                    waiting.append(entry.path)
+                is_folder = stat.S_ISDIR(status.st_mode)
+                yield Entry(
+                    key=(status.st_dev, status.st_ino),
+                    size=status.st_blocks * BLOCK_BYTES,
+                    has_other_names=status.st_nlink > 1 and not is_folder,
+                )
+                if is_folder:
+                    waiting.append(found.path)
 
 
-def _deleted_files(pid: int) -> Iterator[os.stat_result]:
+def _deleted_files(pid: int) -> Iterator[Entry]:
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
     except OSError:
         return
     for name in names:
+        path = f"{folder}/{name}"
         try:
-            status = os.stat(f"{folder}/{name}")
+            # Told by the link's text: gVisor's link counts are no help.
+            if not os.readlink(path).endswith(DELETED):
+                continue
+            status = os.stat(path)
         except OSError:
             continue
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
-            yield status
+        if stat.S_ISREG(status.st_mode):
+            size = status.st_blocks * BLOCK_BYTES or status.st_size
+            yield Entry(key=(status.st_dev, status.st_ino), size=size, has_other_names=True)

@@ -4,7 +4,7 @@ import ctypes
 import os
 import signal
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PR_SET_DUMPABLE = 4
@@ -36,12 +36,15 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def open_signals(signals: Iterable[signal.Signals]) -> int:
+def open_signals(signals: Sequence[signal.Signals]) -> int:
     """Block every signal that can be blocked and return a descriptor that yields `signals`.
 
     A blocked signal can't end the supervisor, whoever sends it, and the descriptor tells the sender.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    for number in signals:
+        # Never called; gVisor drops a blocked signal whose default is to be ignored (SIGCHLD) unless it has a handler.
+        signal.signal(number, lambda *_: None)
     members = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
     for number in signals:
         index = number - 1
