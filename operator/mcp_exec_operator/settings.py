@@ -29,8 +29,8 @@ class Settings(BaseSettings):
     log_level: str = "INFO"
     """The least level that is logged."""
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """Seconds that an execution waits, since its arrival or since the pool last gave a pod to one that waited, before it
-    fails with the reason why there is none. In a queue that moves it waits 20 times as long at most."""
+    """Seconds that an execution waits, since its arrival or since the pool last gave a pod to one that waited, before
+    it fails with the reason why there is none. In a queue that moves it waits 20 times as long at most."""
     sweep_seconds: Annotated[float, Field(gt=0)] = 20.0
     """Seconds between two sweeps, which compare everything with fresh lists."""
     pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
