@@ -13,8 +13,9 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 PROC_ROOT = Path("/proc")
 LIMIT_TOLERANCE_BYTES = 64 * 1024
 
-SENTRY_BYTES = 48 * MIB
-"""What gVisor's kernel takes of the container's limit beside the processes (20-35 MiB were measured)."""
+SENTRY_BYTES = 64 * MIB
+"""What gVisor's kernel takes of the container's limit beside the processes (10-35 MiB were measured), and what these
+may gain before the watchdog looks again: beyond the limit the whole sandbox is killed."""
 
 
 class MemoryGauge(Protocol):

@@ -77,7 +77,7 @@ class Watchdog:
 
 def runner_memory_bytes(limit: int) -> int:
     """The private memory that one process may have, so that it gets a `MemoryError` before the container is full."""
-    return limit - min(max(limit // 8, 32 * MIB), 96 * MIB)
+    return limit - min(max(limit // 5, 32 * MIB), 128 * MIB)
 
 
 def _limit(reason: Reason, message: str) -> Verdict:

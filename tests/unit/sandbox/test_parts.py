@@ -1,5 +1,6 @@
 """The supervisor's decisions and readings, each by itself."""
 
+import asyncio
 import os
 import struct
 from pathlib import Path
@@ -206,12 +207,12 @@ async def test_storage_counts_files_once_and_stops_beyond_enough(tmp_path):
     assert 50_000 < await measure([tmp_path], [], enough=50_000) <= size
 
 
-async def test_storage_counts_deleted_files_that_are_open(tmp_path):
+def test_storage_counts_deleted_files_that_are_open(tmp_path):
     with open(tmp_path / "gone", "wb") as file:
         file.write(bytes(b"x" * 100_000))
         file.flush()
         (tmp_path / "gone").unlink()
-        assert await measure([], [os.getpid()], enough=10 * MIB) >= 100_000
+        assert asyncio.run(measure([], [os.getpid()], enough=10 * MIB)) >= 100_000
 
 
 async def test_too_many_files_are_too_much(tmp_path, monkeypatch):
