@@ -1,0 +1,192 @@
+"""The pods of a pool in memory."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from mcp_exec_operator.inventory import EXPECTATION_SECONDS, Inventory, Pod, PodState
+from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+
+WARM_MIN, MAX_PODS = 3, 7
+
+
+def item(name: str, uid: str = "", *, phase: str = "Running", deleted: bool = False, state: str = "warm") -> Any:
+    meta: dict[str, Any] = {"name": name, "uid": uid or f"uid-{name}", "labels": {"mcp-exec.dev/state": state}}
+    if deleted:
+        meta["deletionTimestamp"] = "2026-11-21T20:00:00Z"
+    return {"metadata": meta, "spec": {}, "status": {"phase": phase, "podIP": "10.0.0.1"}}
+
+
+def warm(inventory: Inventory, *names: str) -> None:
+    for name in names:
+        inventory.observe(item(name), now=0)
+        inventory.ready(name, now=1)
+
+
+def test_warm_pods_are_taken_in_the_order_in_which_they_became_ready() -> None:
+    inventory = Inventory()
+    warm(inventory, "a", "b", "c")
+    assert [pod.name for pod in iter(inventory.take, None)] == ["a", "b", "c"]
+
+
+def test_a_pod_that_is_put_back_is_the_next_to_be_taken() -> None:
+    inventory = Inventory()
+    warm(inventory, "a", "b")
+    taken = inventory.take()
+    assert taken is not None
+    assert inventory.put_back(taken)
+    assert [pod.name for pod in iter(inventory.take, None)] == ["a", "b"]
+
+
+def test_a_pod_that_was_asked_for_counts_at_once_and_once() -> None:
+    inventory = Inventory()
+    inventory.expect("a", template="t", now=0)
+    assert inventory.counts.creating == 1
+    inventory.observe(item("a"), now=1)
+    inventory.created("a", uid="uid-a", now=2)
+    assert (inventory.counts.creating, inventory.counts.starting, inventory.counts.total) == (0, 1, 1)
+
+
+def test_a_pod_that_an_execution_names_is_never_warm() -> None:
+    inventory = Inventory()
+    warm(inventory, "a")
+    inventory.adopt("a", now=2)
+    inventory.adopt("unseen", now=2)
+    inventory.observe(item("unseen"), now=3)
+    assert inventory.ready("unseen", now=4) is None
+    assert inventory.take() is None
+
+
+def test_a_pod_that_ended_is_not_taken() -> None:
+    inventory = Inventory()
+    warm(inventory, "a", "b", "c")
+    inventory.observe(item("a", phase="Failed"), now=2)
+    inventory.observe(item("b", deleted=True), now=2)
+    assert [pod.name for pod in iter(inventory.take, None)] == ["c"]
+    assert inventory.counts.terminating == 1
+
+
+def test_whoever_has_a_pod_hears_that_it_is_lost() -> None:
+    inventory = Inventory()
+    warm(inventory, "a", "b", "c")
+    told: list[str] = []
+    for name in ("a", "b", "c"):
+        pod = inventory.take()
+        assert pod is not None
+        pod.on_lost = lambda name=name: told.append(name)  # type: ignore[misc]
+    inventory.forget("a")
+    inventory.observe(item("b", phase="Failed"), now=2)
+    inventory.observe(item("c", uid="another"), now=2)
+    assert told == ["a", "b", "c"]
+
+
+def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
+    inventory = Inventory()
+    warm(inventory, "old", "kept")
+    inventory.expect("asked", template="", now=5)
+    inventory.expect("made", template="", now=5)
+    inventory.created("made", uid="uid-made", now=11)
+    news = inventory.replace([item("kept"), item("new")], listed_at=10, now=12)
+    assert news == ["new"]
+    assert {pod.name for pod in inventory.all()} == {"kept", "new", "asked", "made"}
+    inventory.replace([item("kept")], listed_at=5 + EXPECTATION_SECONDS + 1, now=999)
+    assert {pod.name for pod in inventory.all()} == {"kept"}
+
+
+class Life(RuleBasedStateMachine):
+    """Whatever happens in whatever order, pods are used once and not too many are made."""
+
+    taken: Bundle[Pod] = Bundle("taken")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inventory = Inventory()
+        self.made = 0
+        self.used: set[str] = set()
+        self.exists: set[str] = set()
+        self.now = 0.0
+
+    @rule(waiting=st.integers(0, 5))
+    def refill(self, waiting: int) -> None:
+        self.now += 1
+        for _ in range(
+            pods_to_create(warm_min=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
+        ):
+            self.made += 1
+            self.inventory.expect(f"p{self.made}", template="", now=self.now)
+        assert self.inventory.counts.total <= MAX_PODS
+        short = pods_to_create(warm_min=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
+        assert short == 0
+
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        pod = self._one(data, PodState.CREATING)
+        if pod is not None:
+            self.now += 1
+            self.exists.add(pod.name)
+            self.inventory.created(pod.name, uid=f"uid-{pod.name}", now=self.now)
+
+    @rule(data=st.data())
+    def ready(self, data: st.DataObject) -> None:
+        pod = self._one(data, PodState.STARTING)
+        if pod is not None:
+            self.inventory.observe(item(pod.name), now=self.now)
+            self.inventory.ready(pod.name, now=self.now)
+
+    @rule(target=taken)
+    def take(self) -> Any:
+        pod = self.inventory.take()
+        if pod is None:
+            return Pod(name="none", state=PodState.TERMINATING)
+        assert pod.name not in self.used
+        self.used.add(pod.name)
+        return pod
+
+    @rule(pod=consumes(taken))
+    def put_back(self, pod: Pod) -> None:
+        if self.inventory.put_back(pod):
+            self.used.discard(pod.name)
+
+    @rule(pod=consumes(taken))
+    def end(self, pod: Pod) -> None:
+        self.inventory.retire(pod)
+
+    @rule(data=st.data())
+    def vanish(self, data: st.DataObject) -> None:
+        pod = self._one(data)
+        if pod is not None:
+            self.exists.discard(pod.name)
+            self.inventory.forget(pod.name)
+
+    @rule(data=st.data(), phase=st.sampled_from(["Running", "Failed"]), deleted=st.booleans())
+    def tell(self, data: st.DataObject, phase: str, deleted: bool) -> None:
+        pod = self._one(data)
+        if pod is not None:
+            self.exists.add(pod.name)
+            self.inventory.observe(item(pod.name, phase=phase, deleted=deleted), now=self.now)
+
+    @rule()
+    def sweep(self) -> None:
+        self.now += 1
+        self.inventory.replace([item(name) for name in self.exists], listed_at=self.now, now=self.now)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        pods = self.inventory.all()
+        counts = self.inventory.counts
+        assert counts.total == len(pods)
+        assert all(getattr(counts, state.value) == sum(pod.state is state for pod in pods) for state in PodState)
+        assert {pod.name for pod in self.inventory.all(PodState.WARM)} == {
+            pod.name for pod in pods if pod.state is PodState.WARM
+        }
+        assert pods_to_delete(warm_min=WARM_MIN, waiting=0, counts=counts) <= counts.warm + counts.coming
+
+    def _one(self, data: st.DataObject, *states: PodState) -> Pod | None:
+        pods = sorted(self.inventory.all(*states), key=lambda pod: pod.name)
+        return data.draw(st.sampled_from(pods)) if pods else None
+
+
+Life.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLife = Life.TestCase

@@ -1,0 +1,222 @@
+"""The manifests of sandbox pods."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mcp_exec_api.pool import SandboxPoolSpec
+from mcp_exec_operator.pods import (
+    PodIdentity,
+    PodManifest,
+    PoolIdentity,
+    build_pod,
+    busy_patch,
+    label_value,
+    template_hash,
+)
+
+POOL = PoolIdentity(namespace="agents", name="default", uid="pool-uid")
+POD = PodIdentity(name="default-abc", token_sha256="digest", uid=123456)
+
+
+def build(template: dict[str, Any] | None = None, **spec: Any) -> PodManifest:
+    given = {"image": "sandbox:1", "template": template or {}, **spec}
+    return build_pod(spec=SandboxPoolSpec.model_validate(given), pool=POOL, pod=POD, template_hash="h")
+
+
+def container_of(manifest: PodManifest) -> dict[str, Any]:
+    containers = manifest.body["spec"]["containers"]
+    assert len(containers) == 1
+    found: dict[str, Any] = containers[0]
+    return found
+
+
+def test_a_pod_is_confined() -> None:
+    spec = build().body["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert (spec["dnsPolicy"], spec["dnsConfig"]) == ("None", {"nameservers": ["127.0.0.1"]})
+    assert (spec["hostNetwork"], spec["hostPID"], spec["hostIPC"]) == (False, False, False)
+    assert (spec["restartPolicy"], spec["terminationGracePeriodSeconds"]) == ("Never", 1)
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    context = container_of(build())["securityContext"]
+    assert (context["runAsNonRoot"], context["runAsUser"], context["runAsGroup"]) == (True, 123456, 123456)
+    assert (context["allowPrivilegeEscalation"], context["privileged"]) == (False, False)
+    assert (context["capabilities"], context["readOnlyRootFilesystem"]) == ({"drop": ["ALL"]}, True)
+
+
+def test_a_pod_has_limits_on_everything() -> None:
+    manifest = build()
+    assert set(container_of(manifest)["resources"]["limits"]) == {"cpu", "memory", "ephemeral-storage"}
+    assert [volume["emptyDir"] for volume in manifest.body["spec"]["volumes"]] == [{"sizeLimit": "256Mi"}] * 2
+
+
+def test_a_pod_is_told_its_limits_and_no_token() -> None:
+    variables = {
+        each["name"]: each["value"] for each in container_of(build(resources={"limits": {"cpu": "1500m"}}))["env"]
+    }
+    assert variables["MCP_EXEC_TOKEN_SHA256"] == "digest"
+    assert variables["MCP_EXEC_MEMORY_BYTES"] == str(512 * 2**20)
+    assert variables["MCP_EXEC_STORAGE_BYTES"] == str(256 * 2**20)
+    assert (variables["MCP_EXEC_MAX_PROCESSES"], variables["OMP_NUM_THREADS"]) == ("64", "2")
+
+
+def test_a_pod_belongs_to_its_pool() -> None:
+    meta = build().body["metadata"]
+    assert meta["labels"]["mcp-exec.dev/pool"] == "default"
+    assert meta["labels"]["mcp-exec.dev/state"] == "warm"
+    assert meta["ownerReferences"][0]["uid"] == "pool-uid"
+    assert meta["ownerReferences"][0]["controller"] is True
+
+
+def test_a_pod_leaves_a_lost_node_soon_unless_the_pool_says_otherwise() -> None:
+    assert [each["tolerationSeconds"] for each in build().body["spec"]["tolerations"]] == [10, 10]
+    own = {
+        "key": "node.kubernetes.io/unreachable",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 99,
+    }
+    found = build(tolerations=[own]).body["spec"]["tolerations"]
+    assert [each["tolerationSeconds"] for each in found] == [99, 10]
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "value"),
+    [
+        ({"runtimeClassName": "gvisor"}, "runtimeClassName", "gvisor"),
+        ({"nodeSelector": {"a": "b"}}, "nodeSelector", {"a": "b"}),
+        ({"imagePullSecrets": [{"name": "s"}]}, "imagePullSecrets", [{"name": "s"}]),
+        ({"priorityClassName": "low"}, "priorityClassName", "low"),
+        ({"affinity": {"nodeAffinity": {}}}, "affinity", {"nodeAffinity": {}}),
+    ],
+)
+def test_scheduling_fields_of_the_pool_reach_the_pod(spec: dict[str, Any], path: str, value: Any) -> None:
+    manifest = build(**spec)
+    assert manifest.body["spec"][path] == value
+    assert manifest.refused == ()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"topologySpreadConstraints": [{"maxSkew": 1}]}},
+        {"spec": {"schedulerName": "mine"}},
+        {"spec": {"tolerations": [{"key": "k", "operator": "Exists"}]}},
+        {"spec": {"nodeSelector": {"zone": "a"}}},
+        {"spec": {"containers": [{"name": "sandbox", "env": [{"name": "TZ", "value": "UTC"}]}]}},
+        {"spec": {"containers": [{"name": "sandbox", "resources": {"limits": {"memory": "1Gi"}}}]}},
+        {
+            "spec": {
+                "volumes": [{"name": "data", "emptyDir": {}}],
+                "containers": [{"name": "sandbox", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+            }
+        },
+        {"metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}}},
+        {"spec": {"hostNetwork": False, "securityContext": {"runAsNonRoot": True}}},
+    ],
+)
+def test_a_harmless_template_is_honoured(template: dict[str, Any]) -> None:
+    assert build(template).refused == ()
+
+
+@pytest.mark.parametrize(
+    ("template", "refused"),
+    [
+        ({"spec": {"hostNetwork": True}}, "spec.hostNetwork"),
+        ({"spec": {"hostPID": True}}, "spec.hostPID"),
+        ({"spec": {"hostIPC": True}}, "spec.hostIPC"),
+        ({"spec": {"hostAliases": [{"ip": "1.1.1.1"}]}}, "spec.hostAliases"),
+        ({"spec": {"nodeName": "n"}}, "spec.nodeName"),
+        ({"spec": {"serviceAccountName": "admin"}}, "spec.serviceAccountName"),
+        ({"spec": {"automountServiceAccountToken": True}}, "spec.automountServiceAccountToken"),
+        ({"spec": {"dnsPolicy": "ClusterFirst"}}, "spec.dnsPolicy"),
+        ({"spec": {"shareProcessNamespace": True}}, "spec.shareProcessNamespace"),
+        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+        ({"spec": {"runtimeClassName": "none"}}, "spec.runtimeClassName"),
+        ({"spec": {"initContainers": [{"name": "i", "image": "x"}]}}, "spec.initContainers"),
+        ({"spec": {"ephemeralContainers": [{"name": "e"}]}}, "spec.ephemeralContainers"),
+        ({"spec": {"containers": [{"name": "other", "image": "x"}]}}, "spec.containers[0]"),
+        ({"spec": {"securityContext": {"runAsUser": 0}}}, "spec.securityContext.runAsUser"),
+        ({"spec": {"securityContext": {"sysctls": [{"name": "a"}]}}}, "spec.securityContext.sysctls"),
+        ({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}, "spec.volumes[0]"),
+        ({"spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}}, "spec.volumes[0]"),
+        ({"spec": {"volumes": [{"name": "v", "configMap": {"name": "s"}}]}}, "spec.volumes[0]"),
+        ({"spec": {"volumes": [{"name": "v", "projected": {}}]}}, "spec.volumes[0]"),
+        ({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}, "spec.volumes[0]"),
+        (
+            {"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Ti"}}]}},
+            "spec.volumes[0].emptyDir.sizeLimit",
+        ),
+        ({"metadata": {"labels": {"mcp-exec.dev/pool": "other"}}}, "metadata.labels.mcp-exec.dev/pool"),
+        (
+            {"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/sandbox": "unconfined"}}},
+            "metadata.annotations.container.apparmor.security.beta.kubernetes.io/sandbox",
+        ),
+    ],
+)
+def test_a_template_that_would_weaken_a_pod_is_refused_and_told(template: dict[str, Any], refused: str) -> None:
+    manifest = build(template)
+    assert refused in manifest.refused
+    plain = build().body
+    assert manifest.body == plain
+
+
+@pytest.mark.parametrize(
+    ("container", "refused"),
+    [
+        ({"securityContext": {"privileged": True}}, "securityContext.privileged"),
+        ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, "securityContext.capabilities.add"),
+        ({"securityContext": {"readOnlyRootFilesystem": False}}, "securityContext.readOnlyRootFilesystem"),
+        ({"securityContext": {"runAsUser": 0}}, "securityContext.runAsUser"),
+        ({"securityContext": {"procMount": "Unmasked"}}, "securityContext.procMount"),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "securityContext.seccompProfile.type"),
+        ({"command": ["sh"]}, "command"),
+        ({"image": "other"}, "image"),
+        ({"ports": [{"containerPort": 80, "hostPort": 80}]}, "ports[0]"),
+        ({"env": [{"name": "MCP_EXEC_TOKEN_SHA256", "value": "mine"}]}, "env[0].value"),
+        ({"env": [{"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, "env[0]"),
+        ({"env": [{"name": "LD_PRELOAD", "value": "/x"}]}, "env[0]"),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
+        ({"livenessProbe": {"httpGet": {"port": 1}}}, "livenessProbe"),
+        ({"lifecycle": {"postStart": {"exec": {"command": ["x"]}}}}, "lifecycle"),
+        ({"volumeMounts": [{"name": "workspace", "mountPath": "/etc"}]}, "volumeMounts[0].mountPath"),
+        ({"volumeDevices": [{"name": "d"}]}, "volumeDevices"),
+    ],
+)
+def test_a_sandbox_container_cannot_be_weakened_either(container: dict[str, Any], refused: str) -> None:
+    manifest = build({"spec": {"containers": [{"name": "sandbox", **container}]}})
+    assert f"spec.containers[0].{refused}" in manifest.refused
+    assert manifest.body == build().body
+
+
+def test_the_memory_that_a_template_gives_is_the_memory_that_is_told() -> None:
+    manifest = build({"spec": {"containers": [{"name": "sandbox", "resources": {"limits": {"memory": "1Gi"}}}]}})
+    variables = {each["name"]: each["value"] for each in container_of(manifest)["env"]}
+    assert container_of(manifest)["resources"]["limits"]["memory"] == "1Gi"
+    assert variables["MCP_EXEC_MEMORY_BYTES"] == str(2**30)
+
+
+def test_the_template_hash_tells_pods_apart_by_what_they_are_like() -> None:
+    spec = SandboxPoolSpec(image="a")
+    assert template_hash(spec) == template_hash(spec.model_copy(update={"max_pods": 7, "on_empty": "Wait"}))
+    assert template_hash(spec) != template_hash(SandboxPoolSpec(image="b"))
+    assert template_hash(spec) != template_hash(SandboxPoolSpec(image="a", max_processes=9))
+
+
+def test_a_pod_in_use_belongs_to_its_execution_and_is_not_evicted() -> None:
+    meta = busy_patch(execution_name="hello", execution_uid="u")["metadata"]
+    assert meta["labels"] == {"mcp-exec.dev/state": "busy", "mcp-exec.dev/execution": "hello"}
+    assert [owner["kind"] for owner in meta["ownerReferences"]] == ["CodeExecution"]
+    assert set(meta["annotations"].values()) == {"false"}
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 63, "y" * 64, "z" * 253])
+def test_any_name_becomes_a_label_value(name: str) -> None:
+    assert len(label_value(name)) <= 63
+    assert (label_value(name) == name) == (len(name) <= 63)
+
+
+def test_a_manifest_is_json() -> None:
+    assert json.loads(json.dumps(build().body)) == build().body

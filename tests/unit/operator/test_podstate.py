@@ -1,0 +1,86 @@
+"""What a pod's object and the API server's refusals tell."""
+
+from typing import Any
+
+import pytest
+
+from mcp_exec_api.kube import ApiError
+from mcp_exec_operator.podstate import loss_of, refusal_of, starting_problem
+
+
+def pod(**status: Any) -> Any:
+    return {"metadata": {"name": "p"}, "status": status}
+
+
+def waiting(reason: str, message: str = "") -> Any:
+    return [{"state": {"waiting": {"reason": reason, "message": message}}}]
+
+
+def terminated(**fields: Any) -> Any:
+    return [{"state": {"terminated": fields}}]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "held"),
+    [
+        (pod(), None, False),
+        (pod(phase="Pending", containerStatuses=waiting("ContainerCreating")), None, False),
+        (pod(phase="Running", containerStatuses=[{"state": {"running": {}}}]), None, False),
+        (pod(phase="Pending", containerStatuses=waiting("ErrImagePull")), "ImagePullFailed", True),
+        (pod(phase="Pending", containerStatuses=waiting("ImagePullBackOff")), "ImagePullFailed", True),
+        (pod(phase="Pending", containerStatuses=waiting("InvalidImageName")), "ImagePullFailed", True),
+        (pod(phase="Pending", containerStatuses=waiting("ErrImageNeverPull")), "ImagePullFailed", True),
+        (pod(phase="Pending", containerStatuses=waiting("CreateContainerError")), "PodFailed", False),
+        (pod(phase="Pending", containerStatuses=waiting("RunContainerError")), "PodFailed", False),
+        (pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "full"}]), "Unschedulable", True),
+        (pod(phase="Failed", containerStatuses=terminated(reason="StartError", exitCode=128)), "PodFailed", False),
+        (pod(phase="Running", containerStatuses=terminated(exitCode=1)), "PodFailed", False),
+    ],
+)
+def test_a_pod_that_does_not_start_says_why(found: Any, reason: str | None, held: bool) -> None:
+    problem = starting_problem(found)
+    assert (problem.reason.value if problem else None) == reason
+    assert bool(problem and problem.held) is held
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "words"),
+    [
+        (None, "SandboxLost", "is gone"),
+        (pod(phase="Failed", containerStatuses=terminated(reason="OOMKilled", exitCode=137)), "OutOfMemory", "memory"),
+        (pod(phase="Running", containerStatuses=terminated(reason="OOMKilled")), "OutOfMemory", "memory"),
+        (
+            pod(phase="Failed", reason="Evicted", message="Pod ephemeral local storage usage exceeds"),
+            "StorageLimit",
+            "storage",
+        ),
+        (pod(phase="Failed", reason="Evicted", message='Usage of EmptyDir volume "tmp"'), "StorageLimit", "EmptyDir"),
+        (pod(phase="Failed", reason="Evicted", message="low on resource: memory"), "Evicted", "memory"),
+        (pod(phase="Failed", reason="NodeLost"), "SandboxLost", "NodeLost"),
+        (pod(phase="Succeeded", containerStatuses=terminated(exitCode=0)), "SandboxLost", "exit code 0"),
+        ({"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {}}, "SandboxLost", "deleted"),
+        (pod(phase="Running"), "SandboxLost", "does not answer"),
+    ],
+)
+def test_a_lost_pod_says_why(found: Any, reason: str, words: str) -> None:
+    problem = loss_of(found, name="p")
+    assert problem.reason == reason
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason"),
+    [
+        (403, 'pod rejected: RuntimeClass "x" not found', "RuntimeClassNotFound"),
+        (403, "exceeded quota: q, requested: pods=1", "QuotaExceeded"),
+        (403, "failed quota: q: must specify limits.cpu", "QuotaExceeded"),
+        (403, "minimum cpu usage per Container is 1, but request is 50m", "QuotaExceeded"),
+        (403, "maximum memory usage per Pod is 1Gi", "QuotaExceeded"),
+        (403, 'User "x" cannot create resource "pods"', "PodRefused"),
+        (422, "spec.containers[0].image: Required value", "PodRefused"),
+        (500, "etcdserver: request timed out", "PoolUnavailable"),
+        (0, "no connection", "PoolUnavailable"),
+    ],
+)
+def test_a_refusal_has_a_reason(code: int, message: str, reason: str) -> None:
+    assert refusal_of(ApiError(code=code, message=message)).reason == reason

@@ -1,0 +1,191 @@
+"""A pool in memory: its queue, its shortage, and why there is no pod."""
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.test_inventory import item
+
+from mcp_exec_operator.backoff import Backoff
+from mcp_exec_operator.entry import Entry
+from mcp_exec_operator.inventory import Counts
+from mcp_exec_operator.isolation import build_policy, has_drifted
+from mcp_exec_operator.pods import PoolIdentity
+from mcp_exec_operator.pool import REFILL_DELAY_SECONDS, Pool
+from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+from mcp_exec_operator.settings import Settings
+
+
+def pool(**spec: Any) -> Pool:
+    made = Pool(namespace="agents", name="default")
+    made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 2}, **spec}})
+    made.isolated = True
+    return made
+
+
+def make_ready(made: Pool, *names: str) -> None:
+    for name in names:
+        made.inventory.observe(item(name), now=0)
+        made.became_ready(name)
+
+
+@pytest.mark.parametrize(
+    ("warm_min", "max_pods", "cold", "counts", "expected"),
+    [
+        (3, 10, 0, Counts(), 3),
+        (3, 10, 0, Counts(warm=1, starting=1), 1),
+        (3, 10, 0, Counts(creating=2, starting=1), 0),
+        (3, 10, 5, Counts(), 5),
+        (3, 10, 5, Counts(starting=3), 2),
+        (0, 10, 2, Counts(busy=4), 2),
+        (3, 4, 0, Counts(busy=2, terminating=1), 1),
+        (3, 4, 9, Counts(busy=5), 0),
+        (0, 10, 0, Counts(), 0),
+    ],
+)
+def test_what_is_short_is_made_as_far_as_there_is_room(
+    warm_min: int, max_pods: int, cold: int, counts: Counts, expected: int
+) -> None:
+    assert pods_to_create(warm_min=warm_min, max_pods=max_pods, cold_starts=cold, counts=counts) == expected
+
+
+@pytest.mark.parametrize(
+    ("warm_min", "waiting", "counts", "expected"),
+    [
+        (3, 0, Counts(warm=3), 0),
+        (1, 0, Counts(warm=3), 2),
+        (1, 1, Counts(starting=3), 1),
+        (0, 5, Counts(starting=3), 0),
+    ],
+)
+def test_what_is_too_much_is_ended(warm_min: int, waiting: int, counts: Counts, expected: int) -> None:
+    assert pods_to_delete(warm_min=warm_min, waiting=waiting, counts=counts) == expected
+
+
+async def test_pods_go_to_who_waits_in_their_order() -> None:
+    made = pool()
+    first, second = made.wait(), made.wait()
+    make_ready(made, "a")
+    assert (first.future.done(), second.future.done()) == (True, False)
+    make_ready(made, "b")
+    assert [first.future.result().name, second.future.result().name] == ["a", "b"]
+
+
+async def test_who_comes_later_does_not_overtake_who_waits() -> None:
+    made = pool()
+    made.wait()
+    assert made.take() is None
+
+
+async def test_the_pod_of_one_that_leaves_goes_to_the_next() -> None:
+    made = pool()
+    first, second = made.wait(), made.wait()
+    make_ready(made, "a")
+    made.leave(first)
+    assert second.future.result().name == "a"
+
+
+async def test_a_shortage_waits_a_moment_unless_somebody_waits_or_a_pod_ended() -> None:
+    made = pool()
+    assert made.missing(100.0) == 0
+    assert made.missing(100.0 + REFILL_DELAY_SECONDS) == 2
+    made.short_since = None
+    made.room_was_made()
+    assert made.missing(200.0) == 2
+    made = pool()
+    made.wait()
+    assert made.missing(100.0) == 2
+
+
+async def test_no_pod_is_asked_for_without_isolation_or_during_a_pause() -> None:
+    made = pool()
+    made.wait()
+    made.isolated = False
+    assert made.missing(100.0) == 0
+    made.isolated = True
+    made.backoff.fail(100.0)
+    assert (made.missing(100.5), made.missing(101.5)) == (0, 1)
+
+
+def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
+    backoff, now, delays = Backoff(), 0.0, []
+    for _ in range(7):
+        backoff.fail(now)
+        delays.append(backoff.until - now)
+        now = backoff.until
+    assert delays == [1, 2, 4, 8, 16, 30, 30]
+    backoff.succeed()
+    backoff.fail(now)
+    assert backoff.until - now == 1
+
+
+def test_pods_of_an_older_template_are_ended_one_at_a_time_when_all_are_warm() -> None:
+    made = pool()
+    make_ready(made, "a", "b")
+    assert [pod.name for pod in made.surplus()] == ["a"]
+    taken = made.surplus()[0]
+    made.inventory.retire(taken)
+    assert made.surplus() == []
+
+
+def test_a_pool_tells_that_it_does_not_exist() -> None:
+    assert Pool(namespace="agents", name="x").why_not().reason == "PoolNotFound"
+
+
+@pytest.mark.parametrize("spec", [{"image": ""}, {"warm": {"min": -1}}, {"resources": {"limits": {"memory": "lots"}}}])
+def test_a_pool_tells_what_is_wrong_with_its_spec(spec: dict[str, Any]) -> None:
+    problem = pool(**spec).why_not()
+    assert problem.reason == "PoolUnavailable"
+    assert next(iter(spec)) in problem.message
+
+
+@pytest.mark.parametrize(
+    "container", [{"resources": []}, {"resources": {"limits": {"memory": "1e3x"}}}, {"env": "x"}, {"volumeMounts": {}}]
+)
+def test_a_template_of_the_wrong_shape_harms_nothing(container: dict[str, Any]) -> None:
+    made = pool(template={"spec": {"containers": [{"name": "sandbox", **container}, 7], "volumes": [7, {"name": {}}]}})
+    assert made.spec is not None or made.why_not().reason == "PoolUnavailable"
+
+
+def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
+    identity = PoolIdentity(namespace="agents", name="default", uid="u")
+    policy = build_policy(pool=identity, release_namespace="mcp-exec-system")
+    spec = policy["spec"]
+    assert (spec["egress"], spec["policyTypes"]) == ([], ["Ingress", "Egress"])
+    (rule,) = spec["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 8700}]
+    assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]] == [
+        "operator",
+        "gateway",
+    ]
+    assert all("namespaceSelector" in peer for peer in rule["from"])
+    stored = {"spec": {name: value for name, value in spec.items() if name != "egress"}}
+    assert not has_drifted(stored, policy)
+    assert has_drifted({"spec": {**spec, "egress": [{}]}}, policy)
+    assert has_drifted({"spec": {**spec, "podSelector": {}}}, policy)
+    assert has_drifted({}, policy)
+
+
+def test_an_older_version_that_is_told_late_changes_nothing() -> None:
+    meta = {"name": "e", "namespace": "agents", "uid": "u", "resourceVersion": "9"}
+    entry = Entry.of({"metadata": meta, "spec": {"code": "x"}})
+    cancelled: list[bool] = []
+    entry.on_cancel = lambda: cancelled.append(True)
+    entry.take_in({"metadata": {**meta, "resourceVersion": "8"}, "spec": {"code": "y", "cancelRequested": True}})
+    assert (entry.cancel_requested, entry.changed, cancelled) == (False, [], [])
+    newer = {
+        "metadata": {**meta, "resourceVersion": "10", "generation": 2},
+        "spec": {"code": "y", "cancelRequested": True},
+    }
+    entry.take_in(newer)
+    entry.take_in({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
+    assert (entry.cancel_requested, entry.changed, cancelled) == (True, ["code"], [True])
+
+
+@pytest.mark.parametrize("text", ["a,b", '["a", "b"]', " a , b "])
+def test_namespaces_are_a_list_in_either_form(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_EXEC_NAMESPACES", text)
+    monkeypatch.setenv("MCP_EXEC_RELEASE_NAMESPACE", "system")
+    monkeypatch.setenv("MCP_EXEC_SANDBOX_KEY_FILE", "key")
+    monkeypatch.setenv("MCP_EXEC_KUBECONFIG", "")
+    made = Settings()  # type: ignore[call-arg]
+    assert (made.namespaces, made.kubeconfig) == (("a", "b"), None)
