@@ -17,6 +17,7 @@ import aiohttp
 
 from mcp_exec_api.kube import Kube, custom_path, path_of
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.names import LABEL_POOL
 
 SYSTEM, NAMESPACE, RELEASE = "mcp-exec-system", "agents", "mcp-exec"
 
@@ -91,14 +92,17 @@ class Bench:
         )
 
     async def settled(self, name: str, *, seconds: float = 180) -> None:
-        """Waits until the pool has all its warm pods and none that start or run."""
+        """Waits until the pool has all its warm pods and none that start, run or end."""
+        path, selector = path_of("pods", namespace=NAMESPACE), f"{LABEL_POOL}={name}"
         async with asyncio.timeout(seconds):
             while True:
+                # The operator writes a pool's status once a second at most: an older one tells of what was before.
+                await asyncio.sleep(1.2)
                 found = await self.pool(name)
-                status = found.get("status", {})
-                if status.get("warm") == found["spec"]["warm"]["min"] and not status.get("busy", 0):
+                status, wanted = found.get("status", {}), found["spec"]["warm"]["min"]
+                pods, _ = await self.kube.list(path, selector=selector)
+                if status.get("warm") == wanted == len(pods) and not status.get("busy", 0):
                     return
-                await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
