@@ -22,7 +22,6 @@ async def test_a_kill_at_any_step_loses_nothing_and_runs_nothing_twice(
     async with operating():
         statuses = [await world.finished(name) for name in ("first", "second")]
         used = {status["podName"] for status in statuses}
-        await world.warm(2)
         await world.until(lambda: len(world.pods()) == 2 and not used & set(world.pods()))
     assert [status["phase"] for status in statuses] == ["Succeeded", "Succeeded"]
     assert statuses[0]["output"]["stdout"] == "1\n"
