@@ -13,12 +13,15 @@ from mcp_exec_sandbox.protocol import RunnerLimits
 from mcp_exec_sandbox.supervisor import system
 from mcp_exec_sandbox.supervisor.api import Api
 from mcp_exec_sandbox.supervisor.connection import Connections
+from mcp_exec_sandbox.supervisor.isolation import until_isolated
 from mcp_exec_sandbox.supervisor.runner import RunnerProcess, runner_environment
 from mcp_exec_sandbox.supervisor.sandbox import Sandbox
 from mcp_exec_sandbox.supervisor.settings import Settings
 from mcp_exec_sandbox.supervisor.watchdog import runner_memory_bytes
 
 START_SECONDS = 60.0
+EXPOSED_SECONDS = 10.0
+"""How long the network may take to cut a new sandbox off."""
 SPARE_TASKS = 8
 """Above the bound, as the kernel counts the user's tasks: the supervisor and the pod's pause process too. It stops a
 fork bomb; the watchdog, a little below, tells it."""
@@ -41,19 +44,21 @@ async def serve(settings: Settings) -> int:
     connections = Connections(Api(sandbox=sandbox, token_sha256=settings.token_sha256))
     server = await loop.create_server(connections.make, sock=_listen(settings.host, settings.port))
     try:
-        return await _serve_until_stopped(sandbox, stopping, server)
+        return await _serve_until_stopped(settings, sandbox, stopping, server)
     finally:
         sandbox.stop()
         server.close()
         connections.close_all()
 
 
-async def _serve_until_stopped(sandbox: Sandbox, stopping: asyncio.Event, server: asyncio.Server) -> int:
+async def _serve_until_stopped(
+    settings: Settings, sandbox: Sandbox, stopping: asyncio.Event, server: asyncio.Server
+) -> int:
     stop = asyncio.ensure_future(stopping.wait())
-    ready = asyncio.ensure_future(sandbox.wait_until_ready(START_SECONDS))
+    ready = asyncio.ensure_future(_become_ready(settings, sandbox))
     await asyncio.wait([stop, ready], return_when=asyncio.FIRST_COMPLETED)
-    if ready.done() and not ready.result():
-        _log("the runner did not start")
+    if ready.done() and (trouble := ready.result()):
+        _log(trouble)
         return 1
     if ready.done():
         _log("ready", port=server.sockets[0].getsockname()[1])
@@ -63,6 +68,19 @@ async def _serve_until_stopped(sandbox: Sandbox, stopping: asyncio.Event, server
         _log("the runner died before it had a job")
         return 1
     return 0
+
+
+async def _become_ready(settings: Settings, sandbox: Sandbox) -> str:
+    """Wait for the runner, and meanwhile for the network's walls; returns what is wrong, if anything is."""
+    host, port = settings.forbidden_address or ("", 0)
+    isolated = until_isolated(host, port, seconds=EXPOSED_SECONDS) if host else asyncio.sleep(0, result=True)
+    started, safe = await asyncio.gather(sandbox.wait_until_ready(START_SECONDS), isolated)
+    if not started:
+        return "the runner did not start"
+    if not safe:
+        return f"{host}:{port} can be reached from here: no NetworkPolicy is enforced, so no code is run"
+    sandbox.open()
+    return ""
 
 
 def _start_runner(settings: Settings) -> RunnerProcess:

@@ -61,6 +61,11 @@ class Sandbox:
         """Return when the runner has died without a job: this sandbox is of no use."""
         await self._failed.wait()
 
+    def open(self) -> None:
+        """From now on an execution is accepted."""
+        if self.state == "starting":
+            self.state = "idle"
+
     def accept(self, request: ExecutionRequest) -> None:
         """Start the execution.
 
@@ -113,8 +118,7 @@ class Sandbox:
 
     def on_message(self, message: dict[str, Any]) -> None:
         """The runner speaks before it has a job: it is ready."""
-        if message.get("type") == "ready" and self.state == "starting":
-            self.state = "idle"
+        if message.get("type") == "ready":
             self._ready.set()
 
     def on_output(self, stream: int, data: memoryview) -> None:

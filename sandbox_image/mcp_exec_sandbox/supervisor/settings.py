@@ -41,6 +41,9 @@ class Settings:
     temporary: Path = Path("/tmp")  # noqa: S108 - the pod's own emptyDir
     """The other writable folder."""
 
+    forbidden_address: tuple[str, int] | None = None
+    """Host and port that must not answer here: the sandbox is ready once they don't. None checks nothing."""
+
     grace_seconds: float = 0.7
     """Time that interrupted code gets to end by itself before it is killed."""
 
@@ -67,6 +70,7 @@ class Settings:
             storage_bytes=_integer(given, "STORAGE_BYTES", cls.storage_bytes, MIB, 1 << 50),
             workspace=_folder(given, "WORKSPACE", cls.workspace),
             temporary=_folder(given, "TMP", cls.temporary),
+            forbidden_address=_address(given, "FORBIDDEN_ADDRESS"),
             grace_seconds=_integer(given, "GRACE_MILLISECONDS", round(cls.grace_seconds * 1000), 1, 10_000) / 1000,
         )
 
@@ -82,6 +86,7 @@ _VARIABLES = frozenset(
         "WORKSPACE",
         "TMP",
         "GRACE_MILLISECONDS",
+        "FORBIDDEN_ADDRESS",
     }
 )
 
@@ -93,6 +98,16 @@ def _integer(given: Mapping[str, str], name: str, default: int, low: int, high: 
     if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
         raise SettingsError(f"{PREFIX}{name} must be an integer from {low} to {high}")
     return int(text)
+
+
+def _address(given: Mapping[str, str], name: str) -> tuple[str, int] | None:
+    text = given.get(name, "")
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port):
+        raise SettingsError(f"{PREFIX}{name} must be HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
 def _folder(given: Mapping[str, str], name: str, default: Path) -> Path:

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _SFD_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
-_SIGNAL_RECORD = struct.Struct("=IiiI112x")
+_SIGNAL_RECORD = struct.Struct("=IiiI")
+_RECORD_BYTES = 255
+"""Room for one record at a time, which Linux makes 128 bytes long and gVisor 130."""
+
 _SIGNAL_SET_BYTES = 128
 
 
@@ -58,12 +61,14 @@ def open_signals(signals: Sequence[signal.Signals]) -> int:
 
 def read_signals(descriptor: int) -> list[Received]:
     """The signals that came in since the last call."""
-    try:
-        data = os.read(descriptor, 16 * _SIGNAL_RECORD.size)
-    except BlockingIOError:
-        return []
-    records = _SIGNAL_RECORD.iter_unpack(data)
-    return [Received(signal=number, sender=sender) for number, _, _, sender in records]
+    received: list[Received] = []
+    while True:
+        try:
+            record = os.read(descriptor, _RECORD_BYTES)
+        except BlockingIOError:
+            return received
+        number, _, _, sender = _SIGNAL_RECORD.unpack_from(record)
+        received.append(Received(signal=number, sender=sender))
 
 
 def _prctl(option: int, value: int) -> None:
