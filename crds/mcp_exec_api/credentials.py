@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _TOKEN_SECONDS: Final = 60.0
 """How long a token is used before its file is read again: the kubelet renews it long before it expires."""
 
@@ -78,6 +80,14 @@ class Credentials:
             verify=found.verify_ssl,
             authorization=lambda: found.get_api_key_with_prefix("BearerToken"),
         )
+
+    def address(self) -> str:
+        """The server as HOST:PORT, or an empty text where that means another machine elsewhere."""
+        found = urlsplit(self.server)
+        if not found.hostname or found.hostname in _LOOPBACK:
+            return ""
+        host = f"[{found.hostname}]" if ":" in found.hostname else found.hostname
+        return f"{host}:{found.port or 443}"
 
     def tls(self) -> ssl.SSLContext:
         """What connections to the server are made with."""

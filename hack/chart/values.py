@@ -100,11 +100,13 @@ class Operator(Workload):
     image: Image = Image(repository="localhost/mcp-exec-operator")
     """The operator's image."""
     bind_timeout_seconds: Seconds = 60
-    """Seconds after which a pending execution fails with the reason why it got no pod."""
+    """Seconds that a pending execution waits while its pool gives out no pod; then it fails with the reason why."""
     sweep_seconds: Seconds = 20
     """Seconds between two comparisons of everything the operator knows with a fresh list."""
     pod_start_timeout_seconds: Seconds = 120
     """Seconds after which a sandbox pod that did not become ready is replaced."""
+    verify_isolation: bool = True
+    """Whether each sandbox must find, before it is used, that its NetworkPolicy cuts it off from the API server."""
 
 
 class Service(Model):

@@ -44,6 +44,7 @@ class KeeperConfig:
     """What all keepers share."""
 
     release_namespace: str
+    forbidden_address: str
     pod_start_timeout_seconds: float
 
 
@@ -229,7 +230,13 @@ class Keeper:
             return
         token = sandbox_token(key=self.sandboxes.key, namespace=pool.namespace, pod=name)
         identity = PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid())
-        manifest = build_pod(spec=pool.spec, pool=pool.identity, pod=identity, template_hash=pool.template)
+        manifest = build_pod(
+            spec=pool.spec,
+            pool=pool.identity,
+            pod=identity,
+            template_hash=pool.template,
+            forbidden_address=self.config.forbidden_address,
+        )
         pool.refused_fields = manifest.refused
         try:
             made = await self.cluster.create_pod(manifest.body)

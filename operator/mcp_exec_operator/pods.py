@@ -60,10 +60,18 @@ class PodManifest:
     refused: tuple[str, ...]
 
 
-def build_pod(*, spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_hash: str) -> PodManifest:
-    """The manifest of one warm pod. Security fields are set after the template is merged: it can't change them."""
+def build_pod(
+    *, spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_hash: str, forbidden_address: str = ""
+) -> PodManifest:
+    """The manifest of one warm pod. Security fields are set after the template is merged: it can't change them.
+
+    `forbidden_address` (HOST:PORT) is what the sandbox must find cut off before it accepts code.
+    """
     template = spec.template.to_api()
-    body = harden(merge_template(_base(spec, pool, pod, template_hash), template), pod=pod)
+    base = _base(spec, pool, pod, template_hash)
+    if forbidden_address:
+        base["spec"]["containers"][0]["env"].append({"name": "MCP_EXEC_FORBIDDEN_ADDRESS", "value": forbidden_address})
+    body = harden(merge_template(base, template), pod=pod)
     return PodManifest(body=body, refused=refused_fields(template, body))
 
 
@@ -164,6 +172,7 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
                     "name": SANDBOX_CONTAINER,
                     "image": spec.image,
                     "imagePullPolicy": spec.image_pull_policy,
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
                     "workingDir": "/workspace",
                     "ports": [{"name": "supervisor", "containerPort": SUPERVISOR_PORT, "protocol": "TCP"}],
                     "env": _environment(spec, pod, _limits(resources["limits"], own)),

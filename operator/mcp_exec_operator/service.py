@@ -41,6 +41,7 @@ class Service:
         cluster = Cluster(kube=kube, metrics=metrics)
         config = KeeperConfig(
             release_namespace=settings.release_namespace,
+            forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
         )
 

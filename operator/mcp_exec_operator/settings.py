@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     """Seconds between two sweeps, which compare everything with fresh lists."""
     pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
     """Seconds that a pod may take until its supervisor answers, before it is replaced."""
+    verify_isolation: bool = True
+    """Whether a sandbox must find, before it is used, that it can't reach the API server."""
     shutdown_seconds: Annotated[float, Field(gt=0)] = 10.0
     """Seconds that writes under way have to finish when the operator is asked to stop."""
     api_wait_seconds: Annotated[float, Field(gt=0)] = 60.0

@@ -44,3 +44,16 @@ async def test_a_kubeconfig_that_is_none_is_refused_by_its_name(tmp_path: Path) 
     path.write_text("kind: Config\n")
     with pytest.raises(CredentialsError, match=str(path)):
         await Credentials.load(path)
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("https://10.96.0.1", "10.96.0.1:443"),
+        ("https://[fd00::1]:6443", "[fd00::1]:6443"),
+        ("https://127.0.0.1:6443", ""),
+        ("", ""),
+    ],
+)
+def test_the_servers_address_is_told_where_it_means_the_same_machine_everywhere(server: str, address: str) -> None:
+    assert Credentials(server=server).address() == address

@@ -9,7 +9,7 @@ from mcp_exec_operator.settings import Settings as OperatorSettings
 SETTINGS = {
     "namespaces": ["agents", "batch"],
     "logLevel": "DEBUG",
-    "operator": {"bindTimeoutSeconds": 11, "sweepSeconds": 12, "podStartTimeoutSeconds": 13},
+    "operator": {"bindTimeoutSeconds": 11, "sweepSeconds": 12, "podStartTimeoutSeconds": 13, "verifyIsolation": False},
     "gateway": {"maxWaitSeconds": 14, "maxBodyBytes": 2097152, "audience": "mcp-exec", "drainSeconds": 2},
 }
 
@@ -23,7 +23,7 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
     assert settings.namespaces == ("agents", "batch")
     assert settings.release_namespace == "mcp-exec-system"
     assert (settings.bind_timeout_seconds, settings.sweep_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
-    assert settings.port == 8081
+    assert (settings.port, settings.verify_isolation) == (8081, False)
 
 
 def test_the_gateway_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:

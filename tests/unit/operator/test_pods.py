@@ -220,3 +220,14 @@ def test_any_name_becomes_a_label_value(name: str) -> None:
 
 def test_a_manifest_is_json() -> None:
     assert json.loads(json.dumps(build().body)) == build().body
+
+
+def test_a_pod_is_told_what_it_must_not_reach() -> None:
+    spec = SandboxPoolSpec(image="sandbox:1")
+    manifest = build_pod(spec=spec, pool=POOL, pod=POD, template_hash="h", forbidden_address="10.96.0.1:443")
+    assert {"name": "MCP_EXEC_FORBIDDEN_ADDRESS", "value": "10.96.0.1:443"} in container_of(manifest)["env"]
+    assert "MCP_EXEC_FORBIDDEN_ADDRESS" not in str(build().body)
+
+
+def test_a_pods_last_words_are_kept() -> None:
+    assert container_of(build())["terminationMessagePolicy"] == "FallbackToLogsOnError"
