@@ -4,6 +4,8 @@ import asyncio
 import logging
 import signal
 import sys
+from contextlib import AsyncExitStack
+from importlib import import_module
 from time import monotonic
 from typing import Final
 
@@ -19,7 +21,6 @@ from mcp_exec_operator.health import Health
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.service import Service
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.watching import build_registry, watch
 
 log = logging.getLogger("mcp_exec_operator")
 
@@ -68,32 +69,47 @@ async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) ->
         health = Health(sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)
         async with health.serving(settings.port):
             await check_api(kube, namespaces=settings.namespaces, wait_seconds=settings.api_wait_seconds)
-            registry = build_registry(
-                credentials=kube.credentials,
-                on_execution=service.on_execution,
-                on_pool=service.on_pool,
-                on_pod=service.on_pod,
-            )
-            watching_ready, watching_stop = asyncio.Event(), asyncio.Event()
-            async with service.running():
-                watching = loop.create_task(
-                    watch(registry=registry, namespaces=settings.namespaces, ready=watching_ready, stop=watching_stop),
-                    name="watching",
-                )
-                stopping = loop.create_task(stop.wait(), name="stopping")
-                opened = loop.create_task(watching_ready.wait(), name="watching ready")
-                await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
-                _on_signals(loop, stop)  # kopf has set its own meanwhile
-                log.info("the operator works", extra={"namespaces": settings.namespaces})
-                await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                log.info("the operator stops")
-            watching_stop.set()
-            stopping.cancel()
-            opened.cancel()
-            ended_early = not stop.is_set()
-            await watching
-            if ended_early:
-                raise CannotStart("the watches have ended")
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(service.running())
+                await _watch(service, kube, settings=settings, stop=stop, working=stack)
+
+
+async def _watch(
+    service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
+) -> None:
+    """Feeds the service with what kopf's watches tell until `stop` is set. `working` ends the service.
+
+    kopf cancels all tasks that were made after it when it ends, so the service ends before kopf does.
+    """
+    # kopf takes longer to import than a sweep takes: what waits is served meanwhile
+    await asyncio.to_thread(import_module, "mcp_exec_operator.watching")
+    from mcp_exec_operator.watching import build_registry, watch
+
+    loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    registry = build_registry(
+        credentials=kube.credentials,
+        on_execution=service.on_execution,
+        on_pool=service.on_pool,
+        on_pod=service.on_pod,
+    )
+    watching = loop.create_task(
+        watch(registry=registry, namespaces=settings.namespaces, ready=ready, stop=watches_stop), name="watching"
+    )
+    stopping = loop.create_task(stop.wait(), name="stopping")
+    opened = loop.create_task(ready.wait(), name="watching ready")
+    await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
+    _on_signals(loop, stop)  # kopf has set its own meanwhile
+    log.info("the operator works", extra={"namespaces": settings.namespaces})
+    await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    log.info("the operator stops")
+    ended_early = not stop.is_set()
+    await working.aclose()
+    watches_stop.set()
+    stopping.cancel()
+    opened.cancel()
+    await watching
+    if ended_early:
+        raise CannotStart("the watches have ended")
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
