@@ -20,6 +20,9 @@ MAX_UNREAD_BYTES = 64 * 1024
 REQUEST_SECONDS = 10.0
 """Time for a request to arrive once its first byte has."""
 
+LINGER_SECONDS = 2.0
+"""Time for a client to read the answer to a request that wasn't read to its end."""
+
 MAX_CONNECTIONS = 64
 MAX_OWN_CONNECTIONS = 16
 """Of these, connections that come from the pod itself: the code must not be able to use all of them up."""
@@ -64,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._request: Request | None = None
         self._body = bytearray()
         self._unread = 0
+        self._lingering = False
         self._answer: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
@@ -103,6 +107,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request."""
+        if self._lingering:
+            return
         if self._answer is not None:
             self._unread += len(data)
             if self._unread > MAX_UNREAD_BYTES:
@@ -115,7 +121,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _read_requests(self) -> None:
-        while self._answer is None and self._transport is not None and not self._transport.is_closing():
+        while self._answer is None and not self._lingering and self._transport and not self._transport.is_closing():
             event = self._http.next_event()
             if event is h11.NEED_DATA or event is h11.PAUSED:
                 self._continue_client()
@@ -148,9 +154,12 @@ class Connection(asyncio.Protocol):
         if refusal is None and length.isdigit() and int(length[:12]) > MAX_BODY_BYTES:
             refusal = too_large()
         if refusal is not None:
-            has_body = length != "0" or b"transfer-encoding" in headers
-            # A body that nobody wants isn't read: the connection ends instead.
-            self._respond(refusal, close=has_body)
+            if length == "0" and b"transfer-encoding" not in headers:
+                self._http.next_event()
+                self._respond(refusal, close=False)
+            else:
+                # A body that nobody wants isn't read: the connection ends instead.
+                self._respond(refusal, close=True)
 
     def _complete(self) -> None:
         request, self._request = self._request, None
@@ -204,7 +213,14 @@ class Connection(asyncio.Protocol):
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         else:
-            self.close()
+            self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has read the answer; bytes of its that stood unread would reset the connection."""
+        self._lingering = True
+        if self._transport is not None and self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._deadline = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.close)
 
     def _continue_client(self) -> None:
         if self._http.they_are_waiting_for_100_continue:

@@ -67,8 +67,15 @@ class Execution:
             watch.cancel()
         elapsed = time.perf_counter() - started
         kernel_kill = self._watchdog.kernel_kill()
-        self._runner.kill_all()
-        self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+        if self._verdict is None and self._report is not None:
+            # The code has ended by itself: readers get the end, then what it left behind is killed.
+            self._runner.drain()
+            self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+            await asyncio.sleep(0)
+            self._runner.kill_all()
+        else:
+            self._runner.kill_all()
+            self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
 
     def cancel(self) -> None:
         """Interrupt the code, and kill it if it doesn't end."""

@@ -81,16 +81,16 @@ class RunnerProcess:
     def kill_all(self) -> None:
         """Kill the runner and whatever else runs, then take what they had written."""
         kill_descendants()
-        self._drain()
+        self.drain()
 
     def ended(self, code: int) -> None:
         """The process was reaped."""
         self.exit_code = code
-        self._drain()
+        self.drain()
         if self._listener is not None:
             self._listener.on_exit(code)
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Take what is in the pipes, in the order output, control; bounded by what they hold."""
         for stream in tuple(self._outputs):
             for _ in range(4):

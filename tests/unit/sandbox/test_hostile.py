@@ -123,3 +123,23 @@ def test_the_supervisor_ignores_signals_of_its_code_even_without_the_filter(make
     run = sandbox.run("import os\ntry:\n    os.kill(-1, 9)\nexcept OSError:\n    pass\nos.getppid()")
     assert (run.phase, run.result) == ("Succeeded", 1)
     assert sandbox.client.get("/healthz").json() == {"state": "finished"}
+
+
+@pytest.mark.parametrize("call", ["libc.unshare(0x10000000)", "libc.unshare(0x20000)", "libc.setns(0, 0)"])
+def test_no_namespace_is_made_or_entered(sandbox, call):
+    code = (
+        f"import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n({call}, errno.errorcode[ctypes.get_errno()])"
+    )
+    assert sandbox.run(code).result == [-1, "EPERM"]
+
+
+def test_threads_and_child_processes_still_work(sandbox):
+    code = (
+        "import subprocess, threading\n"
+        "seen = []\n"
+        "thread = threading.Thread(target=lambda: seen.append(1))\n"
+        "thread.start()\n"
+        "thread.join()\n"
+        "(seen, subprocess.run(['echo', 'hi'], capture_output=True, text=True).stdout)"
+    )
+    assert sandbox.run(code).result == [[1], "hi\n"]

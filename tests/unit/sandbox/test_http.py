@@ -238,3 +238,20 @@ def test_a_client_that_asks_first_is_told_to_continue(sandbox):
         assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
         connection.sendall(b"{}")
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_refused_body_does_not_cost_the_client_its_answer(sandbox):
+    with connect(sandbox) as connection:
+        connection.sendall(b"POST /v1/execution HTTP/1.1\r\nhost: x\r\ncontent-length: 300000\r\n\r\n" + b"x" * 300_000)
+        received = b""
+        while data := connection.recv(4096):
+            received += data
+        assert received.startswith(b"HTTP/1.1 401 ")
+        assert b"connection: close" in received.lower()
+
+
+def test_a_refused_request_without_a_body_leaves_the_connection_open(sandbox):
+    with connect(sandbox) as connection:
+        for _ in range(3):
+            connection.sendall(b"GET /v1/execution HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
