@@ -1,7 +1,9 @@
-"""Keeps the code's hands off the supervisor: system calls that name its pid are refused, for good and for all children.
+"""Keeps the code's hands off the supervisor and off namespaces, for good and for all children.
 
-Both run as the same user, so the kernel alone would let one signal the other or lower its limits. Linux spares PID 1
-the signals (not the limits), gVisor doesn't. A seccomp filter needs no rights beyond `no_new_privs`.
+System calls that name the supervisor's pid are refused: both run as the same user, so the kernel alone would let one
+signal the other or lower its limits. Linux spares PID 1 the signals (not the limits), gVisor doesn't. New namespaces
+are refused too: in a user namespace of its own the code would have every capability, which the container's default
+profile prevents on Linux and nothing does in gVisor. A seccomp filter needs no rights beyond `no_new_privs`.
 """
 
 import ctypes
@@ -15,12 +17,13 @@ _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _EPERM, _ENOSYS = 1, 38
 
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_CALLS = 0x40000000
 
 _F_SETOWN, _F_SETOWN_EX = 8, 15
+_CLONE_NEWUSER = 0x10000000
 
 
 class ShieldError(Exception):
@@ -40,6 +43,11 @@ class Architecture:
     second: tuple[int, ...]
     """Calls whose second argument is the pid: setpriority, ioprio_set, ptrace."""
     fcntl: int
+    namespaces: tuple[int, ...]
+    """Calls that make or enter namespaces alone: unshare, setns."""
+    clone: int
+    clone3: int
+    """Its flags are out of a filter's sight, so it is said not to exist, and callers fall back to clone."""
 
 
 ARCHITECTURES = {
@@ -49,6 +57,9 @@ ARCHITECTURES = {
         first=(62, 200, 234, 129, 297, 434, 302, 142, 144, 203, 314, 310, 311),
         second=(141, 251, 101),
         fcntl=72,
+        namespaces=(272, 308),
+        clone=56,
+        clone3=435,
     ),
     "aarch64": Architecture(
         audit=0xC00000B7,
@@ -56,6 +67,9 @@ ARCHITECTURES = {
         first=(129, 130, 131, 138, 240, 434, 261, 118, 119, 122, 274, 270, 271),
         second=(140, 30, 117),
         fcntl=25,
+        namespaces=(97, 268),
+        clone=220,
+        clone3=435,
     ),
 }
 
@@ -97,6 +111,17 @@ def assemble(architecture: Architecture, supervisor: int) -> bytes:
         ]
     for number, arguments in [*rules, *((architecture.fcntl, each) for each in conditions)]:
         program += _rule(number, arguments)
+    for number in architecture.namespaces:
+        program += _rule(number, ())
+    program += [
+        _instruction(_LOAD_WORD, _NUMBER_OFFSET),
+        _instruction(_JUMP_EQUAL, architecture.clone3, skip_unless=1),
+        _instruction(_RETURN, _ERRNO | _ENOSYS),
+        _instruction(_JUMP_EQUAL, architecture.clone, skip_unless=3),
+        _instruction(_LOAD_WORD, _ARGUMENTS_OFFSET),
+        _instruction(_JUMP_IF_SET, _CLONE_NEWUSER, skip_unless=1),
+        _instruction(_RETURN, _ERRNO | _EPERM),
+    ]
     return b"".join([*program, _instruction(_RETURN, _ALLOW)])
 
 

@@ -1,6 +1,7 @@
 """What the supervisor asks of the kernel through libc: protection of its memory, signals as a file, adopted orphans."""
 
 import ctypes
+import itertools
 import os
 import signal
 import struct
@@ -30,8 +31,17 @@ class Received:
 
 
 def protect_memory() -> None:
-    """Make this process undumpable: others of the same user can't trace it or read its memory and environment."""
+    """Make this process undumpable: others of the same user can't trace it or read its memory and environment.
+
+    gVisor shows the environment all the same, so it is erased: what is needed of it was read before.
+    """
     _prctl(_PR_SET_DUMPABLE, 0)
+    variables = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+    for index in itertools.count():
+        address = variables[index]
+        if address is None:
+            break
+        ctypes.memset(address, 0, len(ctypes.string_at(address)))
 
 
 def adopt_orphans() -> None:
