@@ -130,7 +130,7 @@ class Binder:
         waiter = pool.wait()
         entry.on_cancel = waiter.woken.set
         began = monotonic()
-        told: Reason | None = None
+        told = str(entry.status.get("reason") or "")  # an operator before this one may have said it
         try:
             while not waiter.future.done():
                 deadline = self._deadline(began, pool)
@@ -141,8 +141,8 @@ class Binder:
                 problem = pool.why_not()
                 if monotonic() >= self._deadline(began, pool):
                     raise Decided(failed(problem.reason, problem.message))
-                if problem.reason is not told:
-                    told = problem.reason
+                if problem.reason.value != told:
+                    told = problem.reason.value
                     await self._tell(entry, problem.reason, problem.message)
         except BaseException:
             pool.leave(waiter)

@@ -88,10 +88,11 @@ class Keeper:
             self.tasks.spawn(self._delete(pod), name=f"delete {pod.name}")
             self.pool.room_was_made()
 
-    def end_leftovers(self, held: set[Key]) -> None:
+    def end_leftovers(self, held: set[Key], *, at_once: bool) -> None:
         """Ends pods that run, or ran, for no execution that has one, and those whose deletion did not get through.
 
-        A pod is so for a moment while it changes hands, so it has to be found so twice.
+        A pod is so for a moment while it changes hands, so it has to be found so twice, but for the first sweep
+        (`at_once`): then none changes hands yet, and an operator that dies young must not leave them to take room.
         """
         found: set[str] = set()
         for pod in self.pool.inventory.all():
@@ -104,7 +105,7 @@ class Keeper:
             if not left and not undead:
                 continue
             found.add(pod.name)
-            if pod.name in self._leftovers:
+            if at_once or pod.name in self._leftovers:
                 log.warning("pod %s is left over and is deleted", pod.name, extra={"pool": self.pool.name})
                 self.pool.inventory.retire(pod)
                 self.tasks.spawn(self._delete(pod, grace_seconds=0 if stuck else 1), name=f"delete {pod.name}")

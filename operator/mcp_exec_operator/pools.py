@@ -108,10 +108,10 @@ class Pools:
         if keeper is not None:
             keeper.retire(pod)
 
-    def end_leftovers(self, held: set[Key]) -> None:
-        """Ends pods that no execution has and that are not idle either, once they were found so in two sweeps."""
+    def end_leftovers(self, held: set[Key], *, at_once: bool) -> None:
+        """Ends pods that no execution has and that are not idle either, at once or when two sweeps found them so."""
         for pool in self:
-            self._keepers[(pool.namespace, pool.name)].end_leftovers(held)
+            self._keepers[(pool.namespace, pool.name)].end_leftovers(held, at_once=at_once)
 
     async def close(self) -> None:
         """Ends the keepers; calls that they have under way go on."""
