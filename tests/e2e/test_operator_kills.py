@@ -27,7 +27,8 @@ with socket.create_connection((counter, 9000), timeout=10) as connection:
 print(me)
 """
 KILLER = """
-import subprocess, sys
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 while True:
     process = subprocess.Popen([sys.executable, "-m", "mcp_exec_operator"])
     try:
@@ -95,7 +96,7 @@ def killed_operator(installed: Cluster) -> Iterator[None]:
 def patch_operator(cluster: Cluster, container: dict[str, Any]) -> None:
     patch = {"spec": {"template": {"spec": {"containers": [container]}}}}
     cluster.kubectl("patch", *DEPLOYMENT, "-p", json.dumps(patch))
-    cluster.kubectl("rollout", "status", *DEPLOYMENT, "--timeout=120s")
+    cluster.kubectl("rollout", "status", *DEPLOYMENT, "--timeout=180s")
 
 
 def statuses(cluster: Cluster) -> dict[str, dict[str, Any]]:
