@@ -92,7 +92,7 @@ class Bench:
         )
 
     async def settled(self, name: str, *, seconds: float = 180) -> None:
-        """Waits until the pool has all its warm pods and none that start, run or end."""
+        """Waits until the pool has all its warm pods and none that start or run."""
         path, selector = path_of("pods", namespace=NAMESPACE), f"{LABEL_POOL}={name}"
         async with asyncio.timeout(seconds):
             while True:
@@ -101,6 +101,7 @@ class Bench:
                 found = await self.pool(name)
                 status, wanted = found.get("status", {}), found["spec"]["warm"]["min"]
                 pods, _ = await self.kube.list(path, selector=selector)
+                pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
                 if status.get("warm") == wanted == len(pods) and not status.get("busy", 0):
                     return
 

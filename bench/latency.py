@@ -102,7 +102,8 @@ async def timed(bench: Bench, pool: str) -> tuple[float, dict[str, Any]]:
 
 async def measure(bench: Bench, *, pool: str, rounds: int, concurrency: int) -> dict[str, Any]:
     """Rounds of executions and of floors, in turn, at one concurrency."""
-    await bench.scale(pool, max(2 * concurrency, 2))
+    # No more than are used: in gVisor an idle pod costs a twentieth of a core, and the machine may be small.
+    await bench.scale(pool, concurrency + 1)
     await bench.settled(pool)
     totals: list[float] = []
     floors: list[float] = []

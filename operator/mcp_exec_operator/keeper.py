@@ -28,6 +28,8 @@ from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+_ANSWER_FIRST_SECONDS: Final = 0.05
+"""How long a used pod is left alone: its deletion, and the start of another, must not compete with the answer."""
 _AT_ONCE: Final = 8
 """Pods of one pool that are asked for at the same time."""
 _LOOK_AGAIN_SECONDS: Final = 5.0
@@ -85,8 +87,7 @@ class Keeper:
     def retire(self, pod: Pod) -> None:
         """Ends a pod, once and for all."""
         if self.pool.inventory.retire(pod):
-            self.tasks.spawn(self._delete(pod), name=f"delete {pod.name}")
-            self.pool.room_was_made()
+            self.tasks.spawn(self._replace(pod), name=f"delete {pod.name}")
 
     def end_leftovers(self, held: set[Key], *, at_once: bool) -> None:
         """Ends pods that run, or ran, for no execution that has one, and those whose deletion did not get through.
@@ -261,6 +262,11 @@ class Keeper:
             pool.refusal = refusal_of(error)
             self.metrics.pod_failures.labels(pool.name, pool.refusal.reason).inc()
             pool.backoff.fail(monotonic())
+
+    async def _replace(self, pod: Pod) -> None:
+        await asyncio.sleep(_ANSWER_FIRST_SECONDS)
+        self.pool.room_was_made()
+        await self._delete(pod)
 
     async def _delete(self, pod: Pod, *, grace_seconds: int = 1) -> None:
         try:

@@ -24,6 +24,8 @@ from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+_LABEL_AFTER_SECONDS: Final = 0.1
+"""How long a run lasts before its pod is labelled: most are over by then, and one API write cheaper."""
 BACKSTOP_SECONDS: Final = 15.0
 """How long after its time-out a run that has not ended is ended here."""
 _CANCEL_SECONDS: Final = 10.0
@@ -175,6 +177,9 @@ class Run:
             self.tasks.spawn(self._write_label(), name=f"label {self.lease.pod.name}")
 
     async def _write_label(self) -> None:
+        await asyncio.sleep(_LABEL_AFTER_SECONDS)
+        if self._over:
+            return  # the pod is deleted before anybody could want to know
         patch = busy_patch(execution_name=self.entry.name, execution_uid=self.entry.uid)
         try:
             await self.cluster.patch_pod(self.entry.namespace, self.lease.pod.name, patch)
