@@ -85,6 +85,8 @@ cgroupDriver: cgroupfs
 cgroupRoot: /$cgroup
 failSwapOn: false
 maxPods: 250
+# A sandbox that failed to start can block its removal until this is over, and with it the removal of all others.
+runtimeRequestTimeout: 20s
 podPidsLimit: 1024
 serializeImagePulls: false
 kubeAPIQPS: 100
