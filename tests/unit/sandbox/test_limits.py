@@ -57,7 +57,8 @@ for pid, writing in children:
     os.waitpid(pid, 0)
 'done'
 """
-    sandbox = make_sandbox(memory_bytes=str(256 * MIB))
+    # Shares are read one process at a time: while it forks, some memory may be counted twice, but never five times.
+    sandbox = make_sandbox(memory_bytes=str(400 * MIB))
     assert sandbox.run(code).result == "done"
 
 
