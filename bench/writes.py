@@ -67,8 +67,11 @@ async def main() -> None:
             await bench.settled(arguments.pool)
         events = writes_since(arguments.audit_log, offset)
     counts = Counter(kind_of(event) for event in events)
-    shared = sum(number for kind, number in counts.items() if "sandboxpools/status" in kind or "events" in kind)
-    ours = sum(number for kind, number in counts.items() if not kind.startswith("cluster")) - shared
+    ours = sum(
+        number
+        for kind, number in counts.items()
+        if not kind.startswith("cluster") and not kind.endswith(("sandboxpools/status", "events"))
+    )
     early = [
         sum(
             1
