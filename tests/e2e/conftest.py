@@ -87,7 +87,7 @@ def gateway(url: str, api_key: str) -> Iterator[Gateway]:
 def pool(request: pytest.FixtureRequest, runtimes: dict[str, str | None]) -> str:
     """A pool of each runtime; a cluster without gVisor is told so instead of passing silently."""
     if request.param not in runtimes:
-        pytest.fail("the cluster has no RuntimeClass gvisor; hack/devcluster and docs/install say how to get one")
+        pytest.fail("the cluster has no RuntimeClass gvisor; hack/devcluster brings up one that has")
     return str(request.param)
 
 
