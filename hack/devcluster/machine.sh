@@ -55,7 +55,8 @@ N
 
 remove_network() {
   local name tool
-  # Veth pairs go with their namespace.
+  # Veth pairs go with their namespace too, but the kernel takes its time for that.
+  ip -o addr show to "$pod_net" | grep -oE 'veth[0-9a-f]+' | sort -u | xargs -r -n1 ip link del 2>/dev/null || true
   grep -shoE 'cni-[0-9a-f-]{36}' <(ip -o netns list) | xargs -r -n1 ip netns del 2>/dev/null || true
   ip link del devcluster0 2>/dev/null || true
   for name in devcluster devcluster_netpol; do nft delete table inet $name 2>/dev/null || true; done
