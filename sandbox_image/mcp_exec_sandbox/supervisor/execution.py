@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from mcp_exec_sandbox.supervisor.events import EventLog
+from mcp_exec_sandbox.supervisor.processes import stop_descendants
 from mcp_exec_sandbox.supervisor.request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.runner import RunnerProcess
 from mcp_exec_sandbox.supervisor.settings import MIB
@@ -20,6 +21,9 @@ from mcp_exec_sandbox.supervisor.watchdog import Watchdog
 
 MAX_WRITTEN_BYTES = 128 * MIB
 """Output beyond this, of both streams together, ends the run: it would only burn CPU."""
+
+KILL_AFTER_SECONDS = 0.1
+"""How long after its end the stopped code is killed: to tear an interpreter down takes the CPU that its answer needs."""
 
 
 class Execution:
@@ -68,10 +72,12 @@ class Execution:
         elapsed = time.perf_counter() - started
         kernel_kill = self._watchdog.kernel_kill()
         if self._verdict is None and self._report is not None:
-            # The code has ended by itself: readers get the end, then what it left behind is killed.
+            # The code has ended by itself: readers get the end, then what it left behind is stopped, and killed later.
             self._runner.drain()
             self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
             await asyncio.sleep(0)
+            stop_descendants()
+            await asyncio.sleep(KILL_AFTER_SECONDS)
             self._runner.kill_all()
         else:
             self._runner.kill_all()
