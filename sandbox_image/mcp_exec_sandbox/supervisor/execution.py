@@ -23,7 +23,7 @@ MAX_WRITTEN_BYTES = 128 * MIB
 """Output beyond this, of both streams together, ends the run: it would only burn CPU."""
 
 KILL_AFTER_SECONDS = 0.1
-"""How long after its end the stopped code is killed: to tear an interpreter down takes the CPU that its answer needs."""
+"""How long after the end its stopped code is killed: to tear an interpreter down takes the CPU that the answer needs."""
 
 
 class Execution:
@@ -54,7 +54,7 @@ class Execution:
         }
 
     async def run(self) -> None:
-        """Run the job to its end; never raises for what the code does."""
+        """Run the job to its end, after which none of its code runs; never raises for what the code does."""
         loop = asyncio.get_running_loop()
         self._log.append("status", phase="Running")
         self._runner.listen(self, result_bytes=self._request.output_bytes)
@@ -72,16 +72,19 @@ class Execution:
         elapsed = time.perf_counter() - started
         kernel_kill = self._watchdog.kernel_kill()
         if self._verdict is None and self._report is not None:
-            # The code has ended by itself: readers get the end, then what it left behind is stopped, and killed later.
+            # The code has ended by itself: readers get the end, then what it left behind is stopped.
             self._runner.drain()
             self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
             await asyncio.sleep(0)
             stop_descendants()
-            await asyncio.sleep(KILL_AFTER_SECONDS)
-            self._runner.kill_all()
         else:
             self._runner.kill_all()
             self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+
+    async def clean_up(self) -> None:
+        """End what the code left behind."""
+        await asyncio.sleep(KILL_AFTER_SECONDS)
+        self._runner.kill_all()
 
     def cancel(self) -> None:
         """Interrupt the code, and kill it if it doesn't end."""

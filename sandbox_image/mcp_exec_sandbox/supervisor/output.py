@@ -15,7 +15,8 @@ class HeadTail:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head_left = limit - limit // 2
         self._head_open = True
-        self._tail = _Ring(limit // 2)
+        self._tail_size = limit // 2
+        self._tail = _Ring(0)
 
     def write(self, data: bytes | bytearray | memoryview) -> str:
         """Take data and return the text that belongs to the head."""
@@ -44,6 +45,8 @@ class HeadTail:
         end = self._head_left
         while end and data[end] & 0xC0 == 0x80:
             end -= 1
+        # What a character on the border leaves of the head is the tail's.
+        self._tail = _Ring(self._tail_size + self._head_left - end)
         self._tail.write(data[end:])
         return data[:end].decode()
 

@@ -41,6 +41,7 @@ class Sandbox:
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._failed = asyncio.Event()
+        self._cleaned_up = False
         self.execution_id: str | None = None
         """The execution that was accepted."""
         self.log = EventLog()
@@ -113,7 +114,7 @@ class Sandbox:
         for pid, code in reap():
             if pid == self._runner.pid:
                 self._runner.ended(code)
-        if self.state == "finished":
+        if self._cleaned_up:
             kill_descendants()
 
     def on_message(self, message: dict[str, Any]) -> None:
@@ -132,5 +133,7 @@ class Sandbox:
     async def _run(self, execution: Execution) -> None:
         await execution.run()
         self.state = "finished"
+        await execution.clean_up()
+        self._cleaned_up = True
         # The watch began before the kill: what died meanwhile is reaped now, the rest as it dies.
         self.collect_children()

@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_exec_sandbox.supervisor.output import HeadTail
@@ -19,6 +19,7 @@ def collect(data, limit):
 
 
 @given(chunks, st.integers(0, 300))
+@example(data=[b"\x80"], limit=3)
 def test_output_within_the_limit_is_whole_and_the_rest_is_head_mark_and_tail(data, limit):
     whole = b"".join(data).decode("utf-8", "replace")
     head, rest, cut = collect(data, limit)
