@@ -3,11 +3,12 @@
 What a supervisor says comes from inside a sandbox, so it is hostile input: every event is validated and bounded here.
 """
 
+import asyncio
 import hashlib
 import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
@@ -180,27 +181,29 @@ class Sandbox:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
 
+    def offer(self, job: Job, *, timeout_seconds: float) -> "Offer":
+        """Begins to hand over a job, without its last byte, so that it does not run before it is confirmed."""
+        return Offer(sandbox=self, body=job.to_json(), timeout_seconds=timeout_seconds)
+
     def run(self, job: Job, *, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """Hands over the code and yields the run's events to its `end`.
 
         Raises SandboxUsed where the sandbox has accepted an execution before, SandboxError where the stream breaks:
         then the code may have run.
         """
-        return self._stream("POST", "/v1/execution", data=job.to_json(), timeout_seconds=timeout_seconds)
+        return self.offer(job, timeout_seconds=timeout_seconds).run()
 
     def events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """The events of the accepted execution from a sequence number on, up to its `end`."""
-        return self._stream("GET", f"/v1/execution/events?from={from_seq}", timeout_seconds=timeout_seconds)
+        path = f"/v1/execution/events?from={from_seq}"
+        return self.follow(
+            self.session.get(self.url + path, headers=self.headers, timeout=_stream_timeout(timeout_seconds))
+        )
 
-    async def _stream(
-        self, method: str, path: str, *, timeout_seconds: float, data: bytes | None = None
-    ) -> AsyncGenerator[Event, None]:
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=3)
-        headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
+    async def follow(self, asked: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> AsyncGenerator[Event, None]:
+        """The events in the answer to a request, up to the run's `end`. Raises what `run` raises."""
         try:
-            async with self.session.request(
-                method, self.url + path, data=data, headers=headers, timeout=timeout
-            ) as response:
+            async with asked as response:
                 if response.status != 200:
                     await _refuse(response)
                 async for line in _lines(response):
@@ -224,6 +227,50 @@ class Sandbox:
         if not isinstance(answer, dict):
             raise SandboxError(f"{self.url}{path}: {body[:200]!r} is no object")
         return answer
+
+
+class Offer:
+    """A job on its way to a sandbox, all but its last byte. Without that the request is none, and nothing runs.
+
+    It lets the sandbox read the job while the execution is still being bound to it. Either `run` or `withdraw` ends it.
+    """
+
+    def __init__(self, *, sandbox: Sandbox, body: bytes, timeout_seconds: float) -> None:
+        self._sandbox = sandbox
+        self._body = body
+        self._confirmed = asyncio.Event()
+        self._answer = asyncio.create_task(self._ask(timeout_seconds))
+        # whoever withdraws it does not care why it failed
+        self._answer.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def run(self) -> AsyncGenerator[Event, None]:
+        """Confirms the job and yields the run's events to its `end`. Raises what `Sandbox.run` raises."""
+        self._confirmed.set()
+        return self._sandbox.follow(self._opened())
+
+    def withdraw(self) -> None:
+        """Breaks the request off."""
+        if not self._answer.cancel() and not self._answer.cancelled() and self._answer.exception() is None:
+            self._answer.result().close()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with await self._answer as response:
+            yield response
+
+    async def _ask(self, timeout_seconds: float) -> aiohttp.ClientResponse:
+        headers = {**self._sandbox.headers, "Content-Type": "application/json"}
+        url, timeout = self._sandbox.url + "/v1/execution", _stream_timeout(timeout_seconds)
+        return await self._sandbox.session.post(url, data=self._pieces(), headers=headers, timeout=timeout)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        yield self._body[:-1]
+        await self._confirmed.wait()
+        yield self._body[-1:]
+
+
+def _stream_timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=3)
 
 
 async def _refuse(response: aiohttp.ClientResponse) -> None:

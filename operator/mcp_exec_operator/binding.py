@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mcp_exec_api.execution import CodeExecutionSpec, Phase, Reason, Start
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import field_errors, now
+from mcp_exec_api.sandboxes import Job, Offer, Sandboxes
 from mcp_exec_operator.entry import Entry, phase_of
 from mcp_exec_operator.inventory import Pod
 from mcp_exec_operator.pool import Pool
@@ -20,6 +21,8 @@ from mcp_exec_operator.writer import StatusWriter
 
 _MOST_WAITS: Final = 20
 """How many times its bound an execution may wait in a queue that moves."""
+_BACKSTOP_SECONDS: Final = 15.0
+"""How long after its time-out a run that has not ended is ended here."""
 _LOOK_SECONDS: Final = 1.0
 """How often one that waits looks for why it does, and so how long it waits before it says so."""
 
@@ -45,6 +48,32 @@ class Lease:
     bound: float | None = None
     """When the binding was recorded, by the monotonic clock; None where another operator recorded it."""
     bind_milliseconds: float | None = None
+    spec: CodeExecutionSpec | None = None
+    """What runs; None where another operator bound it."""
+    offer: Offer | None = None
+    """The job on its way to the pod; None once it is handed over."""
+
+    def withdraw(self) -> None:
+        """Breaks the offer off, if it still stands."""
+        if self.offer is not None:
+            self.offer.withdraw()
+            self.offer = None
+
+
+def job_of(entry: Entry, spec: CodeExecutionSpec) -> Job:
+    """What the execution's sandbox is asked to run."""
+    return Job(
+        id=entry.uid,
+        code=spec.code,
+        context=spec.context,
+        timeout_seconds=spec.timeout_seconds,
+        output_bytes=spec.limits.output_bytes,
+    )
+
+
+def longest_run(spec: CodeExecutionSpec) -> float:
+    """Seconds after which a run that has not ended is ended here."""
+    return spec.timeout_seconds + _BACKSTOP_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +82,7 @@ class Binder:
 
     pools: Pools
     writer: StatusWriter
+    sandboxes: Sandboxes
     bind_timeout_seconds: float
     clock: Callable[[], datetime] = now
 
@@ -65,18 +95,23 @@ class Binder:
         if pod is None:
             pod, start = await self._wait(entry, pool), Start.COLD
         entry.pod = pod.name
+        lease = Lease(pool=pool, pod=pod, spec=spec)
         try:
             self._check_pool(spec, pool)
             began = monotonic()
+            sandbox = self.sandboxes.at(namespace=pool.namespace, pod=pod.name, address=pod.address)
+            lease.offer = sandbox.offer(job_of(entry, spec), timeout_seconds=longest_run(spec))
             await self._record(entry, pod, start)
         except BaseException as error:
+            lease.withdraw()
             # after a cancellation nobody knows whether it is recorded, so nobody else may have the pod
             if isinstance(error, Exception):
                 entry.pod = None
                 pool.put_back(pod)
             raise
-        bound = monotonic()
-        return Lease(pool=pool, pod=pod, bound=bound, bind_milliseconds=(bound - began) * 1000)
+        lease.bound = monotonic()
+        lease.bind_milliseconds = (lease.bound - began) * 1000
+        return lease
 
     def adopt(self, entry: Entry) -> Lease:
         """The pod that the execution's status names."""

@@ -167,12 +167,15 @@ class Reconciler:
             outcome = await self._run(entry, lease)
         except Decided as decided:
             outcome = decided.outcome
+        finally:
+            if lease is not None:
+                lease.withdraw()
         await self._finish(entry, outcome)
         return lease
 
     async def _run(self, entry: Entry, lease: Lease) -> Outcome:
         try:
-            spec = CodeExecutionSpec.model_validate(entry.spec)
+            spec = lease.spec or CodeExecutionSpec.model_validate(entry.spec)
         except ValidationError:
             return failed(Reason.REJECTED, "the spec was changed after its binding to what is no spec")
         run = Run(

@@ -12,8 +12,8 @@ from typing import Final
 from mcp_exec_api.execution import CodeExecutionSpec, Durations, ExecutionError, Phase, Reason
 from mcp_exec_api.kube import ApiError
 from mcp_exec_api.meta import now
-from mcp_exec_api.sandboxes import Event, Job, Sandbox, SandboxError, Sandboxes, SandboxUsed
-from mcp_exec_operator.binding import Decided, Lease
+from mcp_exec_api.sandboxes import Event, Sandbox, SandboxError, Sandboxes, SandboxUsed
+from mcp_exec_operator.binding import Decided, Lease, job_of, longest_run
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.collector import Collector
 from mcp_exec_operator.entry import Entry
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 _LABEL_AFTER_SECONDS: Final = 0.1
 """How long a run lasts before its pod is labelled: most are over by then, and one API write cheaper."""
-BACKSTOP_SECONDS: Final = 15.0
-"""How long after its time-out a run that has not ended is ended here."""
 _CANCEL_SECONDS: Final = 10.0
 """How long a cancelled run may take to say its end."""
 _LAST_WORDS_SECONDS: Final = 1.0
@@ -68,7 +66,7 @@ class Run:
         await self._check(sandbox)
         self._label()
         try:
-            async with asyncio.timeout(self._seconds()) as self._bound:
+            async with asyncio.timeout(longest_run(self.spec)) as self._bound:
                 self._watch_for_ends(sandbox)
                 await self._follow(sandbox)
         except (_Lost, TimeoutError) as error:
@@ -100,21 +98,14 @@ class Run:
                 await asyncio.sleep(_PAUSES[failures - 1])
 
     def _stream(self, sandbox: Sandbox) -> AsyncGenerator[Event, None]:
-        seconds = self._seconds()
+        seconds = longest_run(self.spec)
         if self._accepted or self.collector.seq:
             return sandbox.events(from_seq=self.collector.seq + 1, timeout_seconds=seconds)
+        if (offer := self.lease.offer) is not None:
+            self.lease.offer = None
+            return offer.run()
         # a sandbox accepts one execution in its life: to ask once more, of the same one, can't run anything twice
-        job = Job(
-            id=self.entry.uid,
-            code=self.spec.code,
-            context=self.spec.context,
-            timeout_seconds=self.spec.timeout_seconds,
-            output_bytes=self.spec.limits.output_bytes,
-        )
-        return sandbox.run(job, timeout_seconds=seconds)
-
-    def _seconds(self) -> float:
-        return self.spec.timeout_seconds + BACKSTOP_SECONDS
+        return sandbox.run(job_of(self.entry, self.spec), timeout_seconds=seconds)
 
     def _watch_for_ends(self, sandbox: Sandbox) -> None:
         self.lease.pod.on_lost = lambda: self._hasten(_LAST_WORDS_SECONDS)

@@ -63,7 +63,12 @@ class Service:
         reconciler = Reconciler(
             cluster=cluster,
             pools=pools,
-            binder=Binder(pools=pools, writer=writer, bind_timeout_seconds=settings.bind_timeout_seconds),
+            binder=Binder(
+                pools=pools,
+                writer=writer,
+                sandboxes=sandboxes,
+                bind_timeout_seconds=settings.bind_timeout_seconds,
+            ),
             writer=writer,
             sandboxes=sandboxes,
             expiry=expiry,

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 
 from mcp_exec_api.credentials import Credentials
@@ -27,12 +28,10 @@ from mcp_exec_gateway.settings import Settings
 
 KEY = "mcpx_" + "k" * 43
 OTHER_KEY = "mcpx_" + "o" * 43
-SANDBOX_KEY = b"the key of the sandboxes"
 CEX = custom_path(EXECUTIONS, namespace="agents")
 SBP = custom_path(POOLS, namespace="agents")
 SECRETS = path_of("secrets", namespace="mcp-exec-system")
 PODS = path_of("pods", namespace="agents")
-DEADLINE = 10
 
 Object = dict[str, Any]
 

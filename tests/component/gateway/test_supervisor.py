@@ -1,21 +1,14 @@
 """The stream of a real supervisor, and the same text from the status that an operator makes of it."""
 
 import asyncio
-import json
-import os
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
+from tests.component.conftest import POD
 from tests.component.fakes.api_server import FakeApiServer
-from tests.component.gateway.conftest import CEX, DEADLINE, PODS, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.conftest import CEX, DEADLINE, PODS, Gateway, serving
 from tests.component.gateway.test_events import Reader, text
 
-from mcp_exec_api.sandboxes import EndEvent, Event, Job, ResultEvent, Sandbox, TextEvent, sandbox_token, token_digest
+from mcp_exec_api.sandboxes import EndEvent, Event, Job, ResultEvent, Sandbox, TextEvent
 
-POD = "default-real0"
-ROOT = Path(__file__).parents[3]
 CODE = """
 import sys
 for number in range(5):
@@ -24,34 +17,6 @@ for number in range(5):
 print("x" * 20000)
 {"total": 42}
 """
-
-
-@pytest.fixture
-async def port(tmp_path: Path) -> AsyncIterator[int]:
-    for folder in ("workspace", "tmp"):
-        (tmp_path / folder).mkdir()
-    token = sandbox_token(key=SANDBOX_KEY, namespace="agents", pod=POD)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "mcp_exec_sandbox"),
-        stdout=asyncio.subprocess.PIPE,
-        cwd="/",
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "sandbox_image"),
-            "MCP_EXEC_TOKEN_SHA256": token_digest(token),
-            "MCP_EXEC_PORT": "0",
-            "MCP_EXEC_HOST": "127.0.0.1",
-            "MCP_EXEC_WORKSPACE": str(tmp_path / "workspace"),
-            "MCP_EXEC_TMP": str(tmp_path / "tmp"),
-            "MCP_EXEC_MAX_PROCESSES": "4096",
-        },
-    )
-    assert process.stdout is not None
-    async with asyncio.timeout(DEADLINE):
-        ready = json.loads(await process.stdout.readline())
-    yield ready["port"]
-    process.kill()
-    await process.communicate()
 
 
 async def operate(gateway: Gateway, name: str, sandbox: Sandbox) -> None:
@@ -69,8 +34,8 @@ async def operate(gateway: Gateway, name: str, sandbox: Sandbox) -> None:
     gateway.finish(name, phase=str(end.phase), output={**output, **({"result": results[0]} if results else {})})
 
 
-async def test_live_and_from_the_status_a_real_run_reads_the_same(api: FakeApiServer, port: int) -> None:
-    async with serving(api, sandbox_port=port) as gateway:
+async def test_live_and_from_the_status_a_real_run_reads_the_same(api: FakeApiServer, supervisor_port: int) -> None:
+    async with serving(api, sandbox_port=supervisor_port) as gateway:
         api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
         name = (await gateway.post({"code": CODE}, "?wait=0")).json["name"]
         reading = asyncio.create_task(Reader(gateway, name).upto())
