@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images up demo down lint types unit component e2e test bench generate clean
+.PHONY: help venv lock images up demo down lint types unit component e2e chaos test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -53,6 +53,9 @@ component: venv  ## tests of each process against a fake API server
 
 e2e: venv  ## tests on a real cluster
 	@hack/e2e
+
+chaos: venv  ## ten minutes of failures under load, on devcluster
+	@MCP_EXEC_CHAOS_SECONDS=$${MCP_EXEC_CHAOS_SECONDS:-600} hack/e2e -k chaos
 
 test: lint types unit component e2e  ## all of the above
 

@@ -14,7 +14,8 @@ start() {  # NAME COMMAND...
   local name=$1
   shift
   # 9 is the lock of `devcluster` itself, which must not live as long as the cluster.
-  setsid "$@" > "$logs/$name.log" 2>&1 < /dev/null 9>&- &
+  printf '%s\0' "$@" > "$run/$name.command"
+  setsid "$@" >> "$logs/$name.log" 2>&1 < /dev/null 9>&- &
   echo "$! $(started_at $!)" > "$run/$name.pid"
 }
 

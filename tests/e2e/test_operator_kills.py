@@ -7,25 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.journal import TELL, Journal, journal
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, eventually, execution_manifest
 
 EXECUTIONS = 200
-COUNTER = """
-import socket
-with socket.create_server(("", 9000)) as server:
-    while True:
-        connection, _ = server.accept()
-        with connection, connection.makefile() as lines:
-            print(lines.readline().strip(), flush=True)
-            connection.sendall(b"ok")
-"""
-CODE = """
-import socket
-with socket.create_connection((counter, 9000), timeout=10) as connection:
-    connection.sendall(f"{me}\\n".encode())
-    connection.recv(2)
-print(me)
-"""
 KILLER = """
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -41,44 +26,9 @@ DEPLOYMENT = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
 
 
 @pytest.fixture
-def counter(installed: Cluster) -> Iterator[str]:
-    """A pod that writes down who called it, and a policy that lets sandboxes call it: its address."""
-    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
-    metadata = {"name": "counter", "namespace": NAMESPACE, "labels": {"app": "counter"}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "automountServiceAccountToken": False,
-            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [
-                {
-                    "name": "main",
-                    "image": image,
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["python3", "-c", COUNTER],
-                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                    "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}},
-                }
-            ],
-        },
-    }
-    policy = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata,
-        "spec": {
-            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "mcp-exec-sandbox"}},
-            "policyTypes": ["Egress"],
-            "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "counter"}}}]}],
-        },
-    }
-    installed.apply(pod, policy)
-    installed.kubectl("wait", "pod/counter", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s")
-    yield installed.json("get", "pod", "counter", "-n", NAMESPACE)["status"]["podIP"]
-    installed.kubectl("delete", "pod/counter", "networkpolicy/counter", "-n", NAMESPACE)
+def told(installed: Cluster) -> Iterator[Journal]:
+    with journal(installed) as found:
+        yield found
 
 
 @pytest.fixture
@@ -106,13 +56,13 @@ def statuses(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_two_hundred_executions_end_once_each_while_the_operator_is_killed_every_two_seconds(
-    installed: Cluster, counter: str, killed_operator: None
+    installed: Cluster, told: Journal, killed_operator: None
 ) -> None:
     for index in range(EXECUTIONS):
         name = f"killed-{index:03}"
         pool = "runc" if index % 2 else "default"
-        context = {"counter": counter, "me": name}
-        spec = {"code": CODE, "context": context, "poolRef": {"name": pool}, "timeoutSeconds": 20}
+        context = {"journal": told.address, "me": name}
+        spec = {"code": TELL, "context": context, "poolRef": {"name": pool}, "timeoutSeconds": 20}
         manifest = execution_manifest(name=name, **spec)
         manifest["metadata"]["labels"] = {"test": "kills"}
         installed.apply(manifest)
@@ -124,7 +74,7 @@ def test_two_hundred_executions_end_once_each_while_the_operator_is_killed_every
 
     found = eventually(all_ended, seconds=600, every=2, what="all executions end")
     assert len(found) == EXECUTIONS
-    calls = Counter(installed.kubectl("logs", "counter", "-n", NAMESPACE).split())
+    calls = Counter(execution for execution, _ in told.entries())
     assert {name: times for name, times in calls.items() if times > 1} == {}
     for name, status in found.items():
         if status["phase"] == "Succeeded":

@@ -1,0 +1,128 @@
+"""What goes wrong in a cluster, one thing at a time. Each fault returns when what it hit works again."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.e2e.support import NAMESPACE, ROOT, SYSTEM, Cluster, eventually
+
+SANDBOXES: Final = "app.kubernetes.io/name=mcp-exec-sandbox"
+_RECOVERY_SECONDS: Final = 90
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """The faults of a devcluster: its processes and its node are this machine's."""
+
+    cluster: Cluster
+    random: random.Random
+
+    def all(self) -> dict[str, Callable[[], None]]:
+        """Every fault by its name."""
+        daemons = ("kubelet", "containerd", "apiserver", "etcd")
+        return {
+            "the leading operator is killed": self.kill_leader,
+            "a gateway is killed": self.kill_gateway,
+            "sandbox pods are deleted": self.delete_sandboxes,
+            "a supervisor is killed": self.kill_supervisor,
+            "the node is cordoned and drained": self.drain,
+            **{f"{name} is killed": lambda name=name: self.restart(name) for name in daemons},
+        }
+
+    def kill_leader(self) -> None:
+        """SIGKILL for the operator's process that holds the lease."""
+        lease = self.cluster.json("get", "lease", "mcp-exec-operator", "-n", SYSTEM)["spec"]
+        pods = self._pods(SYSTEM, "app.kubernetes.io/component=operator")
+        (leader,) = (pod for pod in pods if pod["metadata"]["name"] in (lease.get("holderIdentity") or ""))
+        self._kill(leader, r"mcp_exec_operator")
+
+        def led() -> bool:
+            done = self.cluster.run("kubectl", "get", "lease", "mcp-exec-operator", "-n", SYSTEM,
+                                    "-o", "jsonpath={.spec.renewTime}", check=False)  # fmt: skip
+            return done.returncode == 0 and done.stdout > lease["renewTime"]
+
+        eventually(led, seconds=_RECOVERY_SECONDS, every=0.5, what="an operator leads")
+
+    def kill_gateway(self) -> None:
+        """SIGKILL for one gateway's process."""
+        pod = self.random.choice(self._pods(SYSTEM, "app.kubernetes.io/component=gateway"))
+        self._kill(pod, r"mcp_exec_gateway")
+        self.cluster.kubectl(
+            "wait", f"pod/{pod['metadata']['name']}", "-n", SYSTEM, "--for=condition=Ready",
+            f"--timeout={_RECOVERY_SECONDS}s",
+        )  # fmt: skip
+
+    def delete_sandboxes(self) -> None:
+        """Somebody deletes two sandbox pods, busy or not."""
+        pods = self._sandboxes()
+        for pod in self.random.sample(pods, min(2, len(pods))):
+            self.cluster.kubectl(
+                "delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "--wait=false", "--ignore-not-found"
+            )
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL for one sandbox: its supervisor, in gVisor the whole kernel of it."""
+        pods = self._sandboxes()
+        if pods:
+            self._kill(self.random.choice(pods), r"-m mcp_exec_sandbox *$|^runsc-sandbox ")
+
+    def drain(self) -> None:
+        """The node takes no pods for a while, and its sandboxes have to go."""
+        (node,) = (item["metadata"]["name"] for item in self.cluster.json("get", "nodes")["items"])
+        self.cluster.kubectl("cordon", node)
+        try:
+            self.cluster.run(
+                "kubectl", "drain", node, f"--pod-selector={SANDBOXES}", "--force", "--ignore-daemonsets",
+                "--delete-local-data", "--grace-period=1", "--timeout=30s", check=False,
+            )  # fmt: skip
+        finally:
+            self.cluster.kubectl("uncordon", node)
+
+    def restart(self, daemon: str) -> None:
+        """SIGKILL for one of Kubernetes' own processes, which is then started again."""
+        command = [str(ROOT / "hack/devcluster/devcluster"), "restart", daemon]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_RECOVERY_SECONDS, check=False)
+        assert done.returncode == 0, done.stderr
+
+        def ready() -> bool:
+            node = self.cluster.run(
+                "kubectl", "wait", "node", "--all", "--for=condition=Ready", "--timeout=1s", check=False
+            )
+            return node.returncode == 0
+
+        eventually(ready, seconds=_RECOVERY_SECONDS, every=0.5, what=f"the cluster after a kill of {daemon}")
+
+    def _pods(self, namespace: str, selector: str) -> list[dict[str, Any]]:
+        items = self.cluster.json("get", "pods", "-n", namespace, "-l", selector)["items"]
+        return [item for item in items if "deletionTimestamp" not in item["metadata"]]
+
+    def _sandboxes(self) -> list[dict[str, Any]]:
+        running = self._pods(NAMESPACE, SANDBOXES)
+        return [pod for pod in running if pod["status"].get("phase") == "Running"]
+
+    def _kill(self, pod: dict[str, Any], command: str) -> None:
+        for pid in processes_of(pod["metadata"]["uid"], command):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def processes_of(uid: str, command: str) -> list[int]:
+    """Processes in a pod's cgroup whose command line matches."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            cgroups = (folder / "cgroup").read_text()
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"pod{uid}" in cgroups.replace("_", "-") and re.search(command, line):
+            found.append(int(folder.name))
+    return found

@@ -1,0 +1,135 @@
+"""Things go wrong one at a time and at random under a steady load; what the sandboxes did tells what is true.
+
+MCP_EXEC_CHAOS_SECONDS says how long (`make chaos`: ten minutes). A report is written to `.cache/chaos/report.json`.
+"""
+
+import json
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.e2e.chaos.faults import SANDBOXES, Faults
+from tests.e2e.chaos.load import Load
+from tests.e2e.journal import Journal, journal
+from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway, eventually
+
+SECONDS = float(os.environ.get("MCP_EXEC_CHAOS_SECONDS", "120"))
+SEED = int(os.environ.get("MCP_EXEC_CHAOS_SEED", "20261122"))
+EVERY = 0.6
+ENDS = ("Succeeded", "Failed", "TimedOut", "Cancelled")
+LOSSES = {"SandboxLost", "NodeLost", "Evicted", "PoolUnavailable", "Unschedulable", "PodFailed", "QueueFull"}
+"""How an execution may fail when the ground goes: never with a reason that blames its code."""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What was done and what came of it."""
+
+    seconds: float
+    seed: int
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    executions: int = 0
+    retried_requests: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    seconds_to_last_end: float = 0.0
+    seconds_to_warm: float = 0.0
+    violations: list[str] = field(default_factory=list)
+
+    def write(self) -> None:
+        folder = ROOT / ".cache/chaos"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+@pytest.fixture
+def told(installed: Cluster) -> Iterator[Journal]:
+    with journal(installed) as found:
+        yield found
+
+
+def executions(cluster: Cluster, names: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """The statuses of the load's executions."""
+    items = cluster.json("get", "cex", "-n", NAMESPACE)["items"]
+    return {each["metadata"]["name"]: each.get("status", {}) for each in items if each["metadata"]["name"] in names}
+
+
+def break_things(faults: Faults, report: Report) -> None:
+    """Until the time is up: a fault, its recovery, and a few seconds of peace. No fault twice before all were once."""
+    pause, began = threading.Event(), time.monotonic()
+    left: list[str] = []
+    known = faults.all()
+    while time.monotonic() - began < report.seconds:
+        pause.wait(faults.random.uniform(2, 6))
+        left = left or faults.random.sample(sorted(known), len(known))
+        name, at = left.pop(), time.monotonic()
+        known[name]()
+        after, recovery = round(at - began, 1), round(time.monotonic() - at, 1)
+        report.faults.append({"after": after, "fault": name, "recovery": recovery})
+
+
+def violations(names: dict[str, str], statuses: dict[str, Any], entries: list[tuple[str, str]]) -> list[str]:
+    """Every way in which what is said, and what happened, is not as it must be."""
+    found = [f"{name} is lost" for name in names if name not in statuses]
+    runs, uses = Counter(me for me, _ in entries), Counter(pod for _, pod in entries)
+    found += [f"{me} ran {times} times" for me, times in runs.items() if times > 1]
+    found += [f"pod {pod} was used {times} times" for pod, times in uses.items() if times > 1]
+    pods = dict(entries)
+    for name, status in statuses.items():
+        me, phase, reason = names[name], status.get("phase"), status.get("reason", "")
+        if phase == "Succeeded":
+            if status["output"]["stdout"] != f"{me}\n" or pods.get(me) != status["podName"]:
+                found.append(f"{name} did not do what its status says: {status}; it ran in {pods.get(me)}")
+        elif phase != "Failed" or reason not in LOSSES:
+            found.append(f"{name} ended {phase} {reason}: {status}")
+        elif me in pods and status.get("podName") != pods[me]:
+            found.append(f"{name} ran in {pods[me]}, its status says {status.get('podName')}")
+    return found
+
+
+@pytest.mark.timeout(SECONDS + 600)
+def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
+    installed: Cluster, gateway: Gateway, told: Journal
+) -> None:
+    report = Report(seconds=SECONDS, seed=SEED)
+    faults = Faults(cluster=installed, random=random.Random(SEED))
+    pools = tuple(pool["metadata"]["name"] for pool in installed.json("get", "sbp", "-n", NAMESPACE)["items"])
+    with Load(client=gateway.client, journal=told.address, pools=pools, every=EVERY) as load:
+        break_things(faults, report)
+    over = time.monotonic()
+    try:
+        eventually(
+            lambda: all(each.get("phase") in ENDS for each in executions(installed, load.names).values()),
+            seconds=120, every=1, what="all executions end",
+        )  # fmt: skip
+        report.seconds_to_last_end = round(time.monotonic() - over, 1)
+        eventually(lambda: settled(installed), seconds=60, every=1, what="each pool has just its warm pods")
+        report.seconds_to_warm = round(time.monotonic() - over, 1)
+    finally:
+        statuses = executions(installed, load.names)
+        report.executions, report.retried_requests = len(load.names), load.retries
+        report.ends = dict(
+            Counter(f"{each.get('phase')} {each.get('reason', '')}".strip() for each in statuses.values())
+        )
+        report.violations = load.refused + violations(load.names, statuses, told.entries())
+        report.write()
+    assert report.violations == []
+    assert report.ends.get("Succeeded", 0) > 0.7 * report.executions, report.ends
+
+
+def settled(cluster: Cluster) -> bool:
+    """Whether every pool has its warm pods, and no other pod is left."""
+    pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", SANDBOXES)["items"]
+    live = Counter(
+        pod["metadata"]["labels"]["mcp-exec.dev/pool"] for pod in pods if "deletionTimestamp" not in pod["metadata"]
+    )
+    pools = cluster.json("get", "sbp", "-n", NAMESPACE)["items"]
+    wanted = {pool["metadata"]["name"]: pool["status"].get("desired", 0) for pool in pools}
+    warm = {pool["metadata"]["name"]: pool["status"].get("warm", 0) for pool in pools}
+    return warm == wanted and dict(live) == {name: number for name, number in wanted.items() if number}

@@ -1,0 +1,85 @@
+"""A pod that sandboxes tell what they do, so that a test knows what really ran, whatever any status says."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.e2e.support import NAMESPACE, Cluster
+
+LISTENER = """
+import socket, threading
+
+def hear(connection):
+    with connection, connection.makefile() as lines:
+        print(lines.readline().strip(), flush=True)
+        connection.sendall(b"ok")
+
+with socket.create_server(("", 9000), backlog=128) as server:
+    while True:
+        threading.Thread(target=hear, args=server.accept()[:1], daemon=True).start()
+"""
+TELL = """
+import socket
+with socket.create_connection((journal, 9000), timeout=10) as connection:
+    connection.sendall(f"{me} {socket.gethostname()}\\n".encode())
+    connection.recv(2)
+print(me)
+"""
+"""Code that tells its own name and its pod's, and prints its name. `journal` and `me` come with the context."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Journal:
+    """What has been told."""
+
+    cluster: Cluster
+    address: str
+
+    def entries(self) -> list[tuple[str, str]]:
+        """Pairs of execution and pod, in the order of their telling."""
+        lines = self.cluster.kubectl("logs", "journal", "-n", NAMESPACE).splitlines()
+        return [(execution, pod) for execution, pod in (line.split() for line in lines)]
+
+
+@contextmanager
+def journal(cluster: Cluster) -> Iterator[Journal]:
+    """The pod, and a policy that lets sandboxes call it."""
+    image = cluster.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    metadata = {"name": "journal", "namespace": NAMESPACE, "labels": {"app": "journal"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python3", "-c", LISTENER],
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}},
+                }
+            ],
+        },
+    }
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": {
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "mcp-exec-sandbox"}},
+            "policyTypes": ["Egress"],
+            "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "journal"}}}]}],
+        },
+    }
+    cluster.apply(pod, policy)
+    cluster.kubectl("wait", "pod/journal", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s")
+    address = cluster.json("get", "pod", "journal", "-n", NAMESPACE)["status"]["podIP"]
+    try:
+        yield Journal(cluster=cluster, address=address)
+    finally:
+        cluster.kubectl("delete", "pod/journal", "networkpolicy/journal", "-n", NAMESPACE)
