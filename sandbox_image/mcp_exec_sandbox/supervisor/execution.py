@@ -23,7 +23,7 @@ MAX_WRITTEN_BYTES = 128 * MIB
 """Output beyond this, of both streams together, ends the run: it would only burn CPU."""
 
 KILL_AFTER_SECONDS = 0.1
-"""How long after the end its stopped code is killed: to tear an interpreter down takes the CPU that the answer needs."""
+"""How long after the end the stopped code is killed: to tear an interpreter down takes CPU that the answer needs."""
 
 
 class Execution:
