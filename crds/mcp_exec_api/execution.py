@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator
 from mcp_exec_api.meta import Condition, MicroTime, Model
 from mcp_exec_api.names import MAX_CODE_BYTES, MAX_CONTEXT_BYTES, MAX_OUTPUT_BYTES, MAX_TIMEOUT_SECONDS
 
-IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits")
+IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority")
 """The spec's fields that never change after creation."""
 
 # CEL can't compare objects without a schema, so of `context` the operator alone sees that it changed.
@@ -64,6 +64,8 @@ class Reason(StrEnum):
     """No pod of the pool became ready in time."""
     POOL_AT_CAPACITY = "PoolAtCapacity"
     """The pool has as many pods as it may have."""
+    QUEUE_FULL = "QueueFull"
+    """As many executions as may wait for a pod of the pool do."""
     QUOTA_EXCEEDED = "QuotaExceeded"
     """A ResourceQuota or LimitRange of the namespace refuses another pod."""
     RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
@@ -80,6 +82,19 @@ class Start(StrEnum):
 
     WARM = "Warm"
     COLD = "Cold"
+
+
+class Priority(StrEnum):
+    """Who of those that wait for a pod comes first."""
+
+    HIGH = "High"
+    NORMAL = "Normal"
+    LOW = "Low"
+
+    @property
+    def rank(self) -> int:
+        """0 for the class that comes first."""
+        return list(Priority).index(self)
 
 
 class PoolRef(Model):
@@ -121,6 +136,8 @@ class CodeExecutionSpec(Model):
     """Wall-clock seconds that the code may run, at most the pool's `maxTimeoutSeconds`."""
     limits: Limits = Limits()
     """Bounds of this execution."""
+    priority: Priority = Priority.NORMAL
+    """Who comes first where executions wait for a pod: High before Normal before Low, and no class is starved."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
     """Seconds after its end at which the execution is deleted."""
     cancel_requested: bool = False
@@ -144,7 +161,26 @@ class CodeExecutionSpec(Model):
 def spec_digest(spec: dict[str, Any]) -> str:
     """A digest of a spec's immutable part as the API server holds it: it tells a changed spec from its original."""
     fixed = {name: spec.get(name) for name in IMMUTABLE}
+    if fixed["priority"] in (None, Priority.NORMAL):
+        # digests that are stored from before there were priorities stay true
+        del fixed["priority"]
     return "sha256:" + hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
+class QueuePlace(Model):
+    """Where an execution stands among those that wait for a pod."""
+
+    position: Annotated[int, Field(ge=1)]
+    """How many pods have to be given out until it has one, by who waits now."""
+    of: Annotated[int, Field(ge=1)]
+    """How many wait."""
+    expected_wait_seconds: Annotated[float | None, Field(ge=0)] = None
+    """Seconds until then, by how fast those that waited got a pod lately; not set where that is not known."""
+
+    def __str__(self) -> str:
+        text = f"position {self.position} of {self.of}"
+        seconds = self.expected_wait_seconds
+        return text if seconds is None else f"{text}, about {max(seconds, 1):.0f} s"
 
 
 class Durations(Model):
@@ -205,6 +241,8 @@ class CodeExecutionStatus(Model):
     """Digest of the spec's immutable part when it was bound: what ran."""
     conditions: list[Condition] = Field(default_factory=list)
     """Bound (with what pod, or why with none yet), Finished, and SpecUnchanged where somebody tried to change it."""
+    queue: QueuePlace | None = None
+    """Where it stands, while it waits for a pod; brought up to date every few seconds."""
     start: Start | None = None
     """Warm where a pod stood ready, Cold where one was made."""
     pod_name: str | None = None

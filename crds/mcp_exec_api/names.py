@@ -29,6 +29,8 @@ MAX_CODE_BYTES: Final = 256 * 1024
 MAX_CONTEXT_BYTES: Final = 256 * 1024
 MAX_TIMEOUT_SECONDS: Final = 300
 MAX_OUTPUT_BYTES: Final = 256 * 1024
+DEFAULT_MAX_QUEUED: Final = 1000
+"""Executions that may wait for a pod of a pool whose spec says nothing of it."""
 
 ANNOTATION_CREATED: Final = f"{GROUP}/created-at"
 """When the gateway created an execution, with microseconds, which creationTimestamp lacks."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mcp_exec_api.meta import Condition, Model
-from mcp_exec_api.names import MAX_TIMEOUT_SECONDS
+from mcp_exec_api.names import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.quantity import parse_quantity
 
 Quantity = Annotated[
@@ -138,6 +138,8 @@ class SandboxPoolSpec(Model):
     """The longest `timeoutSeconds` that an execution may ask for."""
     max_pods: Annotated[int, Field(ge=1, le=10000)] = 100
     """Pods that the pool may have in all: warm, starting and busy."""
+    max_queued: Annotated[int, Field(ge=1, le=10000)] = DEFAULT_MAX_QUEUED
+    """Executions that may wait for a pod; one more fails at once, with the reason QueueFull."""
 
     @field_validator("workspace_size")
     @classmethod
@@ -164,6 +166,10 @@ class SandboxPoolStatus(Model):
     """Pods that are not ready yet."""
     busy: int = 0
     """Pods that run an execution."""
+    queued: int = 0
+    """Executions that wait for a pod."""
+    expected_wait_seconds: float | None = None
+    """Seconds until all that wait have a pod, by how fast they got one lately; not set where that is not known."""
     conditions: list[Condition] = Field(default_factory=list)
     """Ready (as many pods are warm as should be, or why not) and Isolated (the NetworkPolicy stands)."""
 
@@ -172,6 +178,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Warm", "type": "integer", "jsonPath": ".status.warm"},
     {"name": "Desired", "type": "integer", "jsonPath": ".status.desired"},
     {"name": "Busy", "type": "integer", "jsonPath": ".status.busy"},
+    {"name": "Queued", "type": "integer", "jsonPath": ".status.queued", "priority": 1},
     {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
     {"name": "Reason", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].reason'},
     {"name": "Runtime", "type": "string", "jsonPath": ".spec.runtimeClassName"},

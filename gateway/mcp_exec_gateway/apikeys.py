@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
 
+from mcp_exec_api.execution import Priority
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import Model, field_errors
 
@@ -27,11 +28,16 @@ class KeyLimits(Model):
     """Bounds of one key; one that is left out does not apply."""
 
     max_concurrent: Annotated[int | None, Field(ge=1)] = None
-    """Executions that may be under way at once."""
+    """Executions that may be under way at once, those that wait for a pod included."""
+    requests_per_minute: Annotated[int | None, Field(ge=1)] = None
+    """Requests of every kind to one replica of the gateway: so many at once, and from then on one each time that its
+    share of a minute is over."""
     max_timeout_seconds: Annotated[int | None, Field(ge=1)] = None
     """The longest `timeoutSeconds`."""
     pools: Annotated[list[str] | None, Field(min_length=1)] = None
     """Pools that may be used."""
+    max_priority: Priority | None = None
+    """The highest `priority`."""
 
 
 class KeyEntry(Model):

@@ -25,6 +25,7 @@ def caller_who_may(verb: Verb, *, dependencies: Dependencies) -> Callable[[Reque
             )
         trace = trace_of(request.scope)
         trace.caller, trace.namespace = caller.name, caller.namespace
+        dependencies.rates.check(caller)
         return caller
 
     return find

@@ -16,6 +16,7 @@ from mcp_exec_gateway.lifecycle import Lifecycle
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools import Pools
 from mcp_exec_gateway.problems import too_many
+from mcp_exec_gateway.rates import Rates
 from mcp_exec_gateway.settings import Settings
 from mcp_exec_gateway.submissions import Submitter
 from mcp_exec_gateway.tokens import Tokens
@@ -59,6 +60,7 @@ class Dependencies:
     reflectors: dict[str, Reflector]
     """By what they follow, in words."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    rates: Rates = field(default_factory=Rates)
 
     @classmethod
     @asynccontextmanager
@@ -107,7 +109,7 @@ class Dependencies:
                 tokens=Tokens.of(kube=kube, audience=settings.audience),
                 namespaces=frozenset(settings.namespaces),
             ),
-            submitter=Submitter(kube=kube, executions=executions),
+            submitter=Submitter(kube=kube, executions=executions, pools=pools),
             metrics=metrics,
             streams=streams,
             reflectors=reflectors,

@@ -40,9 +40,10 @@ FAILED: Final[dict[str, Any]] = {
 PENDING: Final[dict[str, Any]] = {
     **{name: SUCCEEDED[name] for name in ("name", "namespace", "pool", "caller", "createdAt")},
     "phase": "Pending",
-    "reason": "",
+    "reason": "PoolAtCapacity",
+    "queue": {"position": 12, "of": 40, "expectedWaitSeconds": 6.0},
 }
-"""One that has not begun."""
+"""One that waits for a pod."""
 LISTED: Final[dict[str, Any]] = {
     name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations")
 }

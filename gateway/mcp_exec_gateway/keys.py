@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from mcp_exec_api.execution import Priority
 from mcp_exec_api.meta import field_errors
 from mcp_exec_gateway.apikeys import KEY_PREFIX, KeyEntry, KeyLimits, check_key_name, key_digest
 
@@ -35,8 +36,10 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("name", help="the key's name: in the callers' label, in logs")
     create.add_argument("--namespace", required=True, help="the namespace that it works in")
     create.add_argument("--max-concurrent", type=int, metavar="N", help="executions under way at once")
+    create.add_argument("--requests-per-minute", type=int, metavar="N", help="requests to each replica of the gateway")
     create.add_argument("--max-timeout-seconds", type=int, metavar="N", help="the longest timeoutSeconds")
     create.add_argument("--pool", action="append", dest="pools", metavar="POOL", help="a pool it may use; repeatable")
+    create.add_argument("--max-priority", choices=[each.value for each in Priority], help="the highest priority")
     create.add_argument("--release-namespace", default="mcp-exec-system", help="where the Secret is (%(default)s)")
     create.add_argument("--secret", default="mcp-exec-api-keys", help="the Secret's name (%(default)s)")
     create.add_argument("--output", choices=["text", "json"], default="text", help="json: {name, key, patch}")
@@ -47,8 +50,10 @@ def _entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
     check_key_name(arguments.name)
     limits = KeyLimits(
         max_concurrent=arguments.max_concurrent,
+        requests_per_minute=arguments.requests_per_minute,
         max_timeout_seconds=arguments.max_timeout_seconds,
         pools=arguments.pools,
+        max_priority=arguments.max_priority,
     )
     return KeyEntry(sha256=key_digest(key), namespace=arguments.namespace, limits=limits)
 

@@ -1,17 +1,55 @@
 """The pools of the served namespaces, as far as a new execution must fit them."""
 
+import math
 from dataclasses import dataclass, field
+from typing import Final, Self
 
 from mcp_exec_api.kube import Kube, Object, custom_path
-from mcp_exec_api.names import MAX_TIMEOUT_SECONDS, POOLS
+from mcp_exec_api.names import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS
 from mcp_exec_api.reflector import Key, Reflector, key_of
+from mcp_exec_gateway.problems import too_many
+
+_RETRY_SECONDS: Final = 5
+"""When to ask again where nothing is known of how fast a full queue moves."""
+_LONGEST_RETRY_SECONDS: Final = 60
+_TENTH: Final = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolFacts:
+    """What is known of one pool."""
+
+    max_timeout_seconds: int
+    max_queued: int
+    queued: int
+    """Executions that wait for a pod, as the operator said last: at most a second or so ago."""
+    expected_wait_seconds: float | None
+
+    @classmethod
+    def of(cls, pool: Object) -> Self:
+        """From the pool's object."""
+        spec, status = pool.get("spec") or {}, pool.get("status") or {}
+        wait = status.get("expectedWaitSeconds")
+        return cls(
+            max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
+            max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
+            queued=int(status.get("queued", 0)),
+            expected_wait_seconds=None if wait is None else float(wait),
+        )
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which a tenth of a full queue is served, so that it has room for those that come back."""
+        if self.expected_wait_seconds is None:
+            return _RETRY_SECONDS
+        return min(max(math.ceil(self.expected_wait_seconds * _TENTH), 1), _LONGEST_RETRY_SECONDS)
 
 
 @dataclass(kw_only=True)
 class Pools:
-    """The longest time-out of each pool. `on_change` is called by the reflectors."""
+    """What is known of each pool. `on_change` is called by the reflectors."""
 
-    _timeouts: dict[Key, int] = field(default_factory=dict, init=False)
+    _facts: dict[Key, PoolFacts] = field(default_factory=dict, init=False)
 
     def reflector(self, *, kube: Kube, namespace: str) -> Reflector:
         """What feeds this with one namespace's pools."""
@@ -21,18 +59,28 @@ class Pools:
     def on_change(self, pool: Object, deleted: bool) -> None:
         """Takes note of one change."""
         if deleted:
-            self._timeouts.pop(key_of(pool), None)
+            self._facts.pop(key_of(pool), None)
         else:
-            seconds = (pool.get("spec") or {}).get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)
-            self._timeouts[key_of(pool)] = int(seconds)
+            self._facts[key_of(pool)] = PoolFacts.of(pool)
 
     def max_timeout_seconds(self, namespace: str, name: str) -> int | None:
         """The longest time-out that the pool allows, or None where there is no such pool."""
-        return self._timeouts.get((namespace, name))
+        facts = self._facts.get((namespace, name))
+        return None if facts is None else facts.max_timeout_seconds
+
+    def check_queue(self, namespace: str, name: str) -> None:
+        """Raises Problem where as many executions wait for a pod as may, so that one more would fail."""
+        facts = self._facts.get((namespace, name))
+        if facts is None or facts.queued < facts.max_queued:
+            return
+        wait = facts.expected_wait_seconds
+        detail = f"{facts.queued} executions wait for a pod of pool {name}, of {facts.max_queued} that may"
+        about = "" if wait is None else f"; the last of them has to wait about {max(wait, 1):.0f} s"
+        raise too_many(detail + about, kind="queue-full", retry_after=facts.retry_after)
 
     def names(self, namespace: str) -> list[str]:
         """The pools of a namespace, in order."""
-        return sorted(name for space, name in self._timeouts if space == namespace)
+        return sorted(name for space, name in self._facts if space == namespace)
 
 
 def _lean(pool: Object) -> Object:

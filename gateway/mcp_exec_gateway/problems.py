@@ -28,6 +28,8 @@ TITLES: Final = {
     "refused": "The cluster refused the execution",
     "key-reused": "The Idempotency-Key was used with another body",
     "too-many": "Too many at once",
+    "rate-limited": "Too many in a minute",
+    "queue-full": "The pool's queue is full",
     "unavailable": "Not available right now",
     "internal": "Internal error",
 }
@@ -114,6 +116,6 @@ def unavailable(detail: str, *, execution: str | None = None, retry_after: int =
     return Problem("unavailable", 503, detail, execution=execution, headers={"Retry-After": str(retry_after)})
 
 
-def too_many(detail: str, *, retry_after: int = 1) -> Problem:
+def too_many(detail: str, *, kind: str = "too-many", retry_after: int = 1) -> Problem:
     """429 with the seconds after which to try again."""
-    return Problem("too-many", 429, detail, headers={"Retry-After": str(retry_after)})
+    return Problem(kind, 429, detail, headers={"Retry-After": str(retry_after)})

@@ -41,6 +41,11 @@ class Submission:
     idempotency: str | None = None
     """Digest of the Idempotency-Key, where one was sent."""
 
+    @property
+    def pool(self) -> str:
+        """The pool that it is sent to."""
+        return str(self.manifest["spec"]["poolRef"]["name"])
+
     def made(self, found: Object) -> bool:
         """Whether an object with this name is the one that this submission stands for."""
         annotations = found["metadata"].get("annotations") or {}
@@ -54,7 +59,7 @@ class Submission:
 
 
 def fitted_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: Pools) -> CodeExecutionSpec:
-    """The spec, within the bounds of caller and pool; a time-out that was not asked for is lowered to them.
+    """The spec, within the bounds of caller and pool; what was not asked for is lowered to them.
 
     Raises Problem: 403 for a pool that the key may not use, 422 for a field that does not fit.
     """
@@ -68,7 +73,12 @@ def fitted_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: Pools) -> Cod
         raise invalid_field(
             "poolRef.name", f"there is no pool {pool} in namespace {caller.namespace}; there are: {names}"
         )
-    bounds = [(pool_seconds, f"pool {pool}")]
+    return _fitted_priority(_fitted_time(spec, caller=caller, pool_seconds=pool_seconds), caller=caller)
+
+
+def _fitted_time(spec: CodeExecutionSpec, *, caller: Caller, pool_seconds: int) -> CodeExecutionSpec:
+    limits = caller.limits
+    bounds = [(pool_seconds, f"pool {spec.pool_ref.name}")]
     if limits.max_timeout_seconds is not None:
         bounds.append((limits.max_timeout_seconds, f"API key {caller.name}"))
     seconds, whose = min(bounds)
@@ -81,12 +91,22 @@ def fitted_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: Pools) -> Cod
     return spec.model_copy(update={"timeout_seconds": seconds})
 
 
+def _fitted_priority(spec: CodeExecutionSpec, *, caller: Caller) -> CodeExecutionSpec:
+    highest = caller.limits.max_priority
+    if highest is None or spec.priority.rank >= highest.rank:
+        return spec
+    if "priority" in spec.model_fields_set:
+        raise invalid_field("priority", f"{spec.priority} is more than the {highest} that API key {caller.name} allows")
+    return spec.model_copy(update={"priority": highest})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Submitter:
     """Writes executions, each once."""
 
     kube: Kube
     executions: Executions
+    pools: Pools
     namer: Namer = field(default_factory=Namer)
 
     def prepare(self, spec: CodeExecutionSpec, *, caller: Caller, idempotency_key: str | None) -> Submission:
@@ -118,12 +138,13 @@ class Submitter:
         created, or where that is not known (503 with the execution's name).
         """
         key = submission.key
-        limit = caller.limits.max_concurrent
-        if limit is not None and self.executions.under_way(caller.namespace, caller.label) >= limit:
+        try:
+            self._check_room(submission, caller)
+        except Problem:
             # a repeated request makes nothing new
             if submission.idempotency and (found := await self._find(key)) is not None:
                 return self._claim(submission, found)
-            raise too_many(f"the API key {caller.name} has {limit} executions under way, which is all it may")
+            raise
         self.executions.expect(key, caller.label)
         created: Object | None = None
         try:
@@ -132,6 +153,12 @@ class Submitter:
             if created is None:
                 self.executions.forget(key)
         return created
+
+    def _check_room(self, submission: Submission, caller: Caller) -> None:
+        limit = caller.limits.max_concurrent
+        if limit is not None and self.executions.under_way(caller.namespace, caller.label) >= limit:
+            raise too_many(f"the API key {caller.name} has {limit} executions under way, which is all it may")
+        self.pools.check_queue(caller.namespace, submission.pool)
 
     async def _create(self, submission: Submission) -> Object | None:
         path = custom_path(EXECUTIONS, namespace=submission.key[0])

@@ -132,10 +132,14 @@ class KeyLimits(Model):
 
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     """Executions at a time."""
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """Requests of every kind, to each replica of the gateway."""
     max_timeout_seconds: Annotated[int, Field(ge=1, le=300)] | None = None
     """The longest `timeoutSeconds`."""
     pools: list[Name] | None = None
     """The pools that may be used."""
+    max_priority: Literal["High", "Normal", "Low"] | None = None
+    """The highest `priority`."""
 
 
 class InitialApiKey(Model):

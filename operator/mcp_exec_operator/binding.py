@@ -8,15 +8,18 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.execution import CodeExecutionSpec, Phase, Reason, Start
+from mcp_exec_api.execution import CodeExecutionSpec, Phase, Priority, QueuePlace, Reason, Start
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.sandboxes import Job, Offer, Sandboxes
 from mcp_exec_operator.entry import Entry, phase_of
 from mcp_exec_operator.inventory import Pod
+from mcp_exec_operator.notices import Notice, first_after, next_after
+from mcp_exec_operator.podstate import Problem
 from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.pools import Pools
 from mcp_exec_operator.status import Outcome, bound_status, cancelled, created_at, failed, pending_status
+from mcp_exec_operator.waiting import QueueFull, Waiter
 from mcp_exec_operator.writer import StatusWriter
 
 _MOST_WAITS: Final = 20
@@ -24,7 +27,7 @@ _MOST_WAITS: Final = 20
 _BACKSTOP_SECONDS: Final = 15.0
 """How long after its time-out a run that has not ended is ended here."""
 _LOOK_SECONDS: Final = 1.0
-"""How often one that waits looks for why it does, and so how long it waits before it says so."""
+"""How often one that waits looks whether it is still wanted."""
 
 
 class Decided(Exception):
@@ -93,7 +96,7 @@ class Binder:
         self._check_pool(spec, pool)
         pod, start = pool.take(), Start.WARM
         if pod is None:
-            pod, start = await self._wait(entry, pool), Start.COLD
+            pod, start = await self._wait(entry, pool, spec.priority), Start.COLD
         entry.pod = pod.name
         lease = Lease(pool=pool, pod=pod, spec=spec)
         try:
@@ -160,25 +163,30 @@ class Binder:
 
         await self.writer.write(entry, decide, what="bind")
 
-    async def _wait(self, entry: Entry, pool: Pool) -> Pod:
-        """The pod that becomes ready for it. Says meanwhile why it waits, once for each reason."""
-        waiter = pool.wait()
+    async def _wait(self, entry: Entry, pool: Pool, priority: Priority) -> Pod:
+        """The pod that becomes ready for it. Says meanwhile why it waits and where it stands, as often as is useful."""
+        waiter = self._join(entry, pool, priority)
         entry.on_cancel = waiter.woken.set
         began = monotonic()
-        told = str(entry.status.get("reason") or "")  # an operator before this one may have said it
+        told, tell_at = Notice.of(entry.status), began + first_after(len(pool.waiters))
         try:
             while not waiter.future.done():
-                deadline = self._deadline(began, pool)
-                await waiter.pause(min(_LOOK_SECONDS, max(0.0, deadline - monotonic())))
+                next_at = min(self._deadline(began, pool), tell_at)
+                await waiter.pause(min(_LOOK_SECONDS, max(0.0, next_at - monotonic())))
                 if waiter.future.done():
                     break
                 self._still_wanted(entry)
-                problem = pool.why_not()
-                if monotonic() >= self._deadline(began, pool):
+                at = monotonic()
+                if at >= self._deadline(began, pool):
+                    problem = pool.why_not()
                     raise Decided(failed(problem.reason, problem.message))
-                if problem.reason.value != told:
-                    told = problem.reason.value
-                    await self._tell(entry, problem.reason, problem.message)
+                if at >= tell_at:
+                    tell_at = at + next_after(len(pool.waiters))
+                    problem, place = pool.why_not(), pool.waiters.place(waiter, at)
+                    news = Notice(reason=problem.reason, place=place)
+                    if news.says_more_than(told):
+                        told = news
+                        await self._tell(entry, problem, place)
         except BaseException:
             pool.leave(waiter)
             self.pools.discard(pool)
@@ -187,18 +195,28 @@ class Binder:
             entry.on_cancel = None
         return waiter.future.result()
 
+    def _join(self, entry: Entry, pool: Pool, priority: Priority) -> Waiter:
+        try:
+            return pool.wait(caller=entry.caller, priority=priority)
+        except QueueFull as error:
+            raise Decided(failed(Reason.QUEUE_FULL, f"{error}: {pool.why_not().message}")) from error
+
     def _deadline(self, began: float, pool: Pool) -> float:
         """Until when it waits: a queue that moves is waited in longer, but not for ever."""
         longest = began + _MOST_WAITS * self.bind_timeout_seconds
         return min(max(began, pool.served_at) + self.bind_timeout_seconds, longest)
 
-    async def _tell(self, entry: Entry, reason: Reason, message: str) -> None:
+    async def _tell(self, entry: Entry, problem: Problem, place: QueuePlace) -> None:
         def decide(body: Object) -> Object | None:
             if phase_of(body) is not Phase.PENDING:
                 raise Superseded
-            created = created_at(body, first_seen=entry.first_seen)
             return pending_status(
-                body.get("status") or {}, reason=reason, message=message, moment=self.clock(), created=created
+                body.get("status") or {},
+                reason=problem.reason,
+                message=problem.message,
+                place=place,
+                moment=self.clock(),
+                created=created_at(body, first_seen=entry.first_seen),
             )
 
         await self.writer.write(entry, decide, what="pending")

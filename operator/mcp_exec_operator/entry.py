@@ -9,6 +9,7 @@ from typing import Any
 from mcp_exec_api.execution import IMMUTABLE, Phase, spec_digest
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import now
+from mcp_exec_api.names import LABEL_CALLER
 from mcp_exec_api.reflector import Key, key_of
 
 
@@ -26,6 +27,8 @@ class Entry:
     first_seen: datetime
     pool: Key
     """The pool that it asks for."""
+    caller: str = ""
+    """Who created it by way of the gateway; empty for all others of the namespace."""
     pod: str | None = None
     """The pod that it holds or is bound to."""
     task: asyncio.Task[None] | None = None
@@ -53,6 +56,7 @@ class Entry:
             digest=spec_digest(spec),
             first_seen=now(),
             pool=(meta["namespace"], str(name)),
+            caller=str((meta.get("labels") or {}).get(LABEL_CALLER) or ""),
             pod=(body.get("status") or {}).get("podName"),
         )
 

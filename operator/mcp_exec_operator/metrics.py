@@ -20,6 +20,7 @@ class Metrics:
     stages: Histogram
     active: Gauge
     pods: Gauge
+    queued: Gauge
     pod_starts: Histogram
     pod_failures: Counter
     events: Counter
@@ -48,6 +49,7 @@ class Metrics:
             ),
             active=Gauge("mcp_exec_executions_active", "Executions that wait or run", registry=registry),
             pods=Gauge("mcp_exec_pool_pods", "Pods by pool and state", ["pool", "state"], registry=registry),
+            queued=Gauge("mcp_exec_pool_queued", "Executions that wait for a pod", ["pool"], registry=registry),
             pod_starts=Histogram(
                 "mcp_exec_pod_start_seconds",
                 "Seconds from a pod's creation until its supervisor answered",

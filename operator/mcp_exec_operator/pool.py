@@ -1,41 +1,26 @@
 """One pool in memory: its spec, its pods, the executions that wait for one, and why they wait. No I/O."""
 
 import asyncio
-from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.execution import Reason
+from mcp_exec_api.execution import Priority, Reason
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import field_errors
+from mcp_exec_api.names import DEFAULT_MAX_QUEUED
 from mcp_exec_api.pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_operator.backoff import Backoff
 from mcp_exec_operator.inventory import Inventory, Pod, PodState
 from mcp_exec_operator.pods import PoolIdentity, template_hash
 from mcp_exec_operator.podstate import Problem, starting_problem
 from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+from mcp_exec_operator.waiting import Waiter, Waiters
 
 REFILL_DELAY_SECONDS: Final = 0.15
 """How long a shortage stands before it is filled, unless a pod ends or somebody waits: claims come first."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Waiter:
-    """One execution that waits for a pod. Its future yields the pod."""
-
-    future: asyncio.Future[Pod]
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set where it should look whether it still waits."""
-
-    async def pause(self, seconds: float) -> None:
-        """Until it has its pod, is woken, or so many seconds are over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.woken.wait()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -65,7 +50,7 @@ class Pool:
     refused_fields: tuple[str, ...] = ()
     """What its template asks for in vain."""
     inventory: Inventory = field(default_factory=Inventory)
-    waiters: deque[Waiter] = field(default_factory=deque)
+    waiters: Waiters = field(default_factory=Waiters)
     served_at: float = 0.0
     """When the last of those who wait got a pod: while the queue moves, nobody in it has waited too long."""
     backoff: Backoff = field(default_factory=Backoff)
@@ -121,17 +106,17 @@ class Pool:
             self.kicked.set()
         return pod
 
-    def wait(self) -> Waiter:
-        """Joins the queue for a pod."""
+    def wait(self, *, caller: str = "", priority: Priority = Priority.NORMAL) -> Waiter:
+        """Joins the queue for a pod. Raises QueueFull."""
         waiter = Waiter(future=asyncio.get_running_loop().create_future())
-        self.waiters.append(waiter)
+        most = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
+        self.waiters.join(waiter, caller=caller, priority=priority, most=most, now=monotonic())
         self.kicked.set()
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
         """Leaves the queue; a pod that was already handed over goes back."""
-        if waiter in self.waiters:
-            self.waiters.remove(waiter)
+        self.waiters.leave(waiter)
         if waiter.future.done() and not waiter.future.cancelled():
             self.put_back(waiter.future.result())
         waiter.future.cancel()
@@ -217,11 +202,13 @@ class Pool:
         if self.invalid or self.exposed:
             return self.invalid or self.exposed  # type: ignore[return-value]
         counts = self.inventory.counts
-        if self.refusal is not None and not counts.coming:
-            return self.refusal
         if (problem := self.starting_problem()) is not None:
             return problem
-        if self.spec is not None and counts.total >= self.spec.max_pods and not counts.coming:
+        # what is on its way serves the first of those that wait; the others wait for another reason
+        enough = 0 < counts.coming >= len(self.waiters)
+        if self.refusal is not None and not enough:
+            return self.refusal
+        if self.spec is not None and counts.total >= self.spec.max_pods and not enough:
             message = f"the pool has {counts.total} pods, of {self.spec.max_pods} that it may have"
             return Problem(reason=Reason.POOL_AT_CAPACITY, message=message)
         if self.failure is not None:
@@ -240,7 +227,7 @@ class Pool:
 
     def _serve(self) -> None:
         while self.waiters and (pod := self.inventory.take()) is not None:
-            waiter = self.waiters.popleft()
             self.served_at = monotonic()
+            waiter = self.waiters.pop(self.served_at)
             waiter.future.set_result(pod)
             waiter.woken.set()

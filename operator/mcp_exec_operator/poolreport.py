@@ -71,6 +71,7 @@ class PoolReport:
                 log.warning("no Event for pool %s: %s", self.pool.name, error, extra={"pool": self.pool.name})
 
     def _gauge(self) -> None:
+        self.metrics.queued.labels(self.pool.name).set(len(self.pool.waiters))
         counts = self.pool.inventory.counts
         for state in ("creating", "starting", "warm", "busy", "terminating"):
             self.metrics.pods.labels(self.pool.name, state).set(getattr(counts, state))
@@ -87,5 +88,6 @@ class PoolReport:
 
 
 def _lean(status: SandboxPoolStatus) -> Object:
-    said = status.to_api()
+    # what is not set is null, by which a merge takes it away
+    said = status.model_dump(by_alias=True, mode="json")
     return said | {"conditions": [lean(condition) for condition in said["conditions"]]}

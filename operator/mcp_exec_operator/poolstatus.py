@@ -32,6 +32,8 @@ def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStat
         warm=counts.warm,
         starting=counts.coming,
         busy=counts.busy,
+        queued=len(pool.waiters),
+        expected_wait_seconds=pool.waiters.expected_wait(now),
         conditions=conditions,
     )
 
@@ -78,13 +80,16 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     counts = pool.inventory.counts
     desired = pool.spec.warm.min if pool.spec else 0
     have = f"{counts.warm} of {desired} pods are warm"
-    if pool.spec is not None and counts.warm >= desired:
+    enough = pool.spec is not None and counts.warm >= desired
+    if enough and not pool.waiters:
         return _condition("Ready", True, "Warm", have, moment)
     if (problem := _problem(pool)) is not None:
         return _condition("Ready", False, problem.reason, f"{have}; {problem.message}", moment)
     if pool.spec is not None and counts.total >= pool.spec.max_pods:
         message = f"{have}; {counts.total} pods are all that the pool may have"
         return _condition("Ready", False, "PoolAtCapacity", message, moment)
+    if enough:
+        return _condition("Ready", True, "Warm", have, moment)
     was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _conditions_of(pool))
     if was_ready and pool.lacking_since is not None and now - pool.lacking_since < PATIENCE_SECONDS:
         return _condition("Ready", True, "Refilling", have, moment)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from mcp_exec_api.execution import Durations, ExecutionError, Phase, Reason, Start, human_duration
+from mcp_exec_api.execution import Durations, ExecutionError, Phase, QueuePlace, Reason, Start, human_duration
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
 from mcp_exec_api.names import ANNOTATION_CREATED
@@ -45,14 +45,18 @@ def cancelled(message: str = "cancelled before it ran") -> Outcome:
     return Outcome(phase=Phase.CANCELLED, reason=Reason.CANCELLED, message=message)
 
 
-def pending_status(status: Object, *, reason: Reason, message: str, moment: datetime, created: datetime) -> Object:
-    """Still without a pod, and why."""
+def pending_status(
+    status: Object, *, reason: Reason, message: str, place: QueuePlace, moment: datetime, created: datetime
+) -> Object:
+    """Still without a pod, why, and where it stands among those that wait."""
+    text = f"{shorten(message, _MAX_MESSAGE - 128)}; {place}"
     return _merged(
         status,
         phase=Phase.PENDING,
         reason=reason,
+        queue=place.to_api(),
         createdAt=micro_time(created),
-        conditions=_with(status, "Bound", ConditionStatus.FALSE, reason, message, moment),
+        conditions=_with(status, "Bound", ConditionStatus.FALSE, reason, text, moment),
     )
 
 
@@ -73,6 +77,7 @@ def bound_status(
         status,
         phase=Phase.RUNNING,
         reason=Reason.NONE,
+        queue=None,
         podName=pod,
         nodeName=node,
         start=start,
@@ -96,6 +101,7 @@ def finished_status(
         status,
         phase=outcome.phase,
         reason=outcome.reason,
+        queue=None,
         createdAt=micro_time(created),
         startedAt=micro_time(outcome.started_at) if outcome.started_at else None,
         finishedAt=micro_time(moment),

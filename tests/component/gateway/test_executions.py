@@ -41,6 +41,7 @@ async def test_what_is_written_is_whole_and_named_by_time(gateway: Gateway) -> N
         "poolRef": {"name": "long"},
         "timeoutSeconds": 120,
         "limits": {"outputBytes": 2048},
+        "priority": "Low",
         "ttlSecondsAfterFinished": 5,
     }
     answer = await gateway.post(body, "?wait=0")

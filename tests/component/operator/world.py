@@ -14,7 +14,7 @@ from tests.component.fakes.api_server import FakeApiServer, _status
 from tests.component.operator.supervisors import Steps, Supervisor
 
 from mcp_exec_api.kube import Object, custom_path, path_of
-from mcp_exec_api.names import EXECUTIONS, POOLS
+from mcp_exec_api.names import EXECUTIONS, LABEL_CALLER, POOLS
 from mcp_exec_api.sandboxes import sandbox_token, token_digest
 
 NAMESPACE = "agents"
@@ -81,7 +81,7 @@ class World(FakeApiServer):
         given = {"image": "sandbox", "warm": {"min": 1}} | spec
         return self.put(SBP, {"metadata": {"name": "default", "generation": 1}, "spec": given})
 
-    def execution(self, name: str, code: str = "print 1", **spec: Any) -> str:
+    def execution(self, name: str, code: str = "print 1", *, caller: str = "", **spec: Any) -> str:
         given = {
             "code": code,
             "poolRef": {"name": "default"},
@@ -90,7 +90,8 @@ class World(FakeApiServer):
             "ttlSecondsAfterFinished": 3600,
             "cancelRequested": False,
         }
-        body = {"metadata": {"name": name, "generation": 1}, "spec": given | spec}
+        labels = {LABEL_CALLER: caller} if caller else {}
+        body = {"metadata": {"name": name, "generation": 1, "labels": labels}, "spec": given | spec}
         return str(self.put(CEX, body)["metadata"]["uid"])
 
     def status(self, name: str) -> Object:
@@ -107,6 +108,9 @@ class World(FakeApiServer):
         """Waits until something holds, looking whenever an object changes."""
         async with asyncio.timeout(DEADLINE), self._changed:
             await self._changed.wait_for(lambda: bool(holds()))
+
+    def pool_status(self) -> Object:
+        return self.collections[SBP]["default"].get("status") or {}
 
     async def finished(self, name: str) -> Object:
         await self.until(lambda: self.status(name).get("finishedAt"))

@@ -58,13 +58,20 @@ SPEC = {
     "poolRef": {"name": "default"},
     "timeoutSeconds": 30,
     "limits": {"outputBytes": 65536},
+    "priority": "Normal",
     "cancelRequested": False,
 }
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("code", "print(2)"), ("poolRef", {"name": "b"}), ("timeoutSeconds", 31), ("limits", {"outputBytes": 2048})],
+    [
+        ("code", "print(2)"),
+        ("poolRef", {"name": "b"}),
+        ("timeoutSeconds", 31),
+        ("limits", {"outputBytes": 2048}),
+        ("priority", "High"),
+    ],
 )
 def test_a_cel_rule_refuses_a_change_of_each_immutable_field(field: str, value: Any) -> None:
     expression = rule(f"spec.{field} is immutable")

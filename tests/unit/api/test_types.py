@@ -66,6 +66,12 @@ def test_a_digest_does_not_depend_on_order_or_on_mutable_fields(spec: dict[str, 
     assert spec_digest(spec | {"code": json.dumps(spec) + "!"}) != spec_digest(spec)
 
 
+def test_digests_from_before_there_were_priorities_stay_true() -> None:
+    spec = {"code": "1", "timeoutSeconds": 30}
+    assert spec_digest(spec | {"priority": "Normal"}) == spec_digest(spec)
+    assert spec_digest(spec | {"priority": "High"}) != spec_digest(spec)
+
+
 def condition(status: ConditionStatus, second: int) -> Condition:
     return Condition(type="Ready", status=status, last_transition_time=datetime(2026, 1, 1, second=second, tzinfo=UTC))
 

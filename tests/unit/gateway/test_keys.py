@@ -15,6 +15,7 @@ def secret_of(patch: dict[str, dict[str, str]]) -> dict[str, object]:
 
 def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--max-concurrent", "5", "--max-timeout-seconds", "60", "--pool", "default", "--pool", "big"]
+    limits += ["--requests-per-minute", "90", "--max-priority", "Normal"]
     assert main(["create", "team-a", "--namespace", "agents", *limits, "--output", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
     keys = ApiKeys()
@@ -26,6 +27,8 @@ def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.Captu
         "maxConcurrent": 5,
         "maxTimeoutSeconds": 60,
         "pools": ["default", "big"],
+        "requestsPerMinute": 90,
+        "maxPriority": "Normal",
     }
     assert made["key"] not in json.dumps(made["patch"])
     assert len(made["key"]) == len("mcpx_") + 43
@@ -58,6 +61,8 @@ def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         (["create", "system.x", "--namespace", "n"], "belong to ServiceAccounts"),
         (["create", "a", "--namespace", ""], "namespace"),
         (["create", "a", "--namespace", "n", "--max-concurrent", "0"], "max_concurrent"),
+        (["create", "a", "--namespace", "n", "--requests-per-minute", "0"], "requests_per_minute"),
+        (["create", "a", "--namespace", "n", "--max-priority", "Top"], "High"),
         (["create", "a"], "--namespace"),
         (["create", "a", "--namespace", "n", "--what"], "--what"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.execution import CodeExecutionStatus, Phase, Reason, Start
+from mcp_exec_api.execution import CodeExecutionStatus, Phase, QueuePlace, Reason, Start
 from mcp_exec_api.sandboxes import Event, parse_event
 from mcp_exec_operator.collector import Collector, shorten
 from mcp_exec_operator.status import (
@@ -33,7 +33,10 @@ def event(seq: int, kind: str, **fields: Any) -> Event:
 
 def test_a_life_leaves_a_valid_status_at_each_step() -> None:
     created = NOW - timedelta(milliseconds=20)
-    pending = pending_status({}, reason=Reason.POOL_UNAVAILABLE, message="none", moment=NOW, created=created)
+    place = QueuePlace(position=12, of=40, expected_wait_seconds=6.2)
+    pending = pending_status(
+        {}, reason=Reason.POOL_UNAVAILABLE, message="none", place=place, moment=NOW, created=created
+    )
     bound = bound_status(
         pending,
         pod="p",
@@ -49,6 +52,9 @@ def test_a_life_leaves_a_valid_status_at_each_step() -> None:
         CodeExecutionStatus.model_validate(status)
         assert "" not in status.values()
     assert (pending["reason"], "reason" in bound, done["reason"]) == ("PoolUnavailable", False, "SandboxLost")
+    assert pending["queue"] == {"position": 12, "of": 40, "expectedWaitSeconds": 6.2}
+    assert pending["conditions"][0]["message"] == "none; position 12 of 40, about 6 s"
+    assert "queue" not in {**bound, **finished_status(pending, failed(Reason.CANCELLED, ""), moment=NOW, created=NOW)}
     assert bound["conditions"][0]["message"] == "pod p was ready for 48 s"
     assert (done["duration"], done["durations"]) == ("20ms", {"queued": 20.0, "total": 20.0})
 

@@ -1,0 +1,91 @@
+"""What bounds a caller, and what a pool's full queue makes of its requests."""
+
+from tests.component.fakes.api_server import FakeApiServer
+from tests.component.gateway.conftest import KEY, SBP, SECRETS, Gateway, key_entry, keys_secret, pool, until
+from tests.component.gateway.test_refusals import assert_problem
+
+from mcp_exec_gateway.apikeys import KeyLimits
+
+
+async def limited(gateway: Gateway, **limits: object) -> None:
+    """Gives the key these limits alone."""
+    gateway.api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, **limits)}))
+    keys, wanted = gateway.dependencies.authenticator.keys, KeyLimits.model_validate(limits)
+    await until(lambda: (found := keys.find(KEY)) is not None and found.entry.limits == wanted)
+
+
+async def fill(gateway: Gateway, name: str, queued: int, **status: object) -> None:
+    """Makes the pool's queue so long, as the operator says it."""
+    given = {**pool(name), "status": {"queued": queued, **status}}
+    given["spec"]["maxQueued"] = 40
+    gateway.api.put(SBP, given)
+    facts = gateway.dependencies.pools._facts
+    await until(lambda: facts[("agents", name)].queued == queued)
+
+
+async def test_a_full_queue_is_429_with_the_time_to_come_back_and_leaves_nothing(gateway: Gateway) -> None:
+    await fill(gateway, "default", 40, expectedWaitSeconds=61.0)
+    answer = await gateway.post()
+    problem = assert_problem(answer, 429)
+    assert (problem.type, problem.title) == ("urn:mcp-exec:problem:queue-full", "The pool's queue is full")
+    assert "40 executions wait for a pod of pool default, of 40 that may" in problem.detail
+    assert "about 61 s" in problem.detail
+    assert answer.headers["Retry-After"] == "7"
+    assert gateway.executions == {}
+    assert gateway.dependencies.executions.under_way("agents", "team-a") == 0
+    assert (await gateway.post({"code": "1", "poolRef": {"name": "long"}}, "?wait=0")).status == 202
+    await fill(gateway, "default", 39, expectedWaitSeconds=6000.0)
+    assert (await gateway.post(query="?wait=0")).status == 202
+
+
+async def test_a_retry_of_what_was_made_is_served_while_the_queue_is_full(gateway: Gateway) -> None:
+    again = {"Idempotency-Key": "k"}
+    first = await gateway.post(query="?wait=0", headers=again)
+    await fill(gateway, "default", 40)
+    assert (await gateway.post(query="?wait=0", headers=again)).json["name"] == first.json["name"]
+    refused = await gateway.post(query="?wait=0", headers={"Idempotency-Key": "other"})
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
+
+
+async def test_a_keys_requests_a_minute_are_bounded_on_every_route(gateway: Gateway) -> None:
+    await limited(gateway, requestsPerMinute=3)
+    now = [100.0]
+    gateway.dependencies.rates.clock = lambda: now[0]
+    name = (await gateway.post(query="?wait=0")).json["name"]
+    assert (await gateway.ask("GET", f"/v1/executions/{name}")).status == 200
+    assert (await gateway.ask("GET", "/v1/executions")).status == 200
+    for method, path in (("POST", ""), ("GET", ""), ("GET", f"/{name}"), ("DELETE", f"/{name}")):
+        answer = await gateway.ask(method, "/v1/executions" + path, json={"code": "1"} if method == "POST" else None)
+        problem = assert_problem(answer, 429)
+        assert problem.type == "urn:mcp-exec:problem:rate-limited"
+        assert "team-a may make 3 requests a minute" in problem.detail
+        assert answer.headers["Retry-After"] == "20"
+    assert list(gateway.executions) == [name]
+    now[0] += 20
+    assert (await gateway.post(query="?wait=0")).status == 202
+
+
+async def test_a_priority_beyond_the_keys_is_refused_and_none_at_all_is_lowered(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    await limited(gateway, maxPriority="Low")
+    assert_problem(await gateway.post({"code": "1", "priority": "Normal"}), 422, "priority")
+    assert_problem(await gateway.post({"code": "1", "priority": "Highest"}), 422, "priority")
+    assert gateway.executions == {}
+    made = [await gateway.post({"code": "1", **more}, "?wait=0") for more in ({}, {"priority": "Low"})]
+    assert [gateway.executions[each.json["name"]]["spec"]["priority"] for each in made] == ["Low", "Low"]
+    await limited(gateway, maxPriority="High")
+    made = [await gateway.post({"code": "1", **more}, "?wait=0") for more in ({}, {"priority": "High"})]
+    assert [gateway.executions[each.json["name"]]["spec"]["priority"] for each in made] == ["Normal", "High"]
+
+
+async def test_an_execution_that_waits_shows_where_it_stands(gateway: Gateway, api: FakeApiServer) -> None:
+    place = {"position": 12, "of": 40, "expectedWaitSeconds": 6}
+    api.on_create = lambda collection, item: (
+        gateway.finish(item["metadata"]["name"], "Pending", reason="PoolAtCapacity", queue=place)
+        if "code" in item["spec"]
+        else None
+    )
+    name = (await gateway.post(query="?wait=0")).json["name"]
+    shown = (await gateway.ask("GET", f"/v1/executions/{name}")).json
+    assert (shown["phase"], shown["reason"], shown["queue"]) == ("Pending", "PoolAtCapacity", place)
