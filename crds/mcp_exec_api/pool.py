@@ -140,6 +140,8 @@ class SandboxPoolSpec(Model):
     """Pods that the pool may have in all: warm, starting and busy."""
     max_queued: Annotated[int, Field(ge=1, le=10000)] = DEFAULT_MAX_QUEUED
     """Executions that may wait for a pod; one more fails at once, with the reason QueueFull."""
+    max_idle_age_seconds: Annotated[int | None, Field(ge=60, le=366 * 24 * 3600)] = None
+    """Seconds after which an idle pod is replaced, spread over the last fifth of them; none means never."""
 
     @field_validator("workspace_size")
     @classmethod
@@ -171,7 +173,8 @@ class SandboxPoolStatus(Model):
     expected_wait_seconds: float | None = None
     """Seconds until all that wait have a pod, by how fast they got one lately; not set where that is not known."""
     conditions: list[Condition] = Field(default_factory=list)
-    """Ready (as many pods are warm as should be, or why not) and Isolated (the NetworkPolicy stands)."""
+    """Ready (as many pods are warm as should be, or why not), Isolated (the NetworkPolicy stands),
+    TemplateHonoured, and Current (no idle pod is being replaced, or which and why)."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [

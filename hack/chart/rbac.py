@@ -12,9 +12,9 @@ _PAGE: Final = """<!-- Generated from the rendered chart by `make generate`. Do 
 # Who may do what
 
 Every right that the chart gives, for a release `mcp-exec` in `mcp-exec-system` that serves the namespace `agents`.
-There are no others: sandboxes have no token at all, and nobody has a right on nodes, on `pods/exec`, on Secrets of
-served namespaces, or to change roles. The end-to-end tests ask the API server for every row with `kubectl auth can-i`,
-and for what must be refused.
+There are no others: sandboxes have no token at all, and nobody has a right to change nodes, on `pods/exec`, on Secrets
+of served namespaces, or to change roles. `operator.watchNodes: false` takes the right to read nodes away too. The
+end-to-end tests ask the API server for every row with `kubectl auth can-i`, and for what must be refused.
 
 | Who | Where | API group | Resource | Only named | Verbs |
 |---|---|---|---|---|---|

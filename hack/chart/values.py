@@ -105,6 +105,8 @@ class Operator(Workload):
     """Seconds between two comparisons of everything the operator knows with a fresh list."""
     pod_start_timeout_seconds: Seconds = 120
     """Seconds after which a sandbox pod that did not become ready is replaced."""
+    watch_nodes: bool = True
+    """Whether it reads the cluster's nodes, to move idle pods off cordoned ones and end runs on lost ones at once."""
     verify_isolation: bool = True
     """Whether each sandbox must find, before it is used, that its NetworkPolicy cuts it off from the API server."""
 

@@ -31,8 +31,8 @@ class CannotStart(Exception):
     """The operator can't do its work here, for the reason that this says."""
 
 
-async def check_api(kube: Kube, *, namespaces: tuple[str, ...], wait_seconds: float) -> None:
-    """Raises CannotStart where the API server stays away, knows no CRDs of ours, or lets us not see a namespace."""
+async def check_api(kube: Kube, *, namespaces: tuple[str, ...], watch_nodes: bool, wait_seconds: float) -> None:
+    """Raises CannotStart where the API server stays away, knows no CRDs of ours, or lets us not see what we must."""
     deadline = monotonic() + wait_seconds
     while True:
         try:
@@ -53,6 +53,11 @@ async def check_api(kube: Kube, *, namespaces: tuple[str, ...], wait_seconds: fl
             await kube.get(path_of("pods", namespace=namespace), limit="1")
         except ApiError as error:
             raise CannotStart(f"the pods of namespace {namespace} can't be listed: {error}") from error
+    if watch_nodes:
+        try:
+            await kube.get(path_of("nodes"), limit="1")
+        except ApiError as error:
+            raise CannotStart(f"the nodes can't be listed, and MCP_EXEC_WATCH_NODES is not false: {error}") from error
 
 
 async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
@@ -68,7 +73,12 @@ async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) ->
         service = Service.create(settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics)
         health = Health(sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)
         async with health.serving(settings.port):
-            await check_api(kube, namespaces=settings.namespaces, wait_seconds=settings.api_wait_seconds)
+            await check_api(
+                kube,
+                namespaces=settings.namespaces,
+                watch_nodes=settings.watch_nodes,
+                wait_seconds=settings.api_wait_seconds,
+            )
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(service.running())
                 await _watch(service, kube, settings=settings, stop=stop, working=stack)
@@ -91,6 +101,7 @@ async def _watch(
         on_execution=service.on_execution,
         on_pool=service.on_pool,
         on_pod=service.on_pod,
+        on_node=service.on_node if settings.watch_nodes else None,
     )
     watching = loop.create_task(
         watch(registry=registry, namespaces=settings.namespaces, ready=ready, stop=watches_stop), name="watching"

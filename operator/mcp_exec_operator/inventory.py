@@ -12,7 +12,7 @@ from typing import Final
 
 from mcp_exec_api.kube import Object
 from mcp_exec_api.names import LABEL_STATE, LABEL_TEMPLATE
-from mcp_exec_operator.podstate import address_of, is_over, is_terminating, node_of
+from mcp_exec_operator.podstate import address_of, is_over, is_terminating, is_unready, node_of
 
 EXPECTATION_SECONDS: Final = 300.0
 """Seconds after which a pod that was asked for and never seen is counted no more."""
@@ -25,6 +25,8 @@ class PodState(StrEnum):
     """Asked for; the API server has not answered."""
     STARTING = "starting"
     WARM = "warm"
+    UNFIT = "unfit"
+    """It was warm and is not ready any more, by its node: nobody gets it, unless it becomes ready again."""
     BUSY = "busy"
     TERMINATING = "terminating"
 
@@ -45,6 +47,8 @@ class Pod:
     """When it was first known to exist."""
     ready_at: float = 0.0
     """When it became warm."""
+    born: float | None = None
+    """When it was created, where somebody asked."""
     newest: Object | None = None
     """Its object as last seen."""
     gone: bool = False
@@ -55,6 +59,8 @@ class Pod:
     looked_for_events: bool = False
     on_lost: Callable[[], None] | None = None
     """Called once when it ends or vanishes while it is busy."""
+    on_doubt: Callable[[], None] | None = None
+    """Called when its node changes while it is busy: it may be lost with it."""
 
     @property
     def lost(self) -> bool:
@@ -76,13 +82,14 @@ class Counts:
     creating: int = 0
     starting: int = 0
     warm: int = 0
+    unfit: int = 0
     busy: int = 0
     terminating: int = 0
 
     @property
     def total(self) -> int:
         """All of them: those that end still take room."""
-        return self.creating + self.starting + self.warm + self.busy + self.terminating
+        return self.creating + self.starting + self.warm + self.unfit + self.busy + self.terminating
 
     @property
     def coming(self) -> int:
@@ -94,6 +101,8 @@ class Counts:
 class Inventory:
     """All pods of a pool. Every operation is O(1) but for those over all pods."""
 
+    trusts: Callable[[str | None], bool] = lambda node: True
+    """Whether pods on a node can be handed out."""
     _pods: dict[str, Pod] = field(default_factory=dict)
     _warm: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
     _counts: dict[PodState, int] = field(default_factory=lambda: dict.fromkeys(PodState, 0))
@@ -154,10 +163,19 @@ class Inventory:
             self._move(pod, PodState.STARTING)
         if pod.lost:
             pod.tell_lost()
-            if pod.state in (PodState.STARTING, PodState.WARM) and is_terminating(item):
+            if pod.state in (PodState.STARTING, PodState.WARM, PodState.UNFIT) and is_terminating(item):
                 self._warm.pop(pod.name, None)
                 self._move(pod, PodState.TERMINATING)
+        self._judge(pod, now)
         return pod
+
+    def node_changed(self, node: str, *, now: float) -> None:
+        """Looks again at the pods on a node: it was lost, or is back."""
+        for pod in self._pods.values():
+            if pod.node == node:
+                self._judge(pod, now)
+                if pod.on_doubt is not None:
+                    pod.on_doubt()
 
     def ready(self, name: str, *, now: float) -> Pod | None:
         """Its supervisor answered that it is idle: it is warm, if it was starting."""
@@ -166,7 +184,7 @@ class Inventory:
             return None
         pod.ready_at = now
         self._move(pod, PodState.WARM)
-        return pod
+        return pod if self._judge(pod, now) else None
 
     def take(self) -> Pod | None:
         """The pod that has been warm for longest, busy from now on."""
@@ -184,14 +202,14 @@ class Inventory:
         if pod is None:
             pod = Pod(name=name, state=PodState.BUSY, since=now, existing_since=now)
             self._add(pod)
-        if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM):
+        if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.UNFIT):
             self._warm.pop(name, None)
             self._move(pod, PodState.BUSY)
         return pod
 
     def put_back(self, pod: Pod) -> bool:
         """It was taken and not used: it is the next to be taken. False where it is lost in the meantime."""
-        pod.on_lost = None
+        pod.on_lost = pod.on_doubt = None
         if self._pods.get(pod.name) is not pod or pod.state is not PodState.BUSY:
             return False
         if pod.lost:
@@ -199,13 +217,13 @@ class Inventory:
             return False
         self._move(pod, PodState.WARM)
         self._warm.move_to_end(pod.name, last=False)
-        return True
+        return self._judge(pod, pod.since)
 
     def retire(self, pod: Pod) -> bool:
         """It is about to be deleted. False where it is on its way out already."""
         if self._pods.get(pod.name) is not pod or pod.state is PodState.TERMINATING:
             return False
-        pod.on_lost = None
+        pod.on_lost = pod.on_doubt = None
         self._warm.pop(pod.name, None)
         self._move(pod, PodState.TERMINATING)
         return True
@@ -222,6 +240,20 @@ class Inventory:
         for item in found:
             self.observe(item, now=now)
         return news
+
+    def _judge(self, pod: Pod, now: float) -> bool:
+        """Takes a warm pod away that is not ready any more, and lets one that is again start anew: its supervisor is
+        asked. True where it is warm."""
+        if pod.state not in (PodState.WARM, PodState.UNFIT):
+            return False
+        fit = self.trusts(pod.node) and (pod.newest is None or not is_unready(pod.newest))
+        if pod.state is PodState.WARM and not fit:
+            self._warm.pop(pod.name, None)
+            self._move(pod, PodState.UNFIT)
+        elif pod.state is PodState.UNFIT and fit:
+            pod.since = now
+            self._move(pod, PodState.STARTING)
+        return pod.state is PodState.WARM
 
     def _add(self, pod: Pod) -> None:
         self._pods[pod.name] = pod

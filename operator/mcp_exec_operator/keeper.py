@@ -120,7 +120,7 @@ class Keeper:
         if self.verify_isolation and at >= self.isolation_backoff.until:
             await self._isolate()
         self._end_failed(at)
-        for pod in pool.surplus():
+        for pod in pool.surplus(at):
             self.retire(pod)
         pool.note_warmth(at)
         self._probe_started()
@@ -163,7 +163,7 @@ class Keeper:
 
     def _end_failed(self, at: float) -> None:
         pool = self.pool
-        for pod in pool.inventory.all(PodState.STARTING, PodState.WARM):
+        for pod in pool.inventory.all(PodState.STARTING, PodState.WARM, PodState.UNFIT):
             newest = pod.newest
             if newest is not None and is_over(newest):
                 self._fail(pod, starting_problem(newest), at)
@@ -202,6 +202,7 @@ class Keeper:
 
     async def _probe(self, pod: Pod) -> None:
         sandbox = self.sandboxes.at(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
+        first = not pod.ready_at
         try:
             ready = await until_idle(
                 sandbox,
@@ -213,7 +214,7 @@ class Keeper:
             log.warning("pod %s is used, but by no execution: %s", pod.name, error, extra={"pool": self.pool.name})
             self.retire(pod)
         else:
-            if ready and self.pool.became_ready(pod.name) is not None:
+            if ready and self.pool.became_ready(pod.name) is not None and first:
                 self.metrics.pod_starts.labels(self.pool.name).observe(pod.ready_at - pod.since)
         finally:
             self._probed.discard(pod.name)

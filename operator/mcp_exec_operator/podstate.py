@@ -18,6 +18,8 @@ _PULL_REASONS: Final = frozenset(
         "RegistryUnavailable",
     }
 )
+_NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
+"""A pod status's reasons that speak of its node: lost, or shut down."""
 _WAITING_WELL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -56,6 +58,18 @@ def age_of_deletion(pod: Object, moment: datetime) -> float:
     return max(0.001, (moment - datetime.fromisoformat(deleted)).total_seconds()) if deleted else 0.0
 
 
+def age_of(pod: Object, moment: datetime) -> float:
+    """Seconds since it was created."""
+    created = pod["metadata"].get("creationTimestamp")
+    return max(0.0, (moment - datetime.fromisoformat(created)).total_seconds()) if created else 0.0
+
+
+def is_unready(pod: Object) -> bool:
+    """Whether it runs and is not to be used: it is not ready, which without a probe its node says, or runs anew."""
+    unready = _condition(pod, "Ready").get("status") == "False" or bool(_container(pod).get("restartCount"))
+    return phase_of(pod) == PodPhase.RUNNING and unready
+
+
 def address_of(pod: Object) -> str:
     """Its address once its container runs, else an empty text."""
     return str((pod.get("status") or {}).get("podIP") or "") if phase_of(pod) == PodPhase.RUNNING else ""
@@ -65,6 +79,11 @@ def node_of(pod: Object) -> str | None:
     """The node that it is on."""
     node = (pod.get("spec") or {}).get("nodeName")
     return str(node) if node else None
+
+
+def tolerations_of(pod: Object | None) -> list[Object]:
+    """The taints that it tolerates, as it says."""
+    return ((pod or {}).get("spec") or {}).get("tolerations") or []
 
 
 def is_over(pod: Object) -> bool:
@@ -77,10 +96,8 @@ def starting_problem(pod: Object) -> Problem | None:
     name = pod["metadata"]["name"]
     if is_over(pod):
         return Problem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
-    status = pod.get("status") or {}
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return Problem(reason=Reason.UNSCHEDULABLE, message=str(condition.get("message", "")), held=True)
+    if (scheduled := _condition(pod, "PodScheduled")).get("status") == "False":
+        return Problem(reason=Reason.UNSCHEDULABLE, message=str(scheduled.get("message", "")), held=True)
     waiting = (_container(pod).get("state") or {}).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
     if reason in _PULL_REASONS:
@@ -90,26 +107,55 @@ def starting_problem(pod: Object) -> Problem | None:
     return None
 
 
-def loss_of(pod: Object | None, *, name: str) -> Problem:
-    """Why an execution's pod no longer answers. `pod` is None where there is none any more."""
+def loss_of(pod: Object | None, *, name: str, node_loss: str = "", drained: bool = False) -> Problem:
+    """Why an execution's pod no longer answers. `pod` is None where there is none any more.
+
+    `node_loss` says why its node is lost, where it is, `drained` whether the node is to be left by its pods.
+    """
+    if pod is not None and (killed := _killed(pod)) is not None:
+        return killed
+    if node_loss:
+        return Problem(reason=Reason.NODE_LOST, message=node_loss)
     if pod is None:
         return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} is gone")
+    if (moved := _moved(pod, name)) is not None:
+        return moved
+    if is_terminating(pod):
+        message = f"pod {name} was deleted while it ran"
+        if drained:
+            return Problem(reason=Reason.EVICTED, message=f"{message}: its node is cordoned")
+        return Problem(reason=Reason.SANDBOX_LOST, message=message)
+    if is_over(pod):
+        reason = Reason.SUPERVISOR_DIED if _terminated(pod) else Reason.SANDBOX_LOST
+        return Problem(reason=reason, message=f"pod {name} ended: {_end(pod)}")
+    return Problem(reason=Reason.STREAM_BROKEN, message=f"pod {name} does not answer")
+
+
+def _killed(pod: Object) -> Problem | None:
+    """That the sandbox was ended for what it used, if it was."""
     status = pod.get("status") or {}
     message = str(status.get("message") or "")
     if status.get("reason") == "Evicted":
         lowered = message.lower()
         full = any(word in lowered for word in ("ephemeral", "emptydir", "local storage"))
         return Problem(reason=Reason.STORAGE_LIMIT if full else Reason.EVICTED, message=message)
-    terminated = _terminated(pod) or {}
-    if terminated.get("reason") == "OOMKilled":
+    if (_terminated(pod) or {}).get("reason") == "OOMKilled":
         return Problem(
             reason=Reason.OUT_OF_MEMORY, message="the sandbox was killed: it used more memory than its limit"
         )
-    if is_over(pod):
-        return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} ended: {_end(pod)}")
-    if is_terminating(pod):
-        return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} was deleted while it ran")
-    return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} does not answer")
+    return None
+
+
+def _moved(pod: Object, name: str) -> Problem | None:
+    """That the pod had to leave its node, or went with it, if Kubernetes says so."""
+    if (pod.get("status") or {}).get("reason") in _NODE_REASONS:
+        return Problem(reason=Reason.NODE_LOST, message=f"pod {name} ended with its node: {_end(pod)}")
+    disruption = _condition(pod, "DisruptionTarget")  # from Kubernetes 1.26 on
+    if disruption.get("status") != "True":
+        return None
+    reason = Reason.NODE_LOST if disruption.get("reason") == "DeletionByPodGC" else Reason.EVICTED
+    text = disruption.get("message") or disruption.get("reason")
+    return Problem(reason=reason, message=f"pod {name} had to go: {text}")
 
 
 def refusal_of(error: ApiError) -> Problem:
@@ -134,6 +180,11 @@ def _limit_range(lowered: str) -> bool:
 def _container(pod: Object) -> dict[str, Any]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return statuses[0] if statuses else {}
+
+
+def _condition(pod: Object, kind: str) -> dict[str, Any]:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
 
 
 def _terminated(pod: Object) -> dict[str, Any] | None:

@@ -14,9 +14,12 @@ from mcp_exec_api.names import DEFAULT_MAX_QUEUED
 from mcp_exec_api.pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_operator.backoff import Backoff
 from mcp_exec_operator.inventory import Inventory, Pod, PodState
+from mcp_exec_operator.nodes import Nodes
+from mcp_exec_operator.outdated import Lookout, Outdated
 from mcp_exec_operator.pods import PoolIdentity, template_hash
 from mcp_exec_operator.podstate import Problem, starting_problem
 from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+from mcp_exec_operator.turnover import Turnover, turn_over
 from mcp_exec_operator.waiting import Waiter, Waiters
 
 REFILL_DELAY_SECONDS: Final = 0.15
@@ -49,7 +52,8 @@ class Pool:
     """Why its last pod that failed did so."""
     refused_fields: tuple[str, ...] = ()
     """What its template asks for in vain."""
-    inventory: Inventory = field(default_factory=Inventory)
+    nodes: Nodes = field(default_factory=Nodes)
+    inventory: Inventory = field(init=False)
     waiters: Waiters = field(default_factory=Waiters)
     served_at: float = 0.0
     """When the last of those who wait got a pod: while the queue moves, nobody in it has waited too long."""
@@ -61,6 +65,11 @@ class Pool:
     """Whether a pod has ended, so that what is short should be made at once."""
     lacking_since: float | None = None
     """Since when fewer pods are warm than should be, or None while enough are."""
+    lookout: Lookout = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inventory = Inventory(trusts=self.nodes.trusts)
+        self.lookout = Lookout(nodes=self.nodes)
 
     @property
     def identity(self) -> PoolIdentity:
@@ -78,6 +87,7 @@ class Pool:
         self.newest, self.uid, self.generation = body, meta["uid"], int(meta.get("generation", 0))
         self.spec, self.invalid = None, None
         self.refusal = self.failure = None
+        self.lookout.look_at = 0.0
         self.backoff.succeed()
         try:
             spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
@@ -93,7 +103,7 @@ class Pool:
     def remove(self) -> None:
         """The pool was deleted: its idle pods are deleted with it, by Kubernetes, and are no longer used."""
         self.newest, self.spec, self.isolated = None, None, False
-        for pod in self.inventory.all(PodState.CREATING, PodState.STARTING, PodState.WARM):
+        for pod in self.inventory.all(PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.UNFIT):
             self.inventory.retire(pod)
         self.kicked.set()
 
@@ -138,6 +148,12 @@ class Pool:
             self._serve()
         self.kicked.set()
 
+    def node_changed(self, node: str) -> None:
+        """A node was lost, is back, or is to be left."""
+        self.inventory.node_changed(node, now=monotonic())
+        self.lookout.look_at = 0.0
+        self.kicked.set()
+
     def room_was_made(self) -> None:
         """A pod has ended, or is about to: what is short may be made now, and a full quota tried again."""
         self.hurried = True
@@ -163,7 +179,7 @@ class Pool:
         if self.spec is None or not self.isolated:
             return 0
         short = pods_to_create(
-            warm_min=self.spec.warm.min,
+            warm_min=self.spec.warm.min + self.turnover(now).extra,
             max_pods=self.spec.max_pods,
             cold_starts=self.cold_starts(),
             counts=self.inventory.counts,
@@ -179,21 +195,46 @@ class Pool:
         # while pods are refused, one at a time finds out whether they still are
         return min(short, 1) if self.backoff.failures else short
 
-    def surplus(self) -> list[Pod]:
-        """Idle pods to end: too many, or of an older template, of those one at a time."""
+    def surplus(self, now: float) -> list[Pod]:
+        """Idle pods to end: too many, outdated with others in their place, or no longer fit."""
         if self.spec is None:
             return []
         counts = self.inventory.counts
-        starting = self.inventory.all(PodState.STARTING)
+        # those that are furthest from being warm first
+        starting = sorted(self.inventory.all(PodState.STARTING), key=lambda pod: bool(pod.address))
         stale = [pod for pod in starting if pod.template != self.template]
-        warm = self.inventory.all(PodState.WARM)
-        many = pods_to_delete(warm_min=self.spec.warm.min, waiting=len(self.waiters), counts=counts)
+        turnover = self.turnover(now)
+        many = pods_to_delete(warm_min=self.spec.warm.min + turnover.extra, waiting=len(self.waiters), counts=counts)
         if many:
-            return [*stale, *[pod for pod in starting if pod not in stale], *warm][:many]
-        if stale:
-            return stale
-        old = [pod for pod in warm if pod.template != self.template]
-        return old[:1] if old and not counts.coming and counts.warm >= self.spec.warm.min else []
+            old = [each.pod for each in self._outdated(now)]
+            warm = [pod for pod in self.inventory.all(PodState.WARM) if pod not in old]
+            return [*stale, *[pod for pod in starting if pod not in stale], *old, *warm][:many]
+        return [*stale, *turnover.ending]
+
+    def turnover(self, now: float) -> Turnover:
+        """What is to be done about warm pods that should be replaced, and about those that are unfit."""
+        if self.spec is None:
+            return Turnover()
+        outdated, counts = self._outdated(now), self.inventory.counts
+        return turn_over(
+            outdated=outdated,
+            unfit=self.inventory.all(PodState.UNFIT) if counts.unfit else [],
+            counts=counts,
+            desired=self.spec.warm.min,
+            max_pods=self.spec.max_pods,
+            blocked=self._blocked() if outdated else "",
+        )
+
+    def _outdated(self, now: float) -> list[Outdated]:
+        max_age = self.spec.max_idle_age_seconds if self.spec is not None else None
+        return self.lookout.outdated(self.inventory, template=self.template, max_age=max_age, now=now)
+
+    def _blocked(self) -> str:
+        """Why no further pod comes up although the pool may have more."""
+        if self.refusal is not None and self.refusal.reason is Reason.QUOTA_EXCEEDED:
+            return self.refusal.message
+        problem = self.starting_problem()
+        return problem.message if problem is not None and problem.reason is Reason.UNSCHEDULABLE else ""
 
     def why_not(self) -> Problem:
         """Why no pod is to be had."""

@@ -73,7 +73,7 @@ class PoolReport:
     def _gauge(self) -> None:
         self.metrics.queued.labels(self.pool.name).set(len(self.pool.waiters))
         counts = self.pool.inventory.counts
-        for state in ("creating", "starting", "warm", "busy", "terminating"):
+        for state in ("creating", "starting", "warm", "unfit", "busy", "terminating"):
             self.metrics.pods.labels(self.pool.name, state).set(getattr(counts, state))
 
     @staticmethod

@@ -10,6 +10,7 @@ from mcp_exec_api.names import LABEL_POOL
 from mcp_exec_api.reflector import Key, key_of
 from mcp_exec_operator.inventory import Pod
 from mcp_exec_operator.keeper import Keeper
+from mcp_exec_operator.nodes import Nodes
 from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.tasks import Tasks
 
@@ -20,6 +21,7 @@ class Pools:
 
     tasks: Tasks
     make_keeper: Callable[[Pool], Keeper]
+    nodes: Nodes = field(default_factory=Nodes)
     opened: bool = False
     """Whether keepers work: not before the first sweep, which tells what pods executions have."""
     _pools: dict[Key, Pool] = field(default_factory=dict)
@@ -30,7 +32,7 @@ class Pools:
         """The pool of that namespace and name; one that does not exist yet is empty and may come to be."""
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = Pool(namespace=key[0], name=key[1])
+            pool = self._pools[key] = Pool(namespace=key[0], name=key[1], nodes=self.nodes)
             self._keepers[key] = self.make_keeper(pool)
         return pool
 
@@ -72,6 +74,12 @@ class Pools:
             pool.room_was_made()
         self.discard(pool)
         return None
+
+    def observe_node(self, item: Object, *, deleted: bool) -> None:
+        """Takes in a node's object."""
+        if (name := self.nodes.observe(item, deleted=deleted)) is not None:
+            for pool in self:
+                pool.node_changed(name)
 
     def replace(self, namespace: str, pools: list[Object], pods: list[Object], *, listed_at: float) -> int:
         """Takes in fresh lists of a namespace. Returns how many objects no watch had told of."""

@@ -21,7 +21,12 @@ def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStat
     counts = pool.inventory.counts
     desired = pool.spec.warm.min if pool.spec else 0
     conditions = _conditions_of(pool)
-    for condition in (_ready(pool, moment, now), _isolated(pool, moment), _honoured(pool, moment)):
+    for condition in (
+        _ready(pool, moment, now),
+        _current(pool, moment, now),
+        _isolated(pool, moment),
+        _honoured(pool, moment),
+    ):
         conditions = set_condition(conditions, condition)
     selector = {**pool_labels(pool.name), LABEL_STATE: "warm"}
     return SandboxPoolStatus(
@@ -94,6 +99,13 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     if was_ready and pool.lacking_since is not None and now - pool.lacking_since < PATIENCE_SECONDS:
         return _condition("Ready", True, "Refilling", have, moment)
     return _condition("Ready", False, "Starting", f"{have}; {counts.coming} start", moment)
+
+
+def _current(pool: Pool, moment: datetime, now: float) -> Condition:
+    note = pool.turnover(now).note
+    if note:
+        return _condition("Current", False, "Replacing", note, moment)
+    return _condition("Current", True, "Current", "no idle pod is to be replaced", moment)
 
 
 def _isolated(pool: Pool, moment: datetime) -> Condition:

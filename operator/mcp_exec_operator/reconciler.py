@@ -185,6 +185,7 @@ class Reconciler:
             cluster=self.cluster,
             sandboxes=self.sandboxes,
             tasks=self.tasks,
+            nodes=self.pools.nodes,
         )
         return await run.outcome()
 

@@ -10,15 +10,16 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.execution import CodeExecutionSpec, Durations, ExecutionError, Phase, Reason
-from mcp_exec_api.kube import ApiError
+from mcp_exec_api.kube import ApiError, Object
 from mcp_exec_api.meta import now
 from mcp_exec_api.sandboxes import Event, Sandbox, SandboxError, Sandboxes, SandboxUsed
 from mcp_exec_operator.binding import Decided, Lease, job_of, longest_run
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.collector import Collector
 from mcp_exec_operator.entry import Entry
+from mcp_exec_operator.nodes import Nodes
 from mcp_exec_operator.pods import busy_patch
-from mcp_exec_operator.podstate import Problem, is_over, is_terminating, loss_of
+from mcp_exec_operator.podstate import Problem, loss_of
 from mcp_exec_operator.status import Outcome, cancelled, failed
 from mcp_exec_operator.tasks import Tasks
 
@@ -30,6 +31,8 @@ _CANCEL_SECONDS: Final = 10.0
 """How long a cancelled run may take to say its end."""
 _LAST_WORDS_SECONDS: Final = 1.0
 """How long a pod that is lost is still listened to: its end may be under way."""
+_QUESTION_SECONDS: Final = 1.0
+"""Between questions to a sandbox on a node that is lost: it is given up when two in a row have no answer."""
 _PAUSES: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 2.0)
 """Between attempts to reach a sandbox whose stream broke."""
 
@@ -48,10 +51,15 @@ class Run:
     cluster: Cluster
     sandboxes: Sandboxes
     tasks: Tasks
+    nodes: Nodes
     collector: Collector = field(init=False)
     _accepted: bool = False
     _bound: asyncio.Timeout | None = None
     _over: bool = False
+    _questioned: bool = False
+    """Whether its supervisor is being asked, or was asked in vain, whether it lives on a node that is lost."""
+    _silent: bool = False
+    """Whether it did not answer."""
 
     def __post_init__(self) -> None:
         self.collector = Collector(limit=self.spec.limits.output_bytes)
@@ -73,7 +81,7 @@ class Run:
             return await self._broken_off(error, sandbox)
         finally:
             self._over = True
-            self.lease.pod.on_lost = self.entry.on_cancel = None
+            self.lease.pod.on_lost = self.lease.pod.on_doubt = self.entry.on_cancel = None
         return self._ended()
 
     async def _follow(self, sandbox: Sandbox) -> None:
@@ -109,6 +117,8 @@ class Run:
 
     def _watch_for_ends(self, sandbox: Sandbox) -> None:
         self.lease.pod.on_lost = lambda: self._hasten(_LAST_WORDS_SECONDS)
+        self.lease.pod.on_doubt = lambda: self._doubt(sandbox)
+        self._doubt(sandbox)
         self.entry.on_cancel = lambda: self._begin_cancel(sandbox)
         if self.lease.pod.lost:
             self._hasten(_LAST_WORDS_SECONDS)
@@ -122,6 +132,27 @@ class Run:
         when, soon = self._bound.when(), asyncio.get_running_loop().time() + seconds
         if when is not None and soon < when:
             self._bound.reschedule(soon)
+
+    def _doubt(self, sandbox: Sandbox) -> None:
+        """Where its node is lost, finds out whether it goes on none the less, as it does when a kubelet restarts."""
+        if not self._questioned and self.nodes.loss(self.lease.pod.node):
+            self._questioned = True
+            self.tasks.spawn(self._question(sandbox), name=f"question {self.lease.pod.name}")
+
+    async def _question(self, sandbox: Sandbox) -> None:
+        failures = 0
+        while not self._over and self.nodes.loss(self.lease.pod.node):
+            try:
+                await sandbox.accepted()
+                failures = 0
+            except SandboxError:
+                failures += 1
+            if failures > 1:
+                self._silent = True
+                self._hasten(0.0)
+                return
+            await asyncio.sleep(_QUESTION_SECONDS)
+        self._questioned = False
 
     def _begin_cancel(self, sandbox: Sandbox) -> None:
         self._hasten(_CANCEL_SECONDS)
@@ -145,7 +176,7 @@ class Run:
         if item is not None:
             inventory.observe(item, now=monotonic())
             self.lease.pod = inventory.adopt(name, now=monotonic())
-        return None if self.lease.pod.address else loss_of(item, name=name)
+        return None if self.lease.pod.address else self._loss(item)
 
     async def _check(self, sandbox: Sandbox) -> None:
         """Raises Decided where the code has not begun to run and must not: cancelled, or no longer what was bound."""
@@ -185,17 +216,23 @@ class Run:
             pod = await self.cluster.pod(self.entry.namespace, self.lease.pod.name)
         except ApiError:
             pod = self.lease.pod.newest
-        answers = isinstance(error, TimeoutError) and pod is not None and not self.lease.pod.lost
+        answers = isinstance(error, TimeoutError) and pod is not None and not self.lease.pod.lost and not self._silent
         if self.entry.cancel_requested and answers:
             return self._partial(Phase.CANCELLED, Reason.CANCELLED, "cancelled; it did not end by itself")
         if answers and self.collector.seq:
             seconds = self.spec.timeout_seconds
             return self._partial(Phase.TIMED_OUT, Reason.TIMEOUT, f"it did not end within {seconds} s")
-        problem = loss_of(pod, name=self.lease.pod.name)
-        if pod is not None and not is_over(pod) and not is_terminating(pod) and not answers:
+        problem = self._loss(pod)
+        if problem.reason is Reason.STREAM_BROKEN and not answers:
             problem = Problem(reason=problem.reason, message=f"{problem.message}: {error}")
         log.warning("a run was lost: %s (%s)", problem.message, error, extra=self.entry.log_fields)
         return self._lost(problem)
+
+    def _loss(self, pod: Object | None) -> Problem:
+        known = self.lease.pod
+        return loss_of(
+            pod, name=known.name, node_loss=self.nodes.loss(known.node), drained=self.nodes.cordoned(known.node)
+        )
 
     def _lost(self, problem: Problem) -> Outcome:
         return self._partial(Phase.FAILED, problem.reason, problem.message)

@@ -24,7 +24,7 @@ from mcp_exec_operator.writer import StatusWriter
 
 @dataclass(kw_only=True, eq=False)
 class Service:
-    """Pools, executions and sweeps, put together. The three `on_` methods take what watches tell; none ever waits."""
+    """Pools, executions and sweeps, put together. The `on_` methods take what watches tell; none ever waits."""
 
     pools: Pools
     reconciler: Reconciler
@@ -107,6 +107,11 @@ class Service:
         """A watch tells of a pod."""
         self.metrics.events.labels("pod").inc()
         self.pools.observe_pod(body, deleted=deleted)
+
+    def on_node(self, body: Object, deleted: bool) -> None:
+        """A watch tells of a node."""
+        self.metrics.events.labels("node").inc()
+        self.pools.observe_node(body, deleted=deleted)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     """Seconds between two sweeps, which compare everything with fresh lists."""
     pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
     """Seconds that a pod may take until its supervisor answers, before it is replaced."""
+    watch_nodes: bool = True
+    """Whether nodes are watched, cluster-wide: pods on those that are cordoned or lost are replaced early."""
     verify_isolation: bool = True
     """Whether a sandbox must find, before it is used, that it can't reach the API server."""
     shutdown_seconds: Annotated[float, Field(gt=0)] = 10.0

@@ -73,9 +73,9 @@ def build_settings() -> kopf.OperatorSettings:
 
 
 def build_registry(
-    *, credentials: Credentials, on_execution: OnEvent, on_pool: OnEvent, on_pod: OnEvent
+    *, credentials: Credentials, on_execution: OnEvent, on_pool: OnEvent, on_pod: OnEvent, on_node: OnEvent | None
 ) -> kopf.OperatorRegistry:
-    """The handlers, each O(1) and without I/O."""
+    """The handlers, each quick and without I/O. Without one for nodes, those are not watched."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -91,6 +91,8 @@ def build_registry(
     for plural, tell in ((EXECUTIONS, on_execution), (POOLS, on_pool)):
         kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(hear(tell))
     kopf.on.event("", "v1", "pods", registry=registry, id="pods")(hear(on_pod))
+    if on_node is not None:
+        kopf.on.event("", "v1", "nodes", registry=registry, id="nodes")(hear(on_node))
     return registry
 
 

@@ -129,3 +129,60 @@ def test_kata_pods_carry_the_overhead_and_node_selector_of_their_runtime_class(
         assert pod["runtimeClassName"] == "kata"
     finally:
         installed.kubectl("delete", "runtimeclass", "kata")
+
+
+def current_of(cluster: Cluster, pool: str, *words: str) -> dict[str, Any]:
+    """The pool's Current condition, once its message has these words."""
+
+    def found() -> dict[str, Any]:
+        current = condition(cluster.json("get", "sbp", pool, "-n", NAMESPACE).get("status", {}), "Current")
+        return current if all(word in current.get("message", "") for word in words) else {}
+
+    return eventually(found, seconds=60, what=f"pool {pool} says {words}")
+
+
+def test_pods_without_another_node_are_held_while_theirs_is_cordoned_and_drained(
+    installed: Cluster, make_pool: MakePool
+) -> None:
+    make_pool("cordoned", warm=1)
+    reason_of(installed, "cordoned", "Warm")
+    selector = "mcp-exec.dev/pool=cordoned"
+
+    def pods() -> set[str]:
+        return {
+            pod["metadata"]["name"] for pod in installed.json("get", "pods", "-n", NAMESPACE, "-l", selector)["items"]
+        }
+
+    (idle,) = pods()
+    nodes = [node["metadata"]["name"] for node in installed.json("get", "nodes")["items"]]
+    installed.kubectl("cordon", *nodes)
+    try:
+        # the replacement is asked for and held; the pod that it is for stays, and is of use
+        assert current_of(installed, "cordoned", "is cordoned", "nodes are available")["status"] == "False"
+        assert idle in pods()
+        assert len(pods()) == 2
+        status = installed.execute(name="on-cordoned", code="1", poolRef={"name": "cordoned"})
+        assert (status["phase"], status["start"], status["podName"]) == ("Succeeded", "Warm", idle)
+        held = reason_of(installed, "cordoned", "Unschedulable")
+        assert "nodes are available" in held["message"]
+        installed.kubectl("uncordon", *nodes)
+        reason_of(installed, "cordoned", "Warm")
+        current_of(installed, "cordoned", "no idle pod")
+        # no budget holds up a drain, and what it takes is replaced when a node takes pods again
+        drained = pods()
+        for node in nodes:
+            installed.kubectl(
+                "drain",
+                node,
+                f"--pod-selector={selector}",
+                "--delete-emptydir-data",
+                "--ignore-daemonsets",
+                "--timeout=60s",
+            )
+        reason_of(installed, "cordoned", "Unschedulable")
+    finally:
+        installed.kubectl("uncordon", *nodes)
+        installed.kubectl("delete", "cex", "on-cordoned", "-n", NAMESPACE, "--ignore-not-found")
+    reason_of(installed, "cordoned", "Warm")
+    current_of(installed, "cordoned", "no idle pod")
+    assert not drained & pods()

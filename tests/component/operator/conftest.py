@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.component.operator.world import CEX, KEY, NAMESPACE, PODS, SBP, World
+from tests.component.operator.world import CEX, KEY, NAMESPACE, NODES, PODS, SBP, World
 
 from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.kube import Kube
@@ -55,6 +55,7 @@ class Operator:
             (SBP, self.service.on_pool),
             (CEX, self.service.on_execution),
             (PODS, self.service.on_pod),
+            (NODES, self.service.on_node),
         ):
             await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).running())
 

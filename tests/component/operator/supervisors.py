@@ -48,6 +48,10 @@ class Supervisor:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     play: asyncio.Task[None] | None = None
     gone: bool = False
+    frozen: bool = False
+    """Whether it answers nothing, as where its node has no power: its connections stay open."""
+    questioned: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it has been asked what it accepted."""
 
     async def vanish(self) -> None:
         """Its pod ends: its connections break."""
@@ -107,6 +111,7 @@ class Supervisor:
         return await self._stream(request, 1)
 
     async def asked(self, request: web.Request) -> web.StreamResponse:
+        self.questioned.set()
         found = self.job["id"] if self.job else None
         return web.json_response({"state": self.state, "id": found, "lastSeq": len(self.events)})
 

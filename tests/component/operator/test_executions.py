@@ -237,7 +237,7 @@ async def test_a_stream_that_breaks_is_taken_up_where_it_broke(world: World, ope
             "StorageLimit",
         ),
         ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, "Evicted"),
-        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 1}}}]}, "SandboxLost"),
+        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 1}}}]}, "SupervisorDied"),
     ],
 )
 async def test_a_pod_that_ends_tells_why_and_output_so_far_is_kept(

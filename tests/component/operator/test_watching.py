@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 import yaml
 from aiohttp import web
+from tests.component.fakes.api_server import Fault
 from tests.component.operator.conftest import settings
-from tests.component.operator.world import CEX, KEY, World
+from tests.component.operator.world import CEX, KEY, NODES, World
 
 from mcp_exec_api.kube import Kube
 from mcp_exec_operator.__main__ import CannotStart, check_api, operate
@@ -31,6 +32,7 @@ class Discovered(World):
         ]
         core = [
             {"name": "namespaces", "singularName": "", "namespaced": False, "kind": "Namespace", "verbs": verbs},
+            {"name": "nodes", "singularName": "", "namespaced": False, "kind": "Node", "verbs": verbs},
             {"name": "pods", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": verbs},
         ]
         version = {"groupVersion": "mcp-exec.dev/v1alpha1", "version": "v1alpha1"}
@@ -74,6 +76,9 @@ async def test_it_runs_what_its_watches_tell_and_stops_at_sigterm(made: Settings
         world.pool()
         running = asyncio.create_task(operate(made, sandbox_port=world.port))
         await world.warm(1)
+        world.node = "node2"
+        world.change_node("node1", cordoned=True)
+        await world.until(lambda: [pod["spec"].get("nodeName") for pod in world.pods().values()] == ["node2"])
         world.execution("watched", "wait")
         await world.until(lambda: len(world.ran) == 1)
         world.merge(CEX, "watched", {"spec": {"cancelRequested": True}})
@@ -93,12 +98,34 @@ async def test_it_refuses_to_start_without_the_crds(made: Settings) -> None:
             await operate(made)
 
 
+async def test_it_refuses_to_start_without_the_right_to_read_nodes(made: Settings) -> None:
+    async with Discovered().up() as world:
+        write_kubeconfig(made, world.url)
+        world.faults.append(Fault("GET", "/nodes", 403, message="nodes is forbidden"))
+        with pytest.raises(CannotStart, match="MCP_EXEC_WATCH_NODES"):
+            await operate(made)
+
+
+async def test_it_works_without_nodes_where_it_is_told_to(made: Settings) -> None:
+    async with Discovered().up() as world:
+        write_kubeconfig(made, world.url)
+        world.pool()
+        running = asyncio.create_task(operate(made.model_copy(update={"watch_nodes": False}), sandbox_port=world.port))
+        await world.warm(1)
+        world.execution("watched")
+        assert (await world.finished("watched"))["phase"] == "Succeeded"
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await running
+        assert not [seen for seen in world.seen if seen.path == NODES]
+
+
 async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings) -> None:
     write_kubeconfig(made, "http://127.0.0.1:9")
     async with Kube.connect(kubeconfig=made.kubeconfig) as kube:
         quick = Kube(session=kube.session, credentials=kube.credentials, backoffs=(0.001,))
         with pytest.raises(CannotStart, match="the API server can't be used"):
-            await check_api(quick, namespaces=("agents",), wait_seconds=0)
+            await check_api(quick, namespaces=("agents",), watch_nodes=True, wait_seconds=0)
 
 
 async def test_health_and_metrics_are_served(world: World, operating: object) -> None:

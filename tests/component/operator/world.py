@@ -23,6 +23,7 @@ CEX = custom_path(EXECUTIONS, namespace=NAMESPACE)
 SBP = custom_path(POOLS, namespace=NAMESPACE)
 PODS = path_of("pods", namespace=NAMESPACE)
 POLICIES = path_of("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
+NODES = path_of("nodes")
 EVENTS = path_of("events", namespace=NAMESPACE)
 DEADLINE = 20.0
 
@@ -41,6 +42,8 @@ class World(FakeApiServer):
         self.supervisors: dict[str, Supervisor] = {}
         self.start_pods = True
         """Whether the node starts pods."""
+        self.node = "node1"
+        """Where pods that start now come to stand."""
         self.port = 0
         self.refuse_pods: tuple[int, str] | None = None
         self._sites: dict[str, web.TCPSite] = {}
@@ -125,6 +128,12 @@ class World(FakeApiServer):
         plays = {each.play for each in self.supervisors.values() if each.play is not None}
         return {*self._tasks, *plays}
 
+    def change_node(self, name: str, *, ready: str = "True", cordoned: bool = False) -> None:
+        """A node says how it is."""
+        conditions = [{"type": "Ready", "status": ready, "reason": "Arranged"}]
+        spec = {"unschedulable": True} if cordoned else {}
+        self.put(NODES, {"metadata": {"name": name}, "spec": spec, "status": {"conditions": conditions}})
+
     # what it does
 
     def _supervised(self, name: str) -> Callable[[web.Request], Any]:
@@ -138,6 +147,8 @@ class World(FakeApiServer):
             token = sandbox_token(key=KEY, namespace=NAMESPACE, pod=supervisor.pod)
             if name != "healthz" and request.headers.get("Authorization") != f"Bearer {token}":
                 return web.json_response({"error": "no"}, status=401)
+            if supervisor.frozen:
+                await self.steps.over.wait()
             answer: web.StreamResponse = await getattr(supervisor, name)(request)
             return answer
 
@@ -212,12 +223,16 @@ class World(FakeApiServer):
         assert variables["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
         self.supervisors[address] = Supervisor(self, name)
         status = {"phase": "Running", "podIP": address, "containerStatuses": [{"state": {"running": {}}}]}
-        self.merge(PODS, name, {"spec": {"nodeName": "node1"}, "status": status})
+        self.merge(PODS, name, {"spec": {"nodeName": self.node}, "status": status})
 
     def kill_pod(self, name: str, status: Object) -> None:
         """The pod's container ends, and takes its supervisor with it."""
         self._stop_supervisor(name)
         self.merge(PODS, name, {"status": status})
+
+    def silence(self, name: str) -> None:
+        """Nobody answers at the pod's address any more, and its connections break; its object says nothing of it."""
+        self._stop_supervisor(name)
 
     def supervisor_of(self, execution: str) -> Supervisor:
         pod = self.status(execution)["podName"]

@@ -25,16 +25,34 @@ def test_secrets_are_read_by_the_gateway_alone_and_only_one(render: Render) -> N
     ]
 
 
-def test_the_operator_has_no_right_outside_the_served_namespaces(render: Render) -> None:
+def test_the_operator_has_no_right_outside_the_served_namespaces_but_to_read_nodes(render: Render) -> None:
     rendered = render({"namespaces": ["agents"]})
+    for binding in rendered.all("RoleBinding"):
+        if binding["subjects"][0]["name"] == "mcp-exec-operator":
+            assert binding["metadata"]["namespace"] == "agents"
+    assert rendered.one("ClusterRole", "mcp-exec-operator")["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_WATCH_NODES"] == "true"
+
+
+def test_without_nodes_to_watch_the_operator_has_no_right_outside_the_served_namespaces(render: Render) -> None:
+    rendered = render({"namespaces": ["agents"], "operator": {"watchNodes": False}})
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         for binding in rendered.all(kind):
             if binding["subjects"][0]["name"] == "mcp-exec-operator":
                 assert (kind, binding["metadata"]["namespace"]) == ("RoleBinding", "agents")
+    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_WATCH_NODES"] == "false"
+
+
+def test_no_disruption_budget_holds_up_the_eviction_of_sandboxes(render: Render) -> None:
+    for budget in render({"gateway": {"replicas": 2}}).all("PodDisruptionBudget"):
+        labels = budget["spec"]["selector"]["matchLabels"]
+        assert labels["app.kubernetes.io/component"] in ("operator", "gateway")
 
 
 def test_the_gateways_only_rights_everywhere_are_to_ask_who_a_caller_is(render: Render) -> None:
-    roles = render().all("ClusterRole")
+    roles = [role for role in render().all("ClusterRole") if role["metadata"]["name"] == "mcp-exec-gateway"]
     assert [(rule["resources"], rule["verbs"]) for role in roles for rule in role["rules"]] == [
         (["tokenreviews"], ["create"]),
         (["subjectaccessreviews"], ["create"]),

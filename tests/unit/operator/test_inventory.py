@@ -12,11 +12,24 @@ from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
 WARM_MIN, MAX_PODS = 3, 7
 
 
-def item(name: str, uid: str = "", *, phase: str = "Running", deleted: bool = False, state: str = "warm") -> Any:
-    meta: dict[str, Any] = {"name": name, "uid": uid or f"uid-{name}", "labels": {"mcp-exec.dev/state": state}}
+def item(
+    name: str,
+    uid: str = "",
+    *,
+    phase: str = "Running",
+    deleted: bool = False,
+    state: str = "warm",
+    template: str = "",
+    node: str = "n1",
+    ready: str = "True",
+) -> Any:
+    labels = {"mcp-exec.dev/state": state, "mcp-exec.dev/template": template}
+    meta: dict[str, Any] = {"name": name, "uid": uid or f"uid-{name}", "labels": labels}
     if deleted:
         meta["deletionTimestamp"] = "2026-11-21T20:00:00Z"
-    return {"metadata": meta, "spec": {}, "status": {"phase": phase, "podIP": "10.0.0.1"}}
+    conditions = [{"type": "Ready", "status": ready}]
+    status = {"phase": phase, "podIP": "10.0.0.1", "conditions": conditions}
+    return {"metadata": meta, "spec": {"nodeName": node}, "status": status}
 
 
 def warm(inventory: Inventory, *names: str) -> None:
@@ -82,6 +95,37 @@ def test_whoever_has_a_pod_hears_that_it_is_lost() -> None:
     assert told == ["a", "b", "c"]
 
 
+def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_is_again() -> None:
+    inventory = Inventory()
+    warm(inventory, "a", "b")
+    inventory.observe(item("a", ready="False"), now=2)
+    assert (inventory.counts.unfit, inventory.counts.warm) == (1, 1)
+    assert [pod.name for pod in iter(inventory.take, None)] == ["b"]
+    pod = inventory.observe(item("a"), now=50)
+    assert (pod.state, pod.since) == (PodState.STARTING, 50)
+    assert inventory.ready("a", now=51) is pod
+
+
+def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of_it() -> None:
+    lost: set[str | None] = set()
+    inventory = Inventory(trusts=lambda node: node not in lost)
+    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
+        inventory.observe(item(name, node=node), now=0)
+        inventory.ready(name, now=1)
+    doubts: list[str] = []
+    busy = inventory.take()
+    assert busy is not None
+    busy.on_doubt = lambda: doubts.append(busy.name)
+    lost.add("n1")
+    inventory.node_changed("n1", now=2)
+    assert (doubts, inventory.counts.unfit, inventory.counts.warm) == (["a"], 1, 1)
+    assert not inventory.put_back(busy)
+    assert [pod.name for pod in iter(inventory.take, None)] == ["c"]
+    lost.clear()
+    inventory.node_changed("n1", now=3)
+    assert inventory.counts.starting == 2
+
+
 def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
     inventory = Inventory()
     warm(inventory, "old", "kept")
@@ -102,7 +146,8 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inventory = Inventory()
+        self.lost = False
+        self.inventory = Inventory(trusts=lambda node: not self.lost)
         self.made = 0
         self.used: set[str] = set()
         self.exists: set[str] = set()
@@ -141,6 +186,7 @@ class Life(RuleBasedStateMachine):
         if pod is None:
             return Pod(name="none", state=PodState.TERMINATING)
         assert pod.name not in self.used
+        assert not self.lost or pod.node is None
         self.used.add(pod.name)
         return pod
 
@@ -160,12 +206,22 @@ class Life(RuleBasedStateMachine):
             self.exists.discard(pod.name)
             self.inventory.forget(pod.name)
 
-    @rule(data=st.data(), phase=st.sampled_from(["Running", "Failed"]), deleted=st.booleans())
-    def tell(self, data: st.DataObject, phase: str, deleted: bool) -> None:
+    @rule(
+        data=st.data(),
+        phase=st.sampled_from(["Running", "Failed"]),
+        deleted=st.booleans(),
+        ready=st.sampled_from(["True", "False"]),
+    )
+    def tell(self, data: st.DataObject, phase: str, deleted: bool, ready: str) -> None:
         pod = self._one(data)
         if pod is not None:
             self.exists.add(pod.name)
-            self.inventory.observe(item(pod.name, phase=phase, deleted=deleted), now=self.now)
+            self.inventory.observe(item(pod.name, phase=phase, deleted=deleted, ready=ready), now=self.now)
+
+    @rule(lost=st.booleans())
+    def change_node(self, lost: bool) -> None:
+        self.lost = lost
+        self.inventory.node_changed("n1", now=self.now)
 
     @rule()
     def sweep(self) -> None:

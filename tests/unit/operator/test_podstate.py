@@ -16,6 +16,10 @@ def waiting(reason: str, message: str = "") -> Any:
     return [{"state": {"waiting": {"reason": reason, "message": message}}}]
 
 
+def disrupted(reason: str) -> Any:
+    return [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+
+
 def terminated(**fields: Any) -> Any:
     return [{"state": {"terminated": fields}}]
 
@@ -56,16 +60,40 @@ def test_a_pod_that_does_not_start_says_why(found: Any, reason: str | None, held
         ),
         (pod(phase="Failed", reason="Evicted", message='Usage of EmptyDir volume "tmp"'), "StorageLimit", "EmptyDir"),
         (pod(phase="Failed", reason="Evicted", message="low on resource: memory"), "Evicted", "memory"),
-        (pod(phase="Failed", reason="NodeLost"), "SandboxLost", "NodeLost"),
-        (pod(phase="Succeeded", containerStatuses=terminated(exitCode=0)), "SandboxLost", "exit code 0"),
+        (pod(phase="Failed", reason="NodeLost"), "NodeLost", "NodeLost"),
+        (pod(phase="Failed", reason="Terminated", message="imminent node shutdown"), "NodeLost", "shutdown"),
+        (pod(phase="Failed", conditions=disrupted("DeletionByPodGC")), "NodeLost", "DeletionByPodGC"),
+        (pod(phase="Running", conditions=disrupted("EvictionByEvictionAPI")), "Evicted", "EvictionByEvictionAPI"),
+        (pod(phase="Failed"), "SandboxLost", "phase Failed"),
+        (pod(phase="Succeeded", containerStatuses=terminated(exitCode=0)), "SupervisorDied", "exit code 0"),
+        (pod(phase="Running", containerStatuses=terminated(exitCode=137)), "SupervisorDied", "exit code 137"),
         ({"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {}}, "SandboxLost", "deleted"),
-        (pod(phase="Running"), "SandboxLost", "does not answer"),
+        (pod(phase="Running"), "StreamBroken", "does not answer"),
     ],
 )
 def test_a_lost_pod_says_why(found: Any, reason: str, words: str) -> None:
     problem = loss_of(found, name="p")
     assert problem.reason == reason
     assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, "NodeLost"),
+        (pod(phase="Running"), "NodeLost"),
+        ({"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {}}, "NodeLost"),
+        (pod(phase="Failed", containerStatuses=terminated(reason="OOMKilled", exitCode=137)), "OutOfMemory"),
+        (pod(phase="Failed", reason="Evicted", message="low on resource: memory"), "Evicted"),
+    ],
+)
+def test_a_pod_on_a_lost_node_is_lost_with_it_unless_it_was_killed_before(found: Any, reason: str) -> None:
+    assert loss_of(found, name="p", node_loss="node n1 is not ready").reason == reason
+
+
+def test_a_pod_that_is_deleted_from_a_cordoned_node_is_evicted() -> None:
+    deleted = {"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {}}
+    assert loss_of(deleted, name="p", drained=True).reason == "Evicted"
 
 
 @pytest.mark.parametrize(

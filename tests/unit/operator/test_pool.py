@@ -118,13 +118,25 @@ def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
     assert backoff.until - now == 1
 
 
-def test_pods_of_an_older_template_are_ended_one_at_a_time_when_all_are_warm() -> None:
+def test_a_pod_of_an_older_template_is_ended_when_another_is_warm_in_its_place() -> None:
     made = pool()
     make_ready(made, "a", "b")
-    assert [pod.name for pod in made.surplus()] == ["a"]
-    taken = made.surplus()[0]
-    made.inventory.retire(taken)
-    assert made.surplus() == []
+    made.hurried = True
+    assert (made.surplus(100.0), made.missing(100.0)) == ([], 1)
+    made.inventory.expect("c", template=made.template, now=100.0)
+    made.inventory.observe(item("c", template=made.template), now=100.0)
+    assert made.surplus(101.0) == []
+    made.became_ready("c")
+    assert [pod.name for pod in made.surplus(102.0)] == ["a"]
+    made.inventory.retire(made.surplus(102.0)[0])
+    made.hurried = True
+    assert (made.surplus(102.0), made.missing(102.0)) == ([], 1)
+
+
+def test_a_pod_that_starts_with_an_older_template_is_ended_at_once() -> None:
+    made = pool()
+    made.inventory.observe(item("a"), now=100.0)
+    assert [pod.name for pod in made.surplus(100.0)] == ["a"]
 
 
 def test_a_pool_tells_that_it_does_not_exist() -> None:

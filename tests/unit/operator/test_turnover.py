@@ -1,0 +1,175 @@
+"""Which idle pods are replaced, in what order and in what steps."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.operator.test_inventory import item
+
+from mcp_exec_operator.inventory import Counts, Pod, PodState
+from mcp_exec_operator.nodes import Nodes
+from mcp_exec_operator.outdated import Outdated, Why, outdated_pods, share_of_age
+from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+from mcp_exec_operator.turnover import turn_over
+
+MOMENT = datetime(2026, 11, 21, 20, tzinfo=UTC)
+
+
+def pod(name: str, *, template: str = "new", age: float = 0, node: str = "n1") -> Pod:
+    newest = item(name, template=template, node=node)
+    newest["metadata"]["creationTimestamp"] = (MOMENT - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Pod(name=name, state=PodState.WARM, template=template, node=node, newest=newest)
+
+
+def old(*names: str, why: Why = Why.TEMPLATE) -> list[Outdated]:
+    return [Outdated(pod=pod(name), why=why, message=f"for {why.name}") for name in names]
+
+
+def find(*pods: Pod, nodes: Nodes | None = None, max_age: float | None = None, later: float = 0) -> list[Outdated]:
+    moment = MOMENT + timedelta(seconds=later)
+    return outdated_pods(
+        pods, template="new", max_age=max_age, nodes=nodes or Nodes(), now=1000.0 + later, moment=moment
+    )
+
+
+def test_a_pod_is_outdated_by_its_node_its_template_or_its_age_the_most_urgent_first() -> None:
+    nodes = Nodes()
+    nodes.observe({"metadata": {"name": "n2"}, "spec": {"unschedulable": True}}, deleted=False)
+    pods = [pod("fresh"), pod("aged", age=100), pod("other", template="old"), pod("away", node="n2", age=100)]
+    found = find(*pods, nodes=nodes, max_age=100)
+    assert [(each.pod.name, each.why) for each in found] == [
+        ("away", Why.NODE),
+        ("other", Why.TEMPLATE),
+        ("aged", Why.AGE),
+    ]
+    assert [each.pod.name for each in find(pod("aged", age=10**6))] == []
+
+
+def test_the_ages_at_which_pods_go_are_spread_and_none_is_above_the_highest() -> None:
+    shares = [share_of_age(f"default-{number}") for number in range(500)]
+    assert all(0.8 <= share <= 1 for share in shares)
+    assert max(sum(low <= share < low + 0.02 for share in shares) for low in (0.8, 0.84, 0.88, 0.92, 0.96)) < 100
+    made = [pod(f"default-{number}") for number in range(100)]
+    assert find(*made, max_age=100, later=79) == []
+    assert 0 < len(find(*made, max_age=100, later=90)) < 100
+    assert len(find(*made, max_age=100, later=100)) == 100
+
+
+@pytest.mark.parametrize(
+    ("desired", "outdated", "extra"),
+    [(3, 3, 1), (50, 50, 5), (50, 2, 2), (3, 0, 0), (0, 3, 0)],
+)
+def test_a_tenth_of_the_pods_is_replaced_at_a_time(desired: int, outdated: int, extra: int) -> None:
+    found = old(*map(str, range(outdated)))
+    counts = Counts(warm=desired)
+    assert turn_over(outdated=found, unfit=[], counts=counts, desired=desired, max_pods=100).extra == extra
+
+
+def test_pods_that_are_old_alone_are_replaced_one_at_a_time() -> None:
+    found = old(*map(str, range(50)), why=Why.AGE)
+    assert turn_over(outdated=found, unfit=[], counts=Counts(warm=50), desired=50, max_pods=100).extra == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_pods", "blocked", "why", "ending"),
+    [
+        (Counts(warm=2), 10, "", Why.TEMPLATE, 0),
+        (Counts(warm=2, starting=1), 10, "", Why.TEMPLATE, 0),
+        (Counts(warm=3), 10, "", Why.TEMPLATE, 1),
+        # the pool can have no pod more, ever
+        (Counts(warm=2), 2, "", Why.TEMPLATE, 1),
+        (Counts(warm=2), 2, "", Why.AGE, 1),
+        (Counts(warm=1, terminating=1), 2, "", Why.TEMPLATE, 0),
+        # others take the room for now
+        (Counts(warm=2, busy=8), 10, "", Why.TEMPLATE, 0),
+        # nodes or a quota leave no room, of which a place given up may help
+        (Counts(warm=2, starting=1), 10, "0/1 nodes are available", Why.TEMPLATE, 1),
+        (Counts(warm=2), 10, "exceeded quota", Why.TEMPLATE, 1),
+        (Counts(warm=1, starting=2), 10, "0/1 nodes are available", Why.TEMPLATE, 0),
+        (Counts(warm=2, starting=1), 10, "0/1 nodes are available", Why.NODE, 0),
+        (Counts(warm=2, starting=1), 10, "0/1 nodes are available", Why.AGE, 0),
+    ],
+)
+def test_a_pod_goes_when_another_stands_in_its_place_or_none_ever_could(
+    counts: Counts, max_pods: int, blocked: str, why: Why, ending: int
+) -> None:
+    found = turn_over(
+        outdated=old("a", "b", why=why), unfit=[], counts=counts, desired=2, max_pods=max_pods, blocked=blocked
+    )
+    assert len(found.ending) == ending
+    assert blocked in found.note
+    assert f"for {why.name}" in found.note
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_pods", "ending"),
+    [
+        (Counts(warm=2, unfit=2), 10, 2),
+        (Counts(warm=1, starting=1, unfit=2), 10, 0),
+        (Counts(unfit=2), 10, 0),
+        (Counts(unfit=2), 2, 2),
+        (Counts(starting=1, unfit=2), 3, 1),
+    ],
+)
+def test_unfit_pods_go_when_others_stand_in_their_place_or_need_it(counts: Counts, max_pods: int, ending: int) -> None:
+    unfit = [pod("a"), pod("b")]
+    found = turn_over(outdated=[], unfit=unfit, counts=counts, desired=2, max_pods=max_pods)
+    assert len(found.ending) == ending
+    assert "not ready any more" in found.note
+
+
+@dataclass
+class Rolling:
+    """A pool all of whose pods are outdated, in steps of anything that can happen to it."""
+
+    desired: int
+    max_pods: int
+    warm_old: int
+    warm_new: int = 0
+    starting: int = 0
+    terminating: int = 0
+    least: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.least = self.warm_old
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(warm=self.warm_old + self.warm_new, starting=self.starting, terminating=self.terminating)
+
+    def keep(self) -> None:
+        """What a keeper does in one turn."""
+        many = pods_to_delete(warm_min=self.desired + self.decision().extra, waiting=0, counts=self.counts)
+        assert many == 0
+        self.warm_old -= len(self.decision().ending)
+        self.terminating += len(self.decision().ending)
+        self.starting += pods_to_create(
+            warm_min=self.desired + self.decision().extra, max_pods=self.max_pods, cold_starts=0, counts=self.counts
+        )
+        self.least = min(self.least, self.counts.warm)
+        assert self.counts.total <= self.max_pods
+
+    def decision(self) -> Any:
+        found = old(*map(str, range(self.warm_old)))
+        return turn_over(outdated=found, unfit=[], counts=self.counts, desired=self.desired, max_pods=self.max_pods)
+
+
+@given(st.integers(1, 60), st.integers(0, 8), st.data())
+def test_a_roll_ends_and_never_leaves_fewer_warm_than_there_should_be(
+    desired: int, room: int, data: st.DataObject
+) -> None:
+    pool = Rolling(desired=desired, max_pods=desired + room, warm_old=desired)
+    for _ in range(40 * desired + 40):
+        pool.keep()
+        if not (pool.starting or pool.terminating):
+            break
+        if pool.starting and (not pool.terminating or data.draw(st.booleans())):
+            pool.starting, pool.warm_new = pool.starting - 1, pool.warm_new + 1
+        else:
+            pool.terminating -= 1
+    assert (pool.warm_old, pool.warm_new, pool.starting, pool.terminating) == (0, desired, 0, 0)
+    # without room for one more, it is one fewer; with it, never
+    assert pool.least == (desired if room else desired - 1)
