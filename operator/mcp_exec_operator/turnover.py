@@ -48,8 +48,9 @@ def turn_over(
         going += [each.pod for each in outdated[:spare]]
     elif outdated and spare == 0 and (first := _first_to_go(outdated, counts, max_pods, blocked)) is not None:
         going.append(first.pod)
-        notes.append("one goes before another is made, for which maxPods, a quota or the nodes leave no room")
-    if outdated and blocked:
+    if outdated and max_pods <= desired:
+        notes.append("one goes before another is made, for which maxPods leaves no room")
+    elif outdated and blocked:
         notes.append(f"no further pod comes up: {blocked}")
     step = max(1, desired // _SHARE) if any(each.why is not Why.AGE for each in outdated) else 1
     extra = min(step, len(outdated)) if desired else 0

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.component.operator.conftest import Operator
 from tests.component.operator.world import NODES, PODS, SBP, World
 
 from mcp_exec_operator.inventory import Inventory, PodState
@@ -14,18 +13,17 @@ from mcp_exec_operator.inventory import Inventory, PodState
 Operating = Callable[..., Any]
 
 
-class Watched:
-    """The least number of warm pods that the operator has counted since the pool was full."""
+def watch_warm(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pods were warm after each change, from now on."""
+    counts: list[int] = []
+    move = Inventory._move
 
-    def __init__(self, operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.counts: list[int] = []
-        move = Inventory._move
+    def count(inventory: Inventory, pod: Any, state: PodState) -> None:
+        move(inventory, pod, state)
+        counts.append(inventory.counts.warm)
 
-        def count(inventory: Inventory, pod: Any, state: PodState) -> None:
-            move(inventory, pod, state)
-            self.counts.append(inventory.counts.warm)
-
-        monkeypatch.setattr(Inventory, "_move", count)
+    monkeypatch.setattr(Inventory, "_move", count)
+    return counts
 
 
 def change_pool(world: World, generation: int = 2, **spec: Any) -> None:
@@ -38,39 +36,44 @@ def images(world: World) -> list[str]:
 
 async def settled(world: World, count: int) -> None:
     """Until so many pods are there, all warm, and none is to be replaced."""
-    status = lambda: world.collections[SBP]["default"].get("status") or {}  # noqa: E731
-    await world.until(
-        lambda: (
-            (status().get("warm"), len(world.pods())) == (count, count)
-            and world.condition("Current").get("status") == "True"
-        )
-    )
+
+    def are_settled() -> bool:
+        status = world.collections[SBP]["default"].get("status") or {}
+        current = world.condition("Current").get("status") == "True"
+        return current and status.get("warm") == len(world.pods()) == count
+
+    await world.until(are_settled)
 
 
 async def test_a_new_template_rolls_without_a_pod_fewer_than_should_be_warm(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.pool(warm={"min": 3})
-    async with operating() as operator:
+    async with operating():
         await world.warm(3)
-        watched = Watched(operator, monkeypatch)
+        counts = watch_warm(monkeypatch)
         change_pool(world, image="newer")
         await world.until(lambda: images(world) == ["newer"] * 3)
         await settled(world, 3)
-    assert (min(watched.counts), max(watched.counts)) == (3, 4)
+    assert (min(counts), max(counts)) == (3, 4)
 
 
 async def test_a_pool_without_room_for_one_more_says_so_and_rolls_with_one_fewer(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.pool(warm={"min": 3}, maxPods=3)
-    async with operating() as operator:
+    async with operating():
         await world.warm(3)
-        watched = Watched(operator, monkeypatch)
+        counts = watch_warm(monkeypatch)
+        world.start_pods = False
         change_pool(world, image="newer")
+        await world.until(lambda: "maxPods leaves no room" in world.condition("Current").get("message", ""))
+        await world.until(lambda: sorted(images(world)) == ["newer", "sandbox", "sandbox"])
+        world.start_pods = True
+        await world.start_pod(next(name for name, pod in world.pods().items() if "nodeName" not in pod["spec"]))
         await world.until(lambda: images(world) == ["newer"] * 3)
         await settled(world, 3)
-    assert min(watched.counts) == 2
+    assert min(counts) == 2
 
 
 async def test_a_template_whose_pods_fail_leaves_the_old_ones_warm(world: World, operating: Operating) -> None:
@@ -93,17 +96,17 @@ async def test_pods_that_stood_idle_for_too_long_are_replaced_without_a_gap(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.pool(warm={"min": 3})
-    async with operating() as operator:
+    async with operating():
         await world.warm(3)
         before = set(world.pods())
         made_at = (datetime.now(UTC) - timedelta(seconds=61)).strftime("%Y-%m-%dT%H:%M:%SZ")
         for name in before:
             world.merge(PODS, name, {"metadata": {"creationTimestamp": made_at}})
-        watched = Watched(operator, monkeypatch)
+        counts = watch_warm(monkeypatch)
         change_pool(world, maxIdleAgeSeconds=60)
         await world.until(lambda: not before & set(world.pods()))
         await settled(world, 3)
-    assert (min(watched.counts), max(watched.counts)) == (3, 4)
+    assert (min(counts), max(counts)) == (3, 4)
     # one at a time: not a pod was made beyond those that were replaced
     assert len(world.asked("POST", "/pods")) == 6
 
@@ -113,14 +116,14 @@ async def test_idle_pods_leave_a_cordoned_node_once_others_stand_elsewhere(
 ) -> None:
     world.pool(warm={"min": 3})
     world.change_node("node1")
-    async with operating() as operator:
+    async with operating():
         await world.warm(3)
-        watched = Watched(operator, monkeypatch)
+        counts = watch_warm(monkeypatch)
         world.node = "node2"
         world.change_node("node1", cordoned=True)
         await world.until(lambda: nodes_of(world) == ["node2"] * 3)
         await settled(world, 3)
-    assert min(watched.counts) == 3
+    assert min(counts) == 3
 
 
 async def test_pods_without_another_node_stay_usable_and_their_replacement_is_held_until_it_is_uncordoned(

@@ -24,7 +24,10 @@ SECONDS = float(os.environ.get("MCP_EXEC_CHAOS_SECONDS", "120"))
 SEED = int(os.environ.get("MCP_EXEC_CHAOS_SEED", "20261122"))
 EVERY = 0.6
 ENDS = ("Succeeded", "Failed", "TimedOut", "Cancelled")
-LOSSES = {"SandboxLost", "NodeLost", "Evicted", "PoolUnavailable", "Unschedulable", "PodFailed", "QueueFull"}
+LOSSES = {
+    *("SandboxLost", "SupervisorDied", "StreamBroken", "NodeLost", "Evicted"),
+    *("PoolUnavailable", "Unschedulable", "PodFailed", "QueueFull"),
+}
 """How an execution may fail when the ground goes: never with a reason that blames its code."""
 
 

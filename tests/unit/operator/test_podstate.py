@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.kube import ApiError
-from mcp_exec_operator.podstate import loss_of, refusal_of, starting_problem
+from mcp_exec_operator.podstate import is_unready, loss_of, refusal_of, starting_problem
 
 
 def pod(**status: Any) -> Any:
@@ -94,6 +94,20 @@ def test_a_pod_on_a_lost_node_is_lost_with_it_unless_it_was_killed_before(found:
 def test_a_pod_that_is_deleted_from_a_cordoned_node_is_evicted() -> None:
     deleted = {"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {}}
     assert loss_of(deleted, name="p", drained=True).reason == "Evicted"
+
+
+@pytest.mark.parametrize(
+    ("found", "unready"),
+    [
+        (pod(phase="Running"), False),
+        (pod(phase="Running", conditions=[{"type": "Ready", "status": "True"}]), False),
+        (pod(phase="Running", conditions=[{"type": "Ready", "status": "False"}]), True),
+        (pod(phase="Running", containerStatuses=[{"restartCount": 1, "state": {"running": {}}}]), True),
+        (pod(phase="Pending", conditions=[{"type": "Ready", "status": "False"}]), False),
+    ],
+)
+def test_a_running_pod_that_is_not_ready_or_runs_anew_is_not_to_be_used(found: Any, unready: bool) -> None:
+    assert is_unready(found) is unready
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ def test_a_pod_goes_when_another_stands_in_its_place_or_none_ever_could(
     )
     assert len(found.ending) == ending
     assert blocked in found.note
+    assert ("maxPods leaves no room" in found.note) is (max_pods == 2)
     assert f"for {why.name}" in found.note
 
 
