@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from contextlib import AsyncExitStack
@@ -18,6 +19,7 @@ from mcp_exec_api.meta import field_errors
 from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, SUPERVISOR_PORT, VERSION
 from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_operator.health import Health
+from mcp_exec_operator.leadership import Leadership, LeaseLost
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.service import Service
 from mcp_exec_operator.settings import Settings
@@ -61,7 +63,7 @@ async def check_api(kube: Kube, *, namespaces: tuple[str, ...], watch_nodes: boo
 
 
 async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
-    """Runs the operator until it is told to stop by SIGTERM or SIGINT. Raises CannotStart."""
+    """Runs the operator until it is told to stop by SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     key = settings.sandbox_key_file.read_bytes().strip()
     metrics = Metrics.create()
@@ -71,7 +73,8 @@ async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) ->
     ):
         _on_signals(loop, stop)
         service = Service.create(settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics)
-        health = Health(sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)
+        leadership = Leadership.create(settings=settings, kube=kube, metrics=metrics)
+        health = Health(leadership=leadership, sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)
         async with health.serving(settings.port):
             await check_api(
                 kube,
@@ -79,20 +82,70 @@ async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) ->
                 watch_nodes=settings.watch_nodes,
                 wait_seconds=settings.api_wait_seconds,
             )
-            async with AsyncExitStack() as stack:
-                await stack.enter_async_context(service.running())
-                await _watch(service, kube, settings=settings, stop=stop, working=stack)
+            if await _elected(leadership, stop):
+                await _lead(leadership, service, kube, settings=settings, stop=stop)
+
+
+async def _elected(leadership: Leadership, stop: asyncio.Event) -> bool:
+    """Waits until this operator leads. False where it is told to stop before."""
+
+    async def elect() -> None:
+        if not await leadership.attempt():
+            await _warm_up()
+            await leadership.acquired()
+
+    loop = asyncio.get_running_loop()
+    electing, stopping = loop.create_task(elect(), name="election"), loop.create_task(stop.wait(), name="stopping")
+    await asyncio.wait({electing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if electing.done() and not stop.is_set():
+        electing.result()
+        return True
+    electing.cancel()
+    await asyncio.gather(electing, return_exceptions=True)
+    await leadership.release()  # it may just have been taken
+    return False
+
+
+async def _lead(
+    leadership: Leadership, service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event
+) -> None:
+    """Works until `stop` is set, and gives the lease up once all writes are over. Raises LeaseLost."""
+    async with AsyncExitStack() as stack:
+        lease = await stack.enter_async_context(leadership.kept())
+        work = asyncio.get_running_loop().create_task(
+            _work(service, kube, settings=settings, stop=stop, working=stack), name="work"
+        )
+        await asyncio.wait({lease, work}, return_when=asyncio.FIRST_COMPLETED)
+        if lease.done() and not lease.cancelled() and not work.done():
+            log.error("nothing is begun any more: %s", lease.exception())
+            service.hurry()
+            work.cancel()
+            await asyncio.wait({work}, timeout=settings.lease_duration_seconds - settings.lease_renew_seconds)
+            lease.result()
+        await work
+
+
+async def _work(
+    service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
+) -> None:
+    await working.enter_async_context(service.running())
+    await _watch(service, kube, settings=settings, stop=stop, working=working)
+
+
+async def _warm_up() -> None:
+    """Imports kopf, which takes longer than a sweep."""
+    await asyncio.to_thread(import_module, "mcp_exec_operator.watching")
 
 
 async def _watch(
     service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
 ) -> None:
-    """Feeds the service with what kopf's watches tell until `stop` is set. `working` ends the service.
+    """Feeds the service with what kopf's watches tell until `stop` is set. `working` ends the service and the lease.
 
     kopf cancels all tasks that were made after it when it ends, so the service ends before kopf does.
     """
-    # kopf takes longer to import than a sweep takes: what waits is served meanwhile
-    await asyncio.to_thread(import_module, "mcp_exec_operator.watching")
+    await _warm_up()  # what waits is served meanwhile
     from mcp_exec_operator.watching import build_registry, watch
 
     loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
@@ -108,17 +161,19 @@ async def _watch(
     )
     stopping = loop.create_task(stop.wait(), name="stopping")
     opened = loop.create_task(ready.wait(), name="watching ready")
-    await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
-    _on_signals(loop, stop)  # kopf has set its own meanwhile
-    log.info("the operator works", extra={"namespaces": settings.namespaces})
-    await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    log.info("the operator stops")
-    ended_early = not stop.is_set()
-    await working.aclose()
-    watches_stop.set()
-    stopping.cancel()
-    opened.cancel()
-    await watching
+    try:
+        await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
+        _on_signals(loop, stop)  # kopf has set its own meanwhile
+        log.info("the operator works", extra={"namespaces": settings.namespaces})
+        await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        log.info("the operator stops")
+        ended_early = not stop.is_set()
+    finally:
+        await working.aclose()
+        watches_stop.set()
+        stopping.cancel()
+        opened.cancel()
+        await watching
     if ended_early:
         raise CannotStart("the watches have ended")
 
@@ -139,7 +194,11 @@ def main() -> None:
     configure_logging(settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(operate(settings))
+            try:
+                runner.run(operate(settings))
+            except LeaseLost as error:
+                log.error("the operator ends: %s", error)
+                os._exit(1)  # at once: what is left in the loop waits for nobody
     except (CannotStart, ApiError, OSError) as error:
         log.error("the operator ends: %s", error)
         sys.exit(1)

@@ -8,6 +8,7 @@ from time import monotonic
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from mcp_exec_operator.leadership import Leadership
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.sweep import Sweep
 
@@ -16,19 +17,28 @@ from mcp_exec_operator.sweep import Sweep
 class Health:
     """Answers `/healthz`, `/readyz` and `/metrics`. That it answers at all shows that the loop turns."""
 
+    leadership: Leadership
     sweep: Sweep
     metrics: Metrics
     stuck_seconds: float
     """Seconds without the end of a sweep after which the operator counts as stuck."""
 
     def why_unhealthy(self) -> str:
-        """What is wrong, or an empty text."""
+        """What is wrong, or an empty text. An operator that stands by does nothing that could go wrong."""
+        if not self.leadership.leads:
+            return ""
         silence = monotonic() - self.sweep.turned_at
         if silence > self.stuck_seconds:
             return f"no sweep has ended for {silence:.0f} s"
         if self.sweep.watches_are_deaf:
             return "the watches don't tell what the sweeps find"
         return ""
+
+    def why_not_ready(self) -> str:
+        """What is missing, or an empty text. Who stands by is ready to take over, and a rollout may go on."""
+        if self.leadership.leads:
+            return "" if self.sweep.done.is_set() else "the first sweep is not over"
+        return self.leadership.trouble
 
     @asynccontextmanager
     async def serving(self, port: int, *, host: str | None = None) -> AsyncIterator[int]:
@@ -53,11 +63,12 @@ class Health:
         return _answer(self.why_unhealthy())
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        return _answer("" if self.sweep.done.is_set() else "the first sweep is not over")
+        leads = self.leadership.leads
+        return _answer(self.why_not_ready(), fine="leads" if leads else f"stands by: {self.leadership.holder} leads")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _answer(wrong: str) -> web.Response:
-    return web.Response(text=wrong + "\n", status=503) if wrong else web.Response(text="ok\n")
+def _answer(wrong: str, *, fine: str = "ok") -> web.Response:
+    return web.Response(text=f"{wrong or fine}\n", status=503 if wrong else 200)

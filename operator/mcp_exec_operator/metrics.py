@@ -27,6 +27,7 @@ class Metrics:
     writes: Counter
     sweeps: Histogram
     missed: Counter
+    leader: Gauge
 
     @classmethod
     def create(cls) -> "Metrics":
@@ -66,6 +67,7 @@ class Metrics:
             missed=Counter(
                 "mcp_exec_watch_missed", "Objects that a sweep found and no watch had told", registry=registry
             ),
+            leader=Gauge("mcp_exec_leader", "1 where this operator leads, 0 where it stands by", registry=registry),
         )
 
     @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Self
 
 from mcp_exec_api.kube import Kube, Object
@@ -113,9 +114,14 @@ class Service:
         self.metrics.events.labels("node").inc()
         self.pools.observe_node(body, deleted=deleted)
 
+    def hurry(self) -> None:
+        """Leaves no time to what is under way: another operator may soon do it."""
+        self.shutdown_seconds = 0.0
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Sweeps, then works while the context stands, then lets writes under way end. Raises ApiError at first."""
+        self.sweep.turned_at = monotonic()
         await self.sweep.once()
         self.pools.open()
         loops = [

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcp_exec_api.names import OPERATOR_PORT
@@ -43,6 +43,18 @@ class Settings(BaseSettings):
     """Seconds that writes under way have to finish when the operator is asked to stop."""
     api_wait_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Seconds that the API server may stay away when the operator starts."""
+    pod_name: str = ""
+    """The pod's name: with its uid, who this operator is in the election; empty means the host's name."""
+    pod_uid: str = ""
+    """The pod's uid; empty means a new one each time that the process starts."""
+    lease_name: Annotated[str, Field(min_length=1)] = "mcp-exec-operator"
+    """Lease of the release's namespace by which one operator is elected; the others stand by."""
+    lease_duration_seconds: Annotated[int, Field(ge=1)] = 15
+    """Seconds without a renewal after which another operator takes over."""
+    lease_renew_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds without a renewal after which the leader ends; fewer than `lease_duration_seconds`."""
+    lease_retry_seconds: Annotated[float, Field(gt=0)] = 2.0
+    """Seconds between two renewals, or two looks of who stands by; fewer than `lease_renew_seconds`."""
 
     @field_validator("namespaces", mode="before")
     @classmethod
@@ -50,3 +62,11 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         return tuple(part for part in value.strip("[]").replace('"', "").replace(" ", "").split(",") if part)
+
+    @field_validator("lease_renew_seconds", "lease_retry_seconds")
+    @classmethod
+    def _ordered(cls, value: float, info: ValidationInfo) -> float:
+        longer = "lease_duration_seconds" if info.field_name == "lease_renew_seconds" else "lease_renew_seconds"
+        if value >= info.data.get(longer, float("inf")):
+            raise ValueError(f"it must be less than {longer}, which is {info.data[longer]:g}")
+        return value

@@ -55,9 +55,13 @@ class FakeApiServer:
         self.users: dict[str, str] = {}
         self.audiences: list[str] = []
         self.rights: set[tuple[str, str, str]] = set()
+        self.away = False
+        """Whether the server breaks every connection, instead of answering."""
         self.watches_allowed = asyncio.Event()
         self.watches_allowed.set()
         self.url = ""
+        self._expiries = 0
+        self._asked = asyncio.Event()
         self._changed = asyncio.Condition()
         self._watching: set[asyncio.BaseTransport] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,6 +106,23 @@ class FakeApiServer:
         for transport in self._watching:
             transport.close()
 
+    def go_away(self) -> None:
+        """Answers nobody any more, until `away` is unset."""
+        self.away = True
+        self.drop_watches()
+
+    async def expire_watches(self) -> None:
+        """Ends every watch as a server does that has forgotten the version it goes on from: by an error of code 410."""
+        self._expiries += 1
+        await self._tell()
+
+    async def until_asked(self, holds: Callable[[], object]) -> None:
+        """Until something holds of what it was asked."""
+        async with asyncio.timeout(20):
+            while not holds():
+                self._asked.clear()
+                await self._asked.wait()
+
     def asked(self, method: str, suffix: str) -> list[Seen]:
         """The requests of this method whose path ends so, but for watches."""
         return [
@@ -125,9 +146,14 @@ class FakeApiServer:
     # what it answers
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if self.away:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
         text = await request.text()
         body = json.loads(text) if text else None
         self.seen.append(Seen(request.method, request.path, dict(request.query), body))
+        self._asked.set()
         fault = next(
             (f for f in self.faults if (f.method, f.suffix) == (request.method, request.path[-len(f.suffix) :])), None
         )
@@ -211,17 +237,26 @@ class FakeApiServer:
         transport = request.transport
         self._watching.add(transport)
         name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
-        since = int(request.query["resourceVersion"])
+        since, expiries = int(request.query["resourceVersion"]), self._expiries
         try:
             while True:
                 await self.watches_allowed.wait()
+                if self._expiries > expiries:
+                    expired = {
+                        "kind": "Status",
+                        "code": 410,
+                        "reason": "Expired",
+                        "message": "too old resource version",
+                    }
+                    await response.write(json.dumps({"type": "ERROR", "object": expired}).encode() + b"\n")
+                    return response
                 for version, event, item in list(self.history.get(request.path, ())):
                     if version > since and name in ("", item["metadata"]["name"]):
                         since = version
                         await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
                 async with self._changed:
                     newest = (self.history.get(request.path) or [(0, "", {})])[-1][0]
-                    if newest <= since:
+                    if newest <= since and self._expiries == expiries:
                         await self._changed.wait()
         except ConnectionError:
             return response

@@ -14,6 +14,7 @@ from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.kube import Kube
 from mcp_exec_api.reflector import Reflector
 from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_operator.leadership import Leadership
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.service import Service
 from mcp_exec_operator.settings import Settings
@@ -94,6 +95,20 @@ def operating(world: World) -> Callable[..., Any]:
             await operator.stop()
 
     return run
+
+
+@pytest.fixture
+async def contend(world: World) -> AsyncIterator[Callable[..., Leadership]]:
+    """Makes operators that ask for the lease, by their pods' names."""
+    async with aiohttp.ClientSession(base_url=world.url) as session:
+        kube = Kube(session=session, credentials=Credentials(server=""))
+
+        def make(pod: str, **changes: Any) -> Leadership:
+            short = {"lease_duration_seconds": 1, "lease_renew_seconds": 0.6, "lease_retry_seconds": 0.05}
+            made = settings(pod_name=pod, pod_uid="1", **(short | changes))
+            return Leadership.create(settings=made, kube=kube, metrics=Metrics.create())
+
+        yield make
 
 
 async def run_until_killed(world: World, step: int, over: Callable[[], object]) -> bool:

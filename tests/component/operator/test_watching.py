@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,6 +18,7 @@ from tests.component.operator.world import CEX, KEY, NODES, World
 from mcp_exec_api.kube import Kube
 from mcp_exec_operator.__main__ import CannotStart, check_api, operate
 from mcp_exec_operator.health import Health
+from mcp_exec_operator.leadership import Leadership
 from mcp_exec_operator.settings import Settings
 
 
@@ -128,17 +131,59 @@ async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings) -> N
             await check_api(quick, namespaces=("agents",), watch_nodes=True, wait_seconds=0)
 
 
-async def test_health_and_metrics_are_served(world: World, operating: object) -> None:
+async def test_health_and_metrics_are_served(
+    world: World, operating: Callable[..., Any], contend: Callable[..., Leadership]
+) -> None:
     world.pool()
-    async with operating() as operator:  # type: ignore[operator]
+    async with operating() as operator:
         await world.warm(1)
-        health = Health(sweep=operator.service.sweep, metrics=operator.metrics, stuck_seconds=60)
+        parts = {"sweep": operator.service.sweep, "metrics": operator.metrics}
+        leadership = contend("pod-a")
+        assert await leadership.attempt()
+        health = Health(leadership=leadership, **parts, stuck_seconds=60)
         async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
             answers = {}
             for path in ("healthz", "readyz", "metrics"):
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
                     answers[path] = (response.status, await response.text())
-        stuck = Health(sweep=operator.service.sweep, metrics=operator.metrics, stuck_seconds=-1)
+        stuck = Health(leadership=leadership, **parts, stuck_seconds=-1)
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{pool="default",state="warm"} 1.0' in answers["metrics"][1]
     assert "no sweep has ended" in stuck.why_unhealthy()
+    assert answers["readyz"][1] == "leads\n"
+
+
+async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
+    world: World, operating: Callable[..., Any], contend: Callable[..., Leadership]
+) -> None:
+    leader, standby = contend("pod-a"), contend("pod-b")
+    async with operating() as operator:
+        parts = {"sweep": operator.service.sweep, "metrics": standby.metrics, "stuck_seconds": -1}
+        health = Health(leadership=standby, **parts)
+        assert health.why_not_ready() == "the lease was not read yet"
+        assert await leader.attempt()
+        assert not await standby.attempt()
+        async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
+            answers = []
+            for path in ("healthz", "readyz", "metrics"):
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
+                    answers.append((response.status, await response.text()))
+    assert answers[:2] == [(200, "ok\n"), (200, "stands by: pod-a_1 leads\n")]
+    assert "mcp_exec_leader 0.0" in answers[2][1]
+
+
+async def test_news_is_heard_after_the_watches_expired(made: Settings) -> None:
+    async with Discovered().up() as world:
+        write_kubeconfig(made, world.url)
+        world.pool()
+        running = asyncio.create_task(operate(made, sandbox_port=world.port))
+        await world.warm(1)
+        for name in ("first", "second"):
+            lists = len(world.asked("GET", "/codeexecutions"))
+            await world.expire_watches()
+            await world.until_asked(lambda lists=lists: len(world.asked("GET", "/codeexecutions")) > lists)
+            world.execution(name)
+            assert (await world.finished(name))["phase"] == "Succeeded"
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await running
