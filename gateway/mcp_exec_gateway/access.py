@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mcp_exec_gateway.lifecycle import Lifecycle
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.problems import Problem
 
@@ -35,9 +36,10 @@ def trace_of(scope: Scope) -> Trace:
 class Access:
     """ASGI middleware, the outermost one. Neither bodies nor queries nor headers are logged."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, lifecycle: Lifecycle) -> None:
         self._app = app
         self._metrics = metrics
+        self._lifecycle = lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -54,6 +56,9 @@ class Access:
                 status = message["status"]
                 if status == CLIENT_GONE:
                     return
+                if self._lifecycle.draining.is_set():
+                    # its next request goes elsewhere, instead of into a connection that is being closed
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             elif status == CLIENT_GONE:
                 return
             await send(message)

@@ -36,7 +36,7 @@ def build_app(*, dependencies: Dependencies) -> FastAPI:
     )
     for noun in (executions, events, health):
         app.include_router(noun.router(dependencies=dependencies))
-    app.add_middleware(Access, metrics=dependencies.metrics)
+    app.add_middleware(Access, metrics=dependencies.metrics, lifecycle=dependencies.lifecycle)
     complete(app)
     return app
 

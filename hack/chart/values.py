@@ -94,11 +94,26 @@ class Workload(Model):
     """Further environment variables, such as SSL_CERT_FILE."""
 
 
+class LeaderElection(Model):
+    """How the operator that works is elected. Another takes over within lease duration and retry period."""
+
+    lease_duration_seconds: Annotated[int, Field(ge=2, le=300)] = 15
+    """Seconds without a renewal after which another operator takes over."""
+    renew_deadline_seconds: Annotated[int, Field(ge=2, le=300)] = 10
+    """Seconds without a renewal after which the leader ends; fewer than `leaseDurationSeconds`."""
+    retry_period_seconds: Annotated[int, Field(ge=1, le=60)] = 2
+    """Seconds between two renewals, or two looks of who stands by; fewer than `renewDeadlineSeconds`."""
+
+
 class Operator(Workload):
-    """The operator. It binds executions to pods and keeps the pools warm; one replica at a time."""
+    """The operator. It binds executions to pods and keeps the pools warm."""
 
     image: Image = Image(repository="localhost/mcp-exec-operator")
     """The operator's image."""
+    replicas: Annotated[int, Field(ge=1, le=10)] = 2
+    """Pods: one works, the others stand by and are spread over the nodes."""
+    leader_election: LeaderElection = LeaderElection()
+    """How the operator that works is elected."""
     bind_timeout_seconds: Seconds = 60
     """Seconds that a pending execution waits while its pool gives out no pod; then it fails with the reason why."""
     sweep_seconds: Seconds = 20
@@ -160,7 +175,7 @@ class Gateway(Workload):
 
     image: Image = Image(repository="localhost/mcp-exec-gateway")
     """The gateway's image."""
-    replicas: Annotated[int, Field(ge=1, le=100)] = 1
+    replicas: Annotated[int, Field(ge=1, le=100)] = 2
     """Pods. From two on they are spread over the nodes, and a PodDisruptionBudget keeps all but one."""
     max_wait_seconds: Annotated[int, Field(ge=1, le=600)] = 310
     """The longest `wait` that a caller may ask for. A pod that ends is given this long to answer its callers."""

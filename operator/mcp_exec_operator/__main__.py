@@ -27,6 +27,8 @@ from mcp_exec_operator.settings import Settings
 log = logging.getLogger("mcp_exec_operator")
 
 _STUCK_SECONDS: Final = 180.0
+_LOST_SECONDS: Final = 0.5
+"""How long after the loss of the lease the process lives at most; what it did is broken off at the loss itself."""
 
 
 class CannotStart(Exception):
@@ -121,7 +123,7 @@ async def _lead(
             log.error("nothing is begun any more: %s", lease.exception())
             service.hurry()
             work.cancel()
-            await asyncio.wait({work}, timeout=settings.lease_duration_seconds - settings.lease_renew_seconds)
+            await asyncio.wait({work}, timeout=_LOST_SECONDS)
             lease.result()
         await work
 

@@ -154,7 +154,7 @@ class Leadership:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Renews the lease while the context stands, then gives it up. Yields the task, which ends by LeaseLost alone."""
+        """Renews the lease while the context stands, then gives it up. Yields the task: only LeaseLost ends it."""
         renewing = asyncio.get_running_loop().create_task(self.renewed(), name="lease")
         try:
             yield renewing

@@ -23,7 +23,8 @@ async def test_it_is_not_ready_while_it_stops_and_still_serves(gateway: Gateway)
     answer = await gateway.ask("GET", "/readyz")
     assert (answer.status, answer.json["status"]) == (503, "stopping")
     assert (await gateway.ask("GET", "/healthz")).status == 200
-    assert (await gateway.post(query="?wait=0")).status == 202
+    served = await gateway.post(query="?wait=0")
+    assert (served.status, served.headers["Connection"]) == (202, "close")  # the next request goes elsewhere
 
 
 async def test_it_is_not_ready_before_it_knows_all_and_says_what_is_missing(gateway: Gateway) -> None:

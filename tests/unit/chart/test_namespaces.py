@@ -100,7 +100,7 @@ def test_namespaces_that_are_there_already_are_left_alone(render: Render) -> Non
     assert render({"createNamespaces": False}).all("Namespace") == []
     own = render({"namespaces": ["mcp-exec-system"]})
     assert own.all("Namespace") == []
-    assert len(set(own.names("Role"))) == len(own.names("Role")) == 3
+    assert len(set(own.names("Role"))) == len(own.names("Role")) == 4
 
 
 def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None:

@@ -9,7 +9,13 @@ from mcp_exec_operator.settings import Settings as OperatorSettings
 SETTINGS = {
     "namespaces": ["agents", "batch"],
     "logLevel": "DEBUG",
-    "operator": {"bindTimeoutSeconds": 11, "sweepSeconds": 12, "podStartTimeoutSeconds": 13, "verifyIsolation": False},
+    "operator": {
+        "bindTimeoutSeconds": 11,
+        "sweepSeconds": 12,
+        "podStartTimeoutSeconds": 13,
+        "verifyIsolation": False,
+        "leaderElection": {"leaseDurationSeconds": 9, "renewDeadlineSeconds": 8, "retryPeriodSeconds": 7},
+    },
     "gateway": {"maxWaitSeconds": 14, "maxBodyBytes": 2097152, "audience": "mcp-exec", "drainSeconds": 2},
 }
 
@@ -24,6 +30,8 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
     assert settings.release_namespace == "mcp-exec-system"
     assert (settings.bind_timeout_seconds, settings.sweep_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
     assert (settings.port, settings.verify_isolation) == (8081, False)
+    assert settings.lease_name == "mcp-exec-operator"
+    assert (settings.lease_duration_seconds, settings.lease_renew_seconds, settings.lease_retry_seconds) == (9, 8, 7)
 
 
 def test_the_gateway_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +98,38 @@ def test_services_set_no_variables_that_could_be_taken_for_settings(render: Rend
     assert [pods[name]["enableServiceLinks"] for name in ("mcp-exec-operator", "mcp-exec-gateway")] == [False, False]
 
 
-def test_there_is_never_a_second_operator(render: Render) -> None:
+def test_a_second_operator_stands_by_on_another_node_where_there_is_one(render: Render) -> None:
     spec = render().one("Deployment", "mcp-exec-operator")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    spread = spec["template"]["spec"]["topologySpreadConstraints"][0]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    assert spread["labelSelector"] == spec["selector"]
+
+
+def test_each_operator_is_known_by_its_pod(render: Render) -> None:
+    env = {each["name"]: each for each in render().pods()["mcp-exec-operator"]["containers"][0]["env"]}
+    fields = {name: env[f"MCP_EXEC_POD_{name}"]["valueFrom"]["fieldRef"]["fieldPath"] for name in ("NAME", "UID")}
+    assert fields == {"NAME": "metadata.name", "UID": "metadata.uid"}
+
+
+@pytest.mark.parametrize(
+    ("election", "said"),
+    [
+        ({"renewDeadlineSeconds": 15}, "leaseDurationSeconds must be more than renewDeadlineSeconds"),
+        ({"retryPeriodSeconds": 10}, "renewDeadlineSeconds must be more than retryPeriodSeconds"),
+    ],
+)
+def test_times_of_the_election_that_do_not_fit_are_refused(render: Render, election: dict[str, int], said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        render({"operator": {"leaderElection": election}})
+
+
+def test_an_operator_that_goes_has_time_to_end_its_writes_and_give_up_its_lease(render: Render) -> None:
+    fields = OperatorSettings.model_fields
+    # two steps of the shutdown, the lease's last write, and kopf's end
+    needed = 2 * fields["shutdown_seconds"].default + fields["lease_renew_seconds"].default / 2 + 5
+    assert render().pods()["mcp-exec-operator"]["terminationGracePeriodSeconds"] >= needed
 
 
 def test_a_gateway_that_goes_has_time_for_the_longest_wait(render: Render) -> None:

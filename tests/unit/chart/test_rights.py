@@ -25,30 +25,46 @@ def test_secrets_are_read_by_the_gateway_alone_and_only_one(render: Render) -> N
     ]
 
 
-def test_the_operator_has_no_right_outside_the_served_namespaces_but_to_read_nodes(render: Render) -> None:
+def test_the_operators_only_right_everywhere_is_to_read_nodes(render: Render) -> None:
     rendered = render({"namespaces": ["agents"]})
-    for binding in rendered.all("RoleBinding"):
-        if binding["subjects"][0]["name"] == "mcp-exec-operator":
-            assert binding["metadata"]["namespace"] == "agents"
     assert rendered.one("ClusterRole", "mcp-exec-operator")["rules"] == [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
     ]
     assert rendered.environment("mcp-exec-operator")["MCP_EXEC_WATCH_NODES"] == "true"
 
 
-def test_without_nodes_to_watch_the_operator_has_no_right_outside_the_served_namespaces(render: Render) -> None:
-    rendered = render({"namespaces": ["agents"], "operator": {"watchNodes": False}})
-    for kind in ("ClusterRoleBinding", "RoleBinding"):
-        for binding in rendered.all(kind):
-            if binding["subjects"][0]["name"] == "mcp-exec-operator":
-                assert (kind, binding["metadata"]["namespace"]) == ("RoleBinding", "agents")
-    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_WATCH_NODES"] == "false"
-
-
 def test_no_disruption_budget_holds_up_the_eviction_of_sandboxes(render: Render) -> None:
     for budget in render({"gateway": {"replicas": 2}}).all("PodDisruptionBudget"):
         labels = budget["spec"]["selector"]["matchLabels"]
         assert labels["app.kubernetes.io/component"] in ("operator", "gateway")
+
+
+def test_without_nodes_to_watch_the_operator_has_no_right_outside_the_served_namespaces_but_on_its_lease(
+    render: Render,
+) -> None:
+    rendered = render({"namespaces": ["agents"], "operator": {"watchNodes": False}})
+    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_WATCH_NODES"] == "false"
+    found = {
+        (kind, binding["metadata"].get("namespace"), binding["roleRef"]["name"])
+        for kind in ("ClusterRoleBinding", "RoleBinding")
+        for binding in rendered.all(kind)
+        if binding["subjects"][0]["name"] == "mcp-exec-operator"
+    }
+    assert found == {
+        ("RoleBinding", "agents", "mcp-exec-operator"),
+        ("RoleBinding", "mcp-exec-system", "mcp-exec-operator-lease"),
+    }
+    lease = rendered.one("Role", "mcp-exec-operator-lease")["rules"]
+    assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in lease] == [
+        (["leases"], ["mcp-exec-operator"], ["get", "list", "watch", "patch"]),
+        (["leases"], None, ["create"]),
+    ]
+
+
+def test_a_lease_is_named_as_its_right_is(render: Render) -> None:
+    rendered = render(release="blue")
+    named = rendered.one("Role", "blue-mcp-exec-operator-lease")["rules"][0]["resourceNames"]
+    assert named == [rendered.environment("blue-mcp-exec-operator")["MCP_EXEC_LEASE_NAME"]]
 
 
 def test_the_gateways_only_rights_everywhere_are_to_ask_who_a_caller_is(render: Render) -> None:

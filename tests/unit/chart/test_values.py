@@ -25,6 +25,8 @@ BAD = [
     ({"gateway": {"maxBodyBytes": 10**8}}, "gateway.maxBodyBytes"),
     ({"gateway": {"service": {"type": "Cluster"}}}, "gateway.service.type"),
     ({"operator": {"sweepSeconds": 0}}, "operator.sweepSeconds"),
+    ({"operator": {"replicas": 0}}, "operator.replicas"),
+    ({"operator": {"leaderElection": {"leaseDurationSeconds": 0}}}, "operator.leaderElection.leaseDurationSeconds"),
     ({"operator": {"extraEnv": [{"value": "x"}]}}, "operator.extraEnv.0"),
     ({"operator": {"tolerations": [{"effect": "Never"}]}}, "operator.tolerations.0.effect"),
     ({"pool": {"runtimeClassName": 7}}, "pool.runtimeClassName"),
