@@ -16,6 +16,8 @@ from mcp_exec_operator.podstate import address_of, is_over, is_terminating, is_u
 
 EXPECTATION_SECONDS: Final = 300.0
 """Seconds after which a pod that was asked for and never seen is counted no more."""
+DOUBT_SECONDS: Final = 5.0
+"""The same, where the API server's answer was lost: it ends what nobody waits for any more."""
 
 
 class PodState(StrEnum):
@@ -45,6 +47,8 @@ class Pod:
     """When it was asked for or first seen."""
     existing_since: float = 0.0
     """When it was first known to exist."""
+    expected_seconds: float = EXPECTATION_SECONDS
+    """How much younger a list must be that it is missing from, while the API server has not answered."""
     ready_at: float = 0.0
     """When it became warm."""
     born: float | None = None
@@ -133,6 +137,11 @@ class Inventory:
         if (pod := self._pods.get(name)) is not None and pod.state is PodState.CREATING:
             pod.uid, pod.existing_since = uid, now
             self._move(pod, PodState.STARTING)
+
+    def doubt(self, name: str, *, now: float) -> None:
+        """Nobody knows whether it was made: a list that is a little younger tells."""
+        if (pod := self._pods.get(name)) is not None and pod.state is PodState.CREATING:
+            pod.existing_since, pod.expected_seconds = now, DOUBT_SECONDS
 
     def forget(self, name: str) -> None:
         """It does not exist, or no longer."""
@@ -234,7 +243,7 @@ class Inventory:
         names = {item["metadata"]["name"] for item in found}
         news = [name for name in names if name not in self._pods]
         for pod in list(self._pods.values()):
-            old = EXPECTATION_SECONDS if pod.state is PodState.CREATING else 0.0
+            old = pod.expected_seconds if pod.state is PodState.CREATING else 0.0
             if pod.name not in names and pod.existing_since + old < listed_at:
                 self.forget(pod.name)
         for item in found:

@@ -256,6 +256,7 @@ class Keeper:
         pool = self.pool
         if error.code == 0:
             # it may have been made: it goes on being counted until a watch or a list tells
+            pool.inventory.doubt(name, now=monotonic())
             log.warning("pod %s: %s", name, error, extra={"pool": pool.name})
         else:
             pool.inventory.forget(name)

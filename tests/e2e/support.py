@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 RELEASE = "mcp-exec"
 SYSTEM = "mcp-exec-system"
 NAMESPACE = "agents"
+OPERATOR = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
 
 T = TypeVar("T")
 
@@ -97,6 +98,26 @@ def pool_manifest(*, name: str, runtime: str | None, image: str, warm: int, **sp
             **spec,
         },
     }
+
+
+def operator_lease(cluster: Cluster) -> dict[str, Any]:
+    """The spec of the Lease by which an operator is elected."""
+    return dict(cluster.json("get", "lease", f"{RELEASE}-operator", "-n", SYSTEM)["spec"])
+
+
+def leader(cluster: Cluster) -> str:
+    """The pod of the operator that leads, or an empty text while there is none, or its pod is gone."""
+    pod = str(operator_lease(cluster).get("holderIdentity") or "").rpartition("_")[0]
+    found = cluster.kubectl("get", "pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=operator", "-o", "name")
+    return pod if f"pod/{pod}" in found.split() else ""
+
+
+def patch_operator(cluster: Cluster, container: dict[str, Any], *, replicas: int) -> None:
+    """Changes the operator's container, and how many there are; returns when one of the new pods leads."""
+    patch = {"spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}}}
+    cluster.kubectl("patch", *OPERATOR, "-p", json.dumps(patch))
+    cluster.kubectl("rollout", "status", *OPERATOR, "--timeout=180s")
+    eventually(lambda: leader(cluster), seconds=60, every=0.5, what="a new operator leads")
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:

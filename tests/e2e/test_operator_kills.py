@@ -1,6 +1,5 @@
 """The operator is killed every two seconds while executions run: nothing is lost, nothing runs twice."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.journal import TELL, Journal, journal
-from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, eventually, execution_manifest
+from tests.e2e.support import NAMESPACE, OPERATOR, Cluster, eventually, execution_manifest, patch_operator
 
 EXECUTIONS = 200
 KILLER = """
@@ -22,7 +21,6 @@ while True:
         process.kill()
         process.wait()
 """
-DEPLOYMENT = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
 
 
 @pytest.fixture
@@ -33,20 +31,18 @@ def told(installed: Cluster) -> Iterator[Journal]:
 
 @pytest.fixture
 def killed_operator(installed: Cluster) -> Iterator[None]:
-    """The operator's own pod, image and rights, but its process lives two seconds at a time."""
-    before = installed.json("get", *DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]
+    """The operator's own pod, image and rights, but its process lives two seconds at a time.
+
+    It is the only one, and so takes its own lease up again each time: one that stood by would only take CPU.
+    """
+    spec = installed.json("get", *OPERATOR)["spec"]
+    before = spec["template"]["spec"]["containers"][0]
     probes = dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"))
     container = {"name": before["name"], "command": ["python3", "-c", KILLER], **probes}
-    patch_operator(installed, container)
+    patch_operator(installed, container, replicas=1)
     yield
     restored = {name: before.get(name) for name in ("command", *probes)}
-    patch_operator(installed, {"name": before["name"], **restored})
-
-
-def patch_operator(cluster: Cluster, container: dict[str, Any]) -> None:
-    patch = {"spec": {"template": {"spec": {"containers": [container]}}}}
-    cluster.kubectl("patch", *DEPLOYMENT, "-p", json.dumps(patch))
-    cluster.kubectl("rollout", "status", *DEPLOYMENT, "--timeout=180s")
+    patch_operator(installed, {"name": before["name"], **restored}, replicas=spec["replicas"])
 
 
 def statuses(cluster: Cluster) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from mcp_exec_operator.inventory import EXPECTATION_SECONDS, Inventory, Pod, PodState
+from mcp_exec_operator.inventory import DOUBT_SECONDS, EXPECTATION_SECONDS, Inventory, Pod, PodState
 from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
 
 WARM_MIN, MAX_PODS = 3, 7
@@ -60,6 +60,17 @@ def test_a_pod_that_was_asked_for_counts_at_once_and_once() -> None:
     inventory.observe(item("a"), now=1)
     inventory.created("a", uid="uid-a", now=2)
     assert (inventory.counts.creating, inventory.counts.starting, inventory.counts.total) == (0, 1, 1)
+
+
+def test_a_pod_whose_creation_had_no_answer_counts_until_a_list_tells_that_it_was_not_made() -> None:
+    inventory = Inventory()
+    for name in ("made", "never"):
+        inventory.expect(name, template="t", now=0)
+        inventory.doubt(name, now=10)
+    inventory.replace([item("made")], listed_at=10 + DOUBT_SECONDS, now=20)
+    assert inventory.counts.total == 2
+    inventory.replace([item("made")], listed_at=10 + DOUBT_SECONDS + 1, now=20)
+    assert (inventory.get("never"), inventory.counts.total) == (None, 1)
 
 
 def test_a_pod_that_an_execution_names_is_never_warm() -> None:
