@@ -120,8 +120,8 @@ async def _lead(
         )
         await asyncio.wait({lease, work}, return_when=asyncio.FIRST_COMPLETED)
         if lease.done() and not lease.cancelled() and not work.done():
+            service.abandon()
             log.error("nothing is begun any more: %s", lease.exception())
-            service.hurry()
             work.cancel()
             await asyncio.wait({work}, timeout=_LOST_SECONDS)
             lease.result()

@@ -114,9 +114,10 @@ class Service:
         self.metrics.events.labels("node").inc()
         self.pools.observe_node(body, deleted=deleted)
 
-    def hurry(self) -> None:
-        """Leaves no time to what is under way: another operator may soon do it."""
+    def abandon(self) -> None:
+        """Breaks off at once all that is under way, writes too: another operator may soon do it."""
         self.shutdown_seconds = 0.0
+        self.tasks.abandon()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

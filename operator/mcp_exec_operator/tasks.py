@@ -14,13 +14,22 @@ class Tasks:
     """A set of tasks. One that fails is logged and harms no other, unlike in an asyncio.TaskGroup."""
 
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
+    _abandoned: bool = False
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Starts a task and holds it until it ends."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
+        if self._abandoned:
+            task.cancel()  # before its first step
         return task
+
+    def abandon(self) -> None:
+        """Breaks all tasks off, and each that comes later before it begins."""
+        self._abandoned = True
+        for task in list(self._running):
+            task.cancel()
 
     def __len__(self) -> int:
         return len(self._running)

@@ -106,10 +106,11 @@ def operator_lease(cluster: Cluster) -> dict[str, Any]:
 
 
 def leader(cluster: Cluster) -> str:
-    """The pod of the operator that leads, or an empty text while there is none, or its pod is gone."""
+    """The pod of the operator that leads, or an empty text while there is none, or its pod goes or is gone."""
     pod = str(operator_lease(cluster).get("holderIdentity") or "").rpartition("_")[0]
-    found = cluster.kubectl("get", "pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=operator", "-o", "name")
-    return pod if f"pod/{pod}" in found.split() else ""
+    found = cluster.json("get", "pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=operator")["items"]
+    staying = {each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]}
+    return pod if pod in staying else ""
 
 
 def patch_operator(cluster: Cluster, container: dict[str, Any], *, replicas: int) -> None:

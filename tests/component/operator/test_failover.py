@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.component.operator.test_leadership import LEASES, NAME, holder, lease
 from tests.component.operator.test_watching import Discovered, write_kubeconfig
-from tests.component.operator.world import KEY, NAMESPACE
+from tests.component.operator.world import KEY, NAMESPACE, SBP
 
 from mcp_exec_operator.settings import Settings
 
@@ -124,6 +124,13 @@ async def leader_and_standby(
     yield leader, standby
 
 
+def settled(cluster: Discovered) -> bool:
+    """Whether one pod is labelled busy, one is warm, and the pool's status says both."""
+    states = sorted(pod["metadata"]["labels"]["mcp-exec.dev/state"] for pod in cluster.pods().values())
+    status = cluster.collections[SBP]["default"].get("status") or {}
+    return (states, status.get("warm"), status.get("busy")) == (["busy", "warm"], 1, 1)
+
+
 async def test_a_killed_leader_is_replaced_in_time_and_what_ran_is_collected(cluster: Discovered, start: Start) -> None:
     async with leader_and_standby(cluster, start) as (leader, _):
         loop = asyncio.get_running_loop()
@@ -166,12 +173,13 @@ async def test_a_leader_that_lost_its_lease_ends_with_an_error_and_writes_nothin
     await leader.says("the operator works")
     cluster.execution("running", "wait")
     await cluster.until(lambda: len(cluster.ran) == 1)
+    await cluster.until(lambda: settled(cluster))  # no write is under way
     cluster.merge(LEASES, NAME, {"spec": {"holderIdentity": "pod-b_1"}})
     await leader.says("nothing is begun any more: pod-b_1 has the lease")
-    written = len([seen for seen in cluster.seen if seen.method != "GET"])
+    before = len(cluster.seen)
     cluster.release.set()
     assert await leader.ended() == 1
-    assert len([seen for seen in cluster.seen if seen.method != "GET"]) == written
+    assert [(seen.method, seen.path) for seen in cluster.seen[before:] if seen.method != "GET"] == []
     assert cluster.status("running")["phase"] == "Running"
 
 
