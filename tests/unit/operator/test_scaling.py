@@ -71,7 +71,9 @@ def test_without_demand_the_least_is_enough(within: Bounds, headroom: int) -> No
     assert (found.desired, found.reason) == (within.least, "AtMinimum")
 
 
-@given(need=needs, kept=st.integers(0, 1000), within=bounds(), pods=st.lists(st.integers(0, 30), min_size=5, max_size=5))
+@given(
+    need=needs, kept=st.integers(0, 1000), within=bounds(), pods=st.lists(st.integers(0, 30), min_size=5, max_size=5)
+)
 def test_pods_that_were_asked_for_are_not_asked_for_again(
     need: Need, kept: int, within: Bounds, pods: list[int]
 ) -> None:
