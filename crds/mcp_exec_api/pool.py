@@ -81,11 +81,11 @@ class Scaling(Model):
 
     headroom: Annotated[int, Field(ge=0, le=1000)] = 2
     """Pods that are kept beyond those that are expected to be asked for, while anything is asked for at all."""
-    stable_seconds: Annotated[int, Field(ge=0, le=86400)] = 120
+    stable_seconds: Annotated[int, Field(ge=0, le=86400)] = 180
     """Seconds for which fewer pods must have been enough before there are fewer."""
     fast_window_seconds: Annotated[int, Field(ge=1, le=600)] = 10
     """Seconds over which the rate of arrivals is measured to see a burst."""
-    slow_window_seconds: Annotated[int, Field(ge=1, le=86400)] = 120
+    slow_window_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
     """Seconds over which it is measured to see steady demand; the higher rate counts."""
     refill_per_second: Annotated[float | None, Field(ge=0.1, le=1000)] = None
     """Pods a second that are made to stand warm; none means 50, or no bound where the pool's size is fixed."""

@@ -60,7 +60,7 @@ class Measured:
 class Demand:
     """The demand for one pool's pods."""
 
-    def __init__(self, *, fast_seconds: float = 10.0, slow_seconds: float = 120.0) -> None:
+    def __init__(self, *, fast_seconds: float = 10.0, slow_seconds: float = 60.0) -> None:
         self._starts: deque[float] = deque(maxlen=_KEPT_STARTS)
         self._startup: float | None = None
         self.configure(fast_seconds=fast_seconds, slow_seconds=slow_seconds)

@@ -153,8 +153,8 @@ def test_a_minimum_over_the_maximum_lifts_it() -> None:
 def test_a_new_operator_keeps_the_pods_that_the_one_before_it_found_to_be_needed() -> None:
     scaler = Scaler()
     scaler.remember({"desired": 12, "startupP95": 4.5}, now=0)
-    assert decided(scaler, 119).desired == 12
-    assert decided(scaler, 121).desired == 1
+    assert decided(scaler, 179).desired == 12
+    assert decided(scaler, 181).desired == 1
     assert scaler.demand.measured(0).startup_seconds == 4.5
 
 
