@@ -86,3 +86,10 @@ async def test_a_maximum_that_does_not_fit_the_pool_is_told(world: World, operat
     async with operating():
         await world.until(lambda: world.condition("Ready").get("status") == "False")
     assert "warm.max is 20, more than maxPods, 10" in world.condition("Ready")["message"]
+
+
+async def test_refill_goes_on_by_itself_as_fast_as_it_may(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 3}, scaling={"refillPerSecond": 4, "refillBurst": 1})
+    async with operating(sweep_seconds=600):
+        await world.until(lambda: len(world.pods()) == 1)
+        await world.warm(3)
