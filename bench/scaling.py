@@ -154,7 +154,7 @@ class Simulation:
             if warm != pool.spec.warm.min:
                 pool.spec = pool.spec.model_copy(update={"warm": pool.spec.warm.model_copy(update={"min": warm})})
         pool.decide(self.now)
-        for pod in pool.surplus():
+        for pod in pool.surplus(self.now):
             self._retire(pod)
         for _ in range(pool.missing(self.now)):
             self.made += 1

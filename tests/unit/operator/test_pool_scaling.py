@@ -30,7 +30,7 @@ def pool(clock: Clock, **spec: Any) -> Pool:
 def turn(made: Pool, clock: Clock) -> int:
     """One look, as the keeper has it. Returns how many pods were asked for, once what is short has stood a while."""
     made.decide(clock.now)
-    for pod in made.surplus():
+    for pod in made.surplus(clock.now):
         made.inventory.retire(pod)
         made.inventory.forget(pod.name)
     asked = made.missing(clock.now)
@@ -46,7 +46,7 @@ def start(made: Pool, clock: Clock, *, after: float) -> None:
     clock.now += after
     for pod in made.inventory.all():
         if pod.state == "creating":
-            made.inventory.observe(item(pod.name), now=clock.now)
+            made.inventory.observe(item(pod.name, template=made.template), now=clock.now)
             made.became_ready(pod.name)
 
 
@@ -183,6 +183,6 @@ async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unr
 async def test_only_pods_that_this_operator_asked_for_tell_how_long_pods_take() -> None:
     clock = Clock()
     made = pool(clock)
-    made.inventory.observe(item("old"), now=clock.now)
+    made.inventory.observe(item("old", template=made.template), now=clock.now)
     made.became_ready("old")
     assert made.scaler.demand.measured(clock.now).startup_seconds is None
