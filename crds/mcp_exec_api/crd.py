@@ -35,6 +35,9 @@ def structural(schema: Schema, definitions: dict[str, Schema] | None = None) -> 
     if unknown:
         raise ValueError(f"a CRD can't express {sorted(unknown)}")
     found = {key: value for key, value in schema.items() if key in _KEPT and value is not None}
+    if isinstance(found.get("default"), dict):
+        # a default of null is none, and Kubernetes refuses it where a value can't be null
+        found["default"] = {name: value for name, value in found["default"].items() if value is not None}
     if "const" in schema:
         found["enum"] = [schema["const"]]
     if "properties" in schema:

@@ -1,9 +1,9 @@
 """SandboxPool: pods of one kind that stand ready, each for one execution."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from mcp_exec_api.meta import Condition, Model
 from mcp_exec_api.names import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
@@ -60,7 +60,46 @@ class Warm(Model):
     """How many pods stand ready."""
 
     min: Annotated[int, Field(ge=0, le=5000)] = 3
-    """Pods that are kept warm."""
+    """Pods that are kept warm, whatever the demand; `kubectl scale` sets it."""
+    max: Annotated[int | None, Field(ge=0, le=5000)] = None
+    """Pods that are kept warm at most where demand asks for more; none, or less than `min`, means `min`."""
+
+
+class Scaling(Model):
+    """How the number of warm pods follows demand, between `warm.min` and `warm.max`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self.slowWindowSeconds >= self.fastWindowSeconds",
+                    "message": "spec.scaling.slowWindowSeconds can't be less than fastWindowSeconds",
+                }
+            ]
+        }
+    )
+
+    headroom: Annotated[int, Field(ge=0, le=1000)] = 2
+    """Pods that are kept beyond those that are expected to be asked for, while anything is asked for at all."""
+    stable_seconds: Annotated[int, Field(ge=0, le=86400)] = 180
+    """Seconds for which fewer pods must have been enough before there are fewer."""
+    fast_window_seconds: Annotated[int, Field(ge=1, le=600)] = 10
+    """Seconds over which the rate of arrivals is measured to see a burst."""
+    slow_window_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
+    """Seconds over which it is measured to see steady demand; the higher rate counts."""
+    refill_per_second: Annotated[float | None, Field(ge=0.1, le=1000)] = None
+    """Pods a second that are made to stand warm; none means 50, or no bound where the pool's size is fixed."""
+    refill_burst: Annotated[int, Field(ge=1, le=5000)] = 100
+    """Pods that are made to stand warm at once, after a time in which none were."""
+
+    @model_validator(mode="after")
+    def _slow_is_not_faster(self) -> Self:
+        if self.slow_window_seconds < self.fast_window_seconds:
+            raise ValueError(
+                f"slowWindowSeconds is {self.slow_window_seconds}, less than fastWindowSeconds,"
+                f" {self.fast_window_seconds}"
+            )
+        return self
 
 
 class TemplateMetadata(Model):
@@ -106,6 +145,17 @@ class ImagePullSecret(Model):
 class SandboxPoolSpec(Model):
     """What the pods are like and how many stand ready."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "!has(self.warm.max) || self.warm.max <= self.maxPods",
+                    "message": "spec.warm.max can't be more than spec.maxPods",
+                }
+            ]
+        }
+    )
+
     image: Annotated[str, Field(min_length=1, max_length=512)]
     """The sandbox image."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
@@ -132,6 +182,8 @@ class SandboxPoolSpec(Model):
     """What else the pods should have."""
     warm: Warm = Warm()
     """How many pods stand ready."""
+    scaling: Scaling = Scaling()
+    """How that number follows demand, where `warm.max` is more than `warm.min`."""
     on_empty: OnEmpty = OnEmpty.COLD_START
     """What an execution does that finds none ready: make a pod of its own, or wait for the next one."""
     max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
@@ -150,6 +202,22 @@ class SandboxPoolSpec(Model):
             raise ValueError(f"workspaceSize is {size}, at least 1Mi is needed")
         return size
 
+    @model_validator(mode="after")
+    def _warm_pods_have_room(self) -> Self:
+        if self.warm.max is not None and self.warm.max > self.max_pods:
+            raise ValueError(f"warm.max is {self.warm.max}, more than maxPods, {self.max_pods}")
+        return self
+
+    @property
+    def most_warm(self) -> int:
+        """Pods that are kept warm at most. `kubectl scale` may lift `warm.min` over `warm.max`, which then follows."""
+        return max(self.warm.min, self.warm.max or 0)
+
+    @property
+    def follows_demand(self) -> bool:
+        """Whether the number of warm pods is not fixed."""
+        return self.most_warm > self.warm.min
+
 
 class SandboxPoolStatus(Model):
     """How the pool is. Written by the operator alone."""
@@ -161,7 +229,7 @@ class SandboxPoolStatus(Model):
     selector: str = ""
     """Label selector of the pool's warm pods, for the scale subresource."""
     desired: int = 0
-    """Pods that should be warm."""
+    """Pods that should be warm or on their way; the condition Scaled says why."""
     warm: int = 0
     """Pods that stand ready."""
     starting: int = 0
@@ -172,9 +240,15 @@ class SandboxPoolStatus(Model):
     """Executions that wait for a pod."""
     expected_wait_seconds: float | None = None
     """Seconds until all that wait have a pod, by how fast they got one lately; not set where that is not known."""
+    arrival_rate: float = 0.0
+    """Executions a second that ask for a pod, the higher of both windows, rounded to about a tenth of it."""
+    startup_p95: Annotated[float | None, Field(alias="startupP95")] = None
+    """Seconds from asking for a pod until it is warm that 95 of 100 pods don't exceed, of the last ones made."""
+    warm_hit_rate: float | None = None
+    """Share of executions that found a warm pod, 0 to 1, in the slow window; none where none asked for one."""
     conditions: list[Condition] = Field(default_factory=list)
-    """Ready (as many pods are warm as should be, or why not), Isolated (the NetworkPolicy stands),
-    TemplateHonoured, and Current (no idle pod is being replaced, or which and why)."""
+    """Ready (as many pods are warm as should be, or why not), Scaled (why so many should be), Isolated (the
+    NetworkPolicy stands), TemplateHonoured, and Current (no idle pod is being replaced, or which and why)."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [
@@ -182,6 +256,8 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Desired", "type": "integer", "jsonPath": ".status.desired"},
     {"name": "Busy", "type": "integer", "jsonPath": ".status.busy"},
     {"name": "Queued", "type": "integer", "jsonPath": ".status.queued", "priority": 1},
+    {"name": "Rate", "type": "number", "jsonPath": ".status.arrivalRate", "priority": 1},
+    {"name": "Hits", "type": "number", "jsonPath": ".status.warmHitRate", "priority": 1},
     {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
     {"name": "Reason", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].reason'},
     {"name": "Runtime", "type": "string", "jsonPath": ".spec.runtimeClassName"},

@@ -150,8 +150,9 @@ Unknown values are refused. A pool's fields are those of a SandboxPool's `spec`.
 
 def pool_defaults() -> str:
     """What the API sets in a pool that doesn't say otherwise, as values: no name of a class is an empty one."""
-    defaults = SandboxPoolSpec(image="none").model_dump(by_alias=True, mode="json", exclude={"image"})
-    return json.dumps({name: "" if value is None else value for name, value in defaults.items()}, indent=2) + "\n"
+    said = SandboxPoolSpec(image="none").to_api()
+    names = [alias for _, alias, _ in fields(SandboxPoolSpec) if alias != "image"]
+    return json.dumps({name: said.get(name, "") for name in names}, indent=2) + "\n"
 
 
 def readme() -> str:

@@ -43,6 +43,8 @@ class Pod:
     uid: str | None = None
     address: str = ""
     node: str | None = None
+    asked_for: bool = False
+    """Whether this process asked for it, and so knows how long it takes to start."""
     since: float = 0.0
     """When it was asked for or first seen."""
     existing_since: float = 0.0
@@ -128,7 +130,7 @@ class Inventory:
 
     def expect(self, name: str, *, template: str, now: float) -> Pod:
         """Counts a pod that is about to be asked for."""
-        pod = Pod(name=name, state=PodState.CREATING, template=template, since=now, existing_since=now)
+        pod = Pod(name=name, state=PodState.CREATING, template=template, asked_for=True, since=now, existing_since=now)
         self._add(pod)
         return pod
 

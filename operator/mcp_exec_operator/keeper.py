@@ -21,7 +21,7 @@ from mcp_exec_operator.isolation import build_policy, has_drifted
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods import FIRST_UID, LAST_UID, PodIdentity, build_pod
 from mcp_exec_operator.podstate import Problem, age_of_deletion, is_over, refusal_of, starting_problem
-from mcp_exec_operator.pool import REFILL_DELAY_SECONDS, Pool
+from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.poolreport import PoolReport
 from mcp_exec_operator.readiness import SandboxNotIdle, until_idle
 from mcp_exec_operator.tasks import Tasks
@@ -120,12 +120,13 @@ class Keeper:
         if self.verify_isolation and at >= self.isolation_backoff.until:
             await self._isolate()
         self._end_failed(at)
+        pool.decide(at)
         for pod in pool.surplus(at):
             self.retire(pod)
         pool.note_warmth(at)
         self._probe_started()
         room = _AT_ONCE - pool.inventory.counts.creating
-        for _ in range(min(pool.missing(at), room)):
+        for _ in range(pool.missing(at, room=room)):
             self._ask_for_pod(at)
         report_in = await self.report.write(monotonic())
         return self._next_look(at, report_in)
@@ -133,8 +134,10 @@ class Keeper:
     def _next_look(self, at: float, report_in: float | None) -> float | None:
         pool = self.pool
         times = [report_in] if report_in is not None else []
-        if pool.short_since is not None:
-            times.append(max(pool.short_since + REFILL_DELAY_SECONDS, pool.backoff.until) - at)
+        if (missing_at := pool.missing_at(at)) is not None:
+            times.append(missing_at - at)
+        if (look_in := pool.look_in()) is not None:
+            times.append(look_in)
         if self.verify_isolation:
             times.append(self.isolation_backoff.until - at)
         if pool.inventory.counts.coming or pool.lacking_since is not None:

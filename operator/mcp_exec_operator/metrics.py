@@ -21,6 +21,10 @@ class Metrics:
     active: Gauge
     pods: Gauge
     queued: Gauge
+    pool_desired: Gauge
+    pool_arrivals: Gauge
+    pool_startup: Gauge
+    pool_hits: Gauge
     pod_starts: Histogram
     pod_failures: Counter
     events: Counter
@@ -51,6 +55,27 @@ class Metrics:
             active=Gauge("mcp_exec_executions_active", "Executions that wait or run", registry=registry),
             pods=Gauge("mcp_exec_pool_pods", "Pods by pool and state", ["pool", "state"], registry=registry),
             queued=Gauge("mcp_exec_pool_queued", "Executions that wait for a pod", ["pool"], registry=registry),
+            pool_desired=Gauge(
+                "mcp_exec_pool_desired", "Pods that should be warm or on their way", ["pool"], registry=registry
+            ),
+            pool_arrivals=Gauge(
+                "mcp_exec_pool_arrivals_per_second",
+                "Executions a second that ask for a pod, by which its warm pods are scaled",
+                ["pool"],
+                registry=registry,
+            ),
+            pool_startup=Gauge(
+                "mcp_exec_pool_startup_p95_seconds",
+                "Seconds that 95 of 100 pods don't exceed until they are warm, by which they are scaled",
+                ["pool"],
+                registry=registry,
+            ),
+            pool_hits=Gauge(
+                "mcp_exec_pool_warm_hit_ratio",
+                "Share of executions that found a warm pod lately",
+                ["pool"],
+                registry=registry,
+            ),
             pod_starts=Histogram(
                 "mcp_exec_pod_start_seconds",
                 "Seconds from a pod's creation until its supervisor answered",

@@ -1,6 +1,7 @@
 """One pool in memory: its spec, its pods, the executions that wait for one, and why they wait. No I/O."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -18,6 +19,7 @@ from mcp_exec_operator.nodes import Nodes
 from mcp_exec_operator.outdated import Lookout, Outdated
 from mcp_exec_operator.pods import PoolIdentity, template_hash
 from mcp_exec_operator.podstate import Problem, starting_problem
+from mcp_exec_operator.scaler import Scaler
 from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
 from mcp_exec_operator.turnover import Turnover, turn_over
 from mcp_exec_operator.waiting import Waiter, Waiters
@@ -54,6 +56,8 @@ class Pool:
     """What its template asks for in vain."""
     nodes: Nodes = field(default_factory=Nodes)
     inventory: Inventory = field(init=False)
+    scaler: Scaler = field(default_factory=Scaler)
+    clock: Callable[[], float] = monotonic
     waiters: Waiters = field(default_factory=Waiters)
     served_at: float = 0.0
     """When the last of those who wait got a pod: while the queue moves, nobody in it has waited too long."""
@@ -76,6 +80,25 @@ class Pool:
         """What its pods refer to."""
         return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid)
 
+    @property
+    def desired(self) -> int:
+        """Pods that should be warm or on their way, as last decided."""
+        if self.spec is None:
+            return 0
+        decision = self.scaler.decision
+        return decision.desired if decision is not None and self.spec.follows_demand else self.spec.warm.min
+
+    @property
+    def standing(self) -> int:
+        """Pods that should be warm now: of the desired ones, those that are used while they are replaced may start."""
+        decision = self.scaler.decision
+        return self.desired - min(self.inventory.counts.coming, decision.expected if decision else 0)
+
+    @property
+    def lacking(self) -> bool:
+        """Whether fewer pods are warm than should be."""
+        return self.inventory.counts.warm < self.standing
+
     def configure(self, body: Object) -> None:
         """Takes in the pool's object."""
         meta = body["metadata"]
@@ -84,6 +107,7 @@ class Pool:
             return
         if meta["uid"] != self.uid:
             self.isolated = False
+            self.scaler.remember(body.get("status") or {}, self.clock())
         self.newest, self.uid, self.generation = body, meta["uid"], int(meta.get("generation", 0))
         self.spec, self.invalid = None, None
         self.refusal = self.failure = None
@@ -93,6 +117,7 @@ class Pool:
             spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
             self.template = template_hash(spec)
             self.spec = spec
+            self.scaler.configure(spec)
         except ValidationError as error:
             text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error))
             self.invalid = Problem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
@@ -113,14 +138,16 @@ class Pool:
             return None
         pod = self.inventory.take()
         if pod is not None:
+            self.scaler.demand.arrived(self.clock(), warm=True)
             self.kicked.set()
         return pod
 
     def wait(self, *, caller: str = "", priority: Priority = Priority.NORMAL) -> Waiter:
-        """Joins the queue for a pod. Raises QueueFull."""
+        """Joins the queue for a pod, where there was none to take. Raises QueueFull."""
+        self.scaler.demand.arrived(self.clock(), warm=False)
         waiter = Waiter(future=asyncio.get_running_loop().create_future())
         most = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
-        self.waiters.join(waiter, caller=caller, priority=priority, most=most, now=monotonic())
+        self.waiters.join(waiter, caller=caller, priority=priority, most=most, now=self.clock())
         self.kicked.set()
         return waiter
 
@@ -134,8 +161,12 @@ class Pool:
 
     def became_ready(self, name: str) -> Pod | None:
         """A pod's supervisor answered: the pod goes to who waits first, or stands warm."""
-        pod = self.inventory.ready(name, now=monotonic())
+        known = self.inventory.get(name)
+        first = known is not None and known.asked_for and not known.ready_at
+        pod = self.inventory.ready(name, now=self.clock())
         if pod is not None:
+            if first:
+                self.scaler.demand.started(pod.ready_at - pod.since)
             self.backoff.succeed()
             self.failure = None
             self._serve()
@@ -150,7 +181,7 @@ class Pool:
 
     def node_changed(self, node: str) -> None:
         """A node was lost, is back, or is to be left."""
-        self.inventory.node_changed(node, now=monotonic())
+        self.inventory.node_changed(node, now=self.clock())
         self.lookout.look_at = 0.0
         self.kicked.set()
 
@@ -166,23 +197,28 @@ class Pool:
         cold = self.spec is not None and self.spec.on_empty is OnEmpty.COLD_START
         return len(self.waiters) if cold else 0
 
+    def decide(self, now: float) -> None:
+        """Decides how many pods should be warm."""
+        if self.spec is not None:
+            self.scaler.decide(self.spec, waiting=len(self.waiters), counts=self.inventory.counts, now=now)
+
     def note_warmth(self, now: float) -> None:
         """Remembers since when pods are lacking."""
-        lacking = self.spec is not None and self.inventory.counts.warm < self.spec.warm.min
-        if not lacking:
+        if not self.lacking:
             self.lacking_since = None
         elif self.lacking_since is None:
             self.lacking_since = now
 
-    def missing(self, now: float) -> int:
-        """Pods to ask for now."""
+    def missing(self, now: float, *, room: int = 5000) -> int:
+        """Pods to ask for now, at most `room`. Those that nobody waits for are taken from what refill may make."""
         if self.spec is None or not self.isolated:
             return 0
+        counts = self.inventory.counts
         short = pods_to_create(
-            warm_min=self.spec.warm.min + self.turnover(now).extra,
+            warm_min=self.desired + self.turnover(now).extra,
             max_pods=self.spec.max_pods,
             cold_starts=self.cold_starts(),
-            counts=self.inventory.counts,
+            counts=counts,
         )
         if not short:
             self.short_since, self.hurried = None, False
@@ -193,7 +229,22 @@ class Pool:
         if patient or self.backoff.until > now:
             return 0
         # while pods are refused, one at a time finds out whether they still are
-        return min(short, 1) if self.backoff.failures else short
+        most = max(0, min(short, room, 1 if self.backoff.failures else short))
+        awaited = min(most, max(0, len(self.waiters) - counts.coming))
+        refill, tokens = most - awaited, self.scaler.refill.available(now)
+        refill = refill if tokens is None else min(refill, tokens)
+        self.scaler.refill.spend(refill, now)
+        return awaited + refill
+
+    def missing_at(self, now: float) -> float | None:
+        """When pods may be asked for that are short, or None where none are."""
+        if self.short_since is None:
+            return None
+        return max(self.short_since + REFILL_DELAY_SECONDS, self.backoff.until, self.scaler.refill.ready_at(now))
+
+    def look_in(self) -> float | None:
+        """Seconds until time alone may change how many pods should be warm, or None where it can't."""
+        return self.scaler.look_in(self.spec) if self.spec is not None else None
 
     def surplus(self, now: float) -> list[Pod]:
         """Idle pods to end: too many, outdated with others in their place, or no longer fit."""
@@ -204,7 +255,7 @@ class Pool:
         starting = sorted(self.inventory.all(PodState.STARTING), key=lambda pod: bool(pod.address))
         stale = [pod for pod in starting if pod.template != self.template]
         turnover = self.turnover(now)
-        many = pods_to_delete(warm_min=self.spec.warm.min + turnover.extra, waiting=len(self.waiters), counts=counts)
+        many = pods_to_delete(warm_min=self.desired + turnover.extra, waiting=len(self.waiters), counts=counts)
         if many:
             old = [each.pod for each in self._outdated(now)]
             warm = [pod for pod in self.inventory.all(PodState.WARM) if pod not in old]
@@ -220,7 +271,7 @@ class Pool:
             outdated=outdated,
             unfit=self.inventory.all(PodState.UNFIT) if counts.unfit else [],
             counts=counts,
-            desired=self.spec.warm.min,
+            desired=self.standing,
             max_pods=self.spec.max_pods,
             blocked=self._blocked() if outdated else "",
         )
@@ -268,7 +319,7 @@ class Pool:
 
     def _serve(self) -> None:
         while self.waiters and (pod := self.inventory.take()) is not None:
-            self.served_at = monotonic()
+            self.served_at = self.clock()
             waiter = self.waiters.pop(self.served_at)
             waiter.future.set_result(pod)
             waiter.woken.set()

@@ -38,7 +38,7 @@ class PoolReport:
         pool = self.pool
         if pool.newest is None:
             return None
-        self._gauge()
+        self._gauge(at)
         status = build_status(pool, moment=now(), now=at)
         if self._said(status) == self._said(self._written):
             self._due = None
@@ -70,11 +70,18 @@ class PoolReport:
             except ApiError as error:
                 log.warning("no Event for pool %s: %s", self.pool.name, error, extra={"pool": self.pool.name})
 
-    def _gauge(self) -> None:
+    def _gauge(self, at: float) -> None:
         self.metrics.queued.labels(self.pool.name).set(len(self.pool.waiters))
         counts = self.pool.inventory.counts
         for state in ("creating", "starting", "warm", "unfit", "busy", "terminating"):
             self.metrics.pods.labels(self.pool.name, state).set(getattr(counts, state))
+        measured = self.pool.scaler.demand.measured(at)
+        self.metrics.pool_desired.labels(self.pool.name).set(self.pool.desired)
+        self.metrics.pool_arrivals.labels(self.pool.name).set(measured.rate)
+        if measured.startup_seconds is not None:
+            self.metrics.pool_startup.labels(self.pool.name).set(measured.startup_seconds)
+        if measured.hit_rate is not None:
+            self.metrics.pool_hits.labels(self.pool.name).set(measured.hit_rate)
 
     @staticmethod
     def _said(status: SandboxPoolStatus | None) -> object:

@@ -19,10 +19,11 @@ _MAX_MESSAGE: Final = 1024
 def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStatus:
     """The status of a pool at a moment; `now` is the same of the monotonic clock."""
     counts = pool.inventory.counts
-    desired = pool.spec.warm.min if pool.spec else 0
+    measured = pool.scaler.demand.measured(now)
     conditions = _conditions_of(pool)
     for condition in (
         _ready(pool, moment, now),
+        *_scaled(pool, moment),
         _current(pool, moment, now),
         _isolated(pool, moment),
         _honoured(pool, moment),
@@ -33,12 +34,15 @@ def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStat
         observed_generation=pool.generation,
         replicas=counts.warm + counts.coming,
         selector=",".join(f"{name}={value}" for name, value in sorted(selector.items())),
-        desired=desired,
+        desired=pool.desired,
         warm=counts.warm,
         starting=counts.coming,
         busy=counts.busy,
         queued=len(pool.waiters),
         expected_wait_seconds=pool.waiters.expected_wait(now),
+        arrival_rate=measured.rate,
+        startup_p95=measured.startup_seconds,
+        warm_hit_rate=measured.hit_rate,
         conditions=conditions,
     )
 
@@ -83,9 +87,8 @@ def _problem(pool: Pool) -> Problem | None:
 
 def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     counts = pool.inventory.counts
-    desired = pool.spec.warm.min if pool.spec else 0
-    have = f"{counts.warm} of {desired} pods are warm"
-    enough = pool.spec is not None and counts.warm >= desired
+    have = f"{counts.warm} of {pool.desired} pods are warm"
+    enough = pool.spec is not None and not pool.lacking
     if enough and not pool.waiters:
         return _condition("Ready", True, "Warm", have, moment)
     if (problem := _problem(pool)) is not None:
@@ -99,6 +102,13 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     if was_ready and pool.lacking_since is not None and now - pool.lacking_since < PATIENCE_SECONDS:
         return _condition("Ready", True, "Refilling", have, moment)
     return _condition("Ready", False, "Starting", f"{have}; {counts.coming} start", moment)
+
+
+def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
+    decision = pool.scaler.decision
+    if pool.spec is None or decision is None:
+        return []
+    return [_condition("Scaled", not decision.limited, decision.reason, decision.message, moment)]
 
 
 def _current(pool: Pool, moment: datetime, now: float) -> Condition:

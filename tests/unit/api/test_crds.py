@@ -103,3 +103,33 @@ def test_a_generated_definition_is_the_types_and_their_digest(plural: str) -> No
 
 def test_another_schema_has_another_digest() -> None:
     assert len({generate.digest(crd) for crd in definitions().values()}) == len(definitions())
+
+
+POOL = {
+    "maxPods": 10,
+    "warm": {"min": 1},
+    "scaling": {"fastWindowSeconds": 10, "slowWindowSeconds": 120},
+}
+
+
+@pytest.mark.parametrize(
+    ("warm", "expected"), [({"min": 1}, True), ({"min": 99}, True), ({"min": 1, "max": 10}, True), ({"max": 11}, False)]
+)
+def test_a_cel_rule_keeps_the_most_warm_pods_within_all_pods(warm: dict[str, Any], expected: bool) -> None:
+    (one,) = schema_of("sandboxpools", "spec")["x-kubernetes-validations"]
+    assert holds(one["rule"], new=POOL | {"warm": warm}, old=POOL) is expected
+    assert one["message"] == "spec.warm.max can't be more than spec.maxPods"
+
+
+def test_a_cel_rule_keeps_the_slow_window_no_shorter_than_the_fast_one() -> None:
+    (one,) = schema_of("sandboxpools", "spec")["properties"]["scaling"]["x-kubernetes-validations"]
+    windows = POOL["scaling"]
+    assert isinstance(windows, dict)
+    assert holds(one["rule"], new=windows, old=windows)
+    assert not holds(one["rule"], new=windows | {"slowWindowSeconds": 9}, old=windows)
+
+
+def test_a_default_says_nothing_of_what_is_not_set() -> None:
+    spec = schema_of("sandboxpools", "spec")["properties"]
+    assert spec["warm"]["default"] == {"min": 3}
+    assert "refillPerSecond" not in spec["scaling"]["default"]

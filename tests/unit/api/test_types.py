@@ -106,3 +106,29 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: str, number: float) 
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no quantity"):
         parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"warm": {"max": 20}, "maxPods": 10}, "warm.max is 20, more than maxPods, 10"),
+        ({"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}}, "slowWindowSeconds is 30, less than"),
+        ({"scaling": {"headroom": -1}}, "greater than or equal to 0"),
+        ({"scaling": {"mode": "demand"}}, "unknown field"),
+    ],
+)
+def test_a_pool_whose_scaling_can_not_be_is_refused(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        SandboxPoolSpec.model_validate({"image": "i", **spec})
+    assert message in field_errors(refusal.value)[0].message
+
+
+@pytest.mark.parametrize(
+    ("warm", "most", "follows"),
+    [({}, 3, False), ({"max": 9}, 9, True), ({"min": 0, "max": 1}, 1, True), ({"min": 9, "max": 4}, 9, False)],
+)
+def test_a_pool_follows_demand_where_it_may_have_more_than_its_minimum(
+    warm: dict[str, int], most: int, follows: bool
+) -> None:
+    spec = SandboxPoolSpec.model_validate({"image": "i", "warm": warm})
+    assert (spec.most_warm, spec.follows_demand) == (most, follows)

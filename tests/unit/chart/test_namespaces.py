@@ -7,7 +7,7 @@ import pytest
 from tests.unit.chart.conftest import Render, Rendered
 
 from mcp_exec_api.names import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
-from mcp_exec_api.pool import SandboxPoolSpec
+from mcp_exec_api.pool import SandboxPoolSpec, Scaling
 
 
 def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -> SandboxPoolSpec:
@@ -25,7 +25,9 @@ def test_the_default_pool_says_no_more_than_it_must(render: Render) -> None:
         ({"runtimeClassName": "gvisor"}, {"runtime_class_name": "gvisor"}),
         ({"runtimeClassName": ""}, {"runtime_class_name": None}),
         ({"runtimeClassName": "kata-qemu", "nodeSelector": {"kata": "true"}}, {"node_selector": {"kata": "true"}}),
-        ({"warm": {"min": 0}}, {"warm": {"min": 0}}),
+        ({"warm": {"min": 0}}, {"warm": {"min": 0, "max": None}}),
+        ({"warm": {"max": 30}}, {"warm": {"min": 3, "max": 30}}),
+        ({"scaling": {"headroom": 0}}, {"scaling": {**Scaling().model_dump(), "headroom": 0}}),
         ({"maxPods": 7, "maxTimeoutSeconds": 9}, {"max_pods": 7, "max_timeout_seconds": 9}),
         ({"onEmpty": "Wait"}, {"on_empty": "Wait"}),
         ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, {}),

@@ -1,0 +1,298 @@
+"""Replays arrivals against the operator's own decisions, beside a fixed pool and a HorizontalPodAutoscaler's rule.
+
+A simulation: pods take a log-normal time to start, executions an exponential time to run, each uses one pod, and who
+finds none warm waits for the next. The pool in it is the operator's (queue, inventory, decision, refill), with a clock
+of the simulation. Three policies are compared at equal cost, in pod-seconds that pods start or stand warm:
+
+demand   the pool with `warm.max` and default options (or those given)
+fixed    `warm.min` alone, the size that costs the same, in between two sizes as a mixture of both
+hpa      a HorizontalPodAutoscaler on the pool's scale subresource: the share of pods that are busy against a target,
+         every 15 s, up by at most 4 pods or 100%, down to the highest of 300 s, with the target that costs the same
+
+No cluster is needed. The same seed gives the same figures.
+
+Of `fixed` and `hpa` the best counts that they attain at that cost or less.
+
+    python bench/scaling.py [--seconds 3600] [--seed 1] [--png scaling.png] [--json scaling.json]
+"""
+
+import argparse
+import asyncio
+import heapq
+import json
+import math
+import random
+import sys
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from harness import table, write_json
+from traces import TRACES, arrivals
+
+from mcp_exec_operator.inventory import Pod
+from mcp_exec_operator.pool import Pool, Waiter
+
+POLICIES: Final = ("demand", "fixed", "hpa")
+MAX_PODS: Final = 400
+LEAST: Final = 2
+"""Warm pods, or pods in all, that the two policies that scale keep without demand."""
+MOST_WARM: Final = 200
+FILLING: Final = 60.0
+"""Seconds at the beginning in which pools fill, and that don't count."""
+START_MEDIAN, START_SIGMA = 2.5, 0.35
+RUN_SECONDS, END_SECONDS = 2.0, 1.5
+Outcome = dict[str, float]
+
+
+@dataclass(kw_only=True)
+class Hpa:
+    """A HorizontalPodAutoscaler with the behaviour that Kubernetes gives it by default."""
+
+    target: float
+    every: float = 15.0
+    stable: float = 300.0
+    _recommended: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def replicas(self, *, busy: int, pods: int, now: float) -> int:
+        """Pods that there should be in all."""
+        share = busy / (pods * self.target) if pods else 1.0
+        wanted = pods if abs(share - 1) <= 0.1 else math.ceil(pods * share)
+        wanted = max(LEAST, min(wanted, max(pods + 4, 2 * pods)))
+        self._recommended.append((now, wanted))
+        while self._recommended[0][0] < now - self.stable:
+            self._recommended.popleft()
+        return wanted if wanted >= pods else min(pods, max(each for _, each in self._recommended))
+
+
+class Simulation:
+    """One trace against one policy. Times are of the simulation's own clock, in seconds."""
+
+    def __init__(self, *, spec: dict[str, Any], hpa: Hpa | None, seed: int) -> None:
+        self.now, self.hpa, self.rng = 0.0, hpa, random.Random(seed)
+        self.pool = Pool(namespace="bench", name="bench", clock=lambda: self.now)
+        self.pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", **spec}})
+        self.pool.isolated = True
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.made = self.hits = self.asked = 0
+        self.waiting: deque[tuple[float, Waiter]] = deque()
+        self.waited = 0.0
+        self.idle_seconds = 0.0
+        self.replicas = 1
+        self._look: float | None = None
+
+    def at(self, moment: float, do: Callable[[], None]) -> None:
+        """Something that happens at a moment."""
+        self.made += 1
+        heapq.heappush(self.events, (moment, self.made, do))
+
+    def run(self, times: list[float], *, seconds: float) -> Outcome:
+        """The whole trace. What happens while pools fill is not counted."""
+        for moment in times:
+            self.at(moment, self._arrive)
+        if self.hpa is not None:
+            for index in range(int(seconds / self.hpa.every)):
+                self.at(index * self.hpa.every, self._autoscale)
+        self.at(0.0, lambda: None)
+        while self.events and self.events[0][0] < seconds:
+            moment, _, do = heapq.heappop(self.events)
+            counts = self.pool.inventory.counts
+            self.idle_seconds += (counts.warm + counts.coming) * max(0.0, moment - max(self.now, FILLING))
+            self.now = moment
+            do()
+            self._turn()
+        return {
+            "hit rate": self.hits / max(self.asked, 1),
+            "idle": self.idle_seconds,
+            "mean wait": self.waited / max(self.asked, 1),
+        }
+
+    def _arrive(self) -> None:
+        pod = self.pool.take()
+        counted = self.now > FILLING
+        self.asked += counted
+        if pod is not None:
+            self.hits += counted
+            self._use(pod)
+        else:
+            self.waiting.append((self.now, self.pool.wait()))
+
+    def _use(self, pod: Pod) -> None:
+        self.at(self.now + self.rng.expovariate(1 / RUN_SECONDS), lambda: self._end(pod))
+
+    def _end(self, pod: Pod) -> None:
+        self._retire(pod)
+        self.pool.room_was_made()
+
+    def _retire(self, pod: Pod) -> None:
+        self.pool.inventory.retire(pod)
+        self.at(self.now + END_SECONDS, lambda: self.pool.inventory.forget(pod.name))
+
+    def _ready(self, name: str) -> None:
+        self.pool.became_ready(name)
+        while self.waiting and self.waiting[0][1].future.done():
+            since, waiter = self.waiting.popleft()
+            if since > FILLING:
+                self.waited += self.now - since
+            self._use(waiter.future.result())
+
+    def _autoscale(self) -> None:
+        assert self.hpa is not None
+        counts = self.pool.inventory.counts
+        pods = counts.busy + counts.warm + counts.coming
+        self.replicas = self.hpa.replicas(busy=counts.busy, pods=pods, now=self.now)
+
+    def _turn(self) -> None:
+        """What the pool's keeper does whenever something happened."""
+        pool = self.pool
+        assert pool.spec is not None
+        if self.hpa is not None:
+            warm = min(max(0, self.replicas - pool.inventory.counts.busy), MOST_WARM)
+            if warm != pool.spec.warm.min:
+                pool.spec = pool.spec.model_copy(update={"warm": pool.spec.warm.model_copy(update={"min": warm})})
+        pool.decide(self.now)
+        for pod in pool.surplus(self.now):
+            self._retire(pod)
+        for _ in range(pool.missing(self.now)):
+            self.made += 1
+            name = f"p{self.made}"
+            pool.inventory.expect(name, template=pool.template, now=self.now)
+            pool.inventory.created(name, uid=name, now=self.now)
+            start = START_MEDIAN * math.exp(START_SIGMA * self.rng.gauss(0, 1))
+            self.at(self.now + start, lambda name=name: self._ready(name))  # type: ignore[misc]
+        looks = [pool.missing_at(self.now), self.now + look if (look := pool.look_in()) is not None else None]
+        again = min((max(each, self.now + 0.01) for each in looks if each is not None), default=None)
+        if again is not None and (self._look is None or not self.now < self._look <= again):
+            self._look = again
+            self.at(again, lambda: None)
+
+
+def simulate(
+    times: list[float], *, seconds: float, spec: dict[str, Any], hpa: float | None = None, seed: int
+) -> Outcome:
+    """One trace against one policy."""
+    policy = Hpa(target=hpa) if hpa is not None else None
+    spec = {"maxPods": MAX_PODS, **spec}
+    return Simulation(spec=spec, hpa=policy, seed=seed).run(times, seconds=seconds)
+
+
+def line_of(run: Callable[[float], Outcome], values: list[float], *, cost: float, whole: bool) -> list[Outcome]:
+    """What a policy attains at each cost, cheapest first, with values close to the one that has the cost.
+
+    `whole` says that the policy's value is a whole number.
+    """
+    found = {value: run(value) for value in values}
+    for _ in range(4):
+        ordered = sorted(found, key=lambda value: found[value]["idle"])
+        index = min(max(bisect_left([found[value]["idle"] for value in ordered], cost), 1), len(ordered) - 1)
+        middle = (ordered[index - 1] + ordered[index]) / 2
+        middle = float(round(middle)) if whole else middle
+        if middle in found:
+            break
+        found[middle] = run(middle)
+    line: list[Outcome] = []
+    for outcome in sorted(found.values(), key=lambda each: each["idle"]):
+        better = not line or outcome["hit rate"] >= line[-1]["hit rate"]
+        line.append(outcome if better else line[-1] | {"idle": outcome["idle"]})
+    return line
+
+
+def at_cost(line: list[Outcome], cost: float) -> Outcome:
+    """The point of a line at a cost, between the two that enclose it as a mixture of both."""
+    index = min(max(bisect_left([each["idle"] for each in line], cost), 1), len(line) - 1)
+    low, high = line[index - 1], line[index]
+    span = high["idle"] - low["idle"]
+    share = min(1.0, max(0.0, (cost - low["idle"]) / span)) if span else 1.0
+    return {name: low[name] + share * (high[name] - low[name]) for name in low}
+
+
+def compare(name: str, *, bursty: bool, seconds: float, seed: int, options: dict[str, Any]) -> dict[str, Any]:
+    """One trace against all policies: the outcome of each at the cost of the first, and their lines for a plot."""
+    times = arrivals(TRACES[name], seconds=seconds, bursty=bursty, seed=seed)
+
+    def demand(headroom: float | None) -> Outcome:
+        scaling = options if headroom is None else options | {"headroom": int(headroom)}
+        warm = {"min": LEAST, "max": MOST_WARM}
+        return simulate(times, seconds=seconds, spec={"warm": warm, "scaling": scaling}, seed=seed)
+
+    def fixed(size: float) -> Outcome:
+        return simulate(times, seconds=seconds, spec={"warm": {"min": int(size)}}, seed=seed)
+
+    def hpa(target: float) -> Outcome:
+        return simulate(times, seconds=seconds, spec={"warm": {"min": LEAST}}, hpa=target, seed=seed)
+
+    ours = demand(None)
+    cost = ours["idle"]
+    lines = {
+        "demand": sorted([ours, *(demand(each) for each in (0, 8, 20))], key=lambda each: each["idle"]),
+        "fixed": line_of(fixed, [1, 4, 8, 16, 32, 64], cost=cost, whole=True),
+        "hpa": line_of(hpa, [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9], cost=cost, whole=False),
+    }
+    equal = {"demand": ours, **{policy: at_cost(lines[policy], cost) for policy in ("fixed", "hpa")}}
+    return {"trace": name, "bursty": bursty, "arrivals": len(times), "equal": equal, "lines": lines}
+
+
+def row_of(found: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    """A comparison as a row of the table."""
+    equal = found["equal"]
+    return {
+        "arrivals": found["arrivals"],
+        "idle pod-s": round(equal["demand"]["idle"]),
+        "idle pods": round(equal["demand"]["idle"] / (seconds - FILLING), 1),
+        **{f"{policy} hits": f"{equal[policy]['hit rate']:.1%}" for policy in POLICIES},
+        **{f"{policy} wait": f"{equal[policy]['mean wait'] * 1000:.0f} ms" for policy in POLICIES},
+    }
+
+
+def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
+    """One panel for each trace: warm hits over idle pod-seconds, a line for each policy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(2, len(TRACES), figsize=(4 * len(TRACES), 7), sharey=True, squeeze=False)
+    for index, (name, each) in enumerate(found.items()):
+        panel = panels[index % 2][index // 2]
+        for policy, style in zip(POLICIES, ("o-", "s--", "^:"), strict=True):
+            line = each["lines"][policy]
+            costs = [point["idle"] / 1000 for point in line]
+            panel.plot(costs, [100 * point["hit rate"] for point in line], style, label=policy, markersize=4)
+        ours = each["equal"]["demand"]
+        panel.plot(ours["idle"] / 1000, 100 * ours["hit rate"], "*", color="black", markersize=13, label="its defaults")
+        panel.set(title=name, xlabel="idle pod-seconds, thousands", xlim=(0, 2.5 * ours["idle"] / 1000))
+        panel.grid(alpha=0.3)
+    for row in panels:
+        row[0].set_ylabel("warm hits, %")
+    panels[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+async def main() -> None:
+    """The command."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--seconds", type=float, default=3600.0, help="length of each trace (default: 3600)")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--trace", choices=list(TRACES), action="append", help="only this one (may be repeated)")
+    options.add_argument("--scaling", type=json.loads, default={}, metavar="JSON", help="fields of spec.scaling")
+    options.add_argument("--png", type=Path, metavar="FILE", help="plots warm hits over idle pod-seconds there")
+    options.add_argument("--json", type=Path, metavar="FILE", help="writes all figures there")
+    given = options.parse_args()
+    found = {}
+    for name in given.trace or TRACES:
+        for bursty in (False, True):
+            label = f"{name}, {'bursty' if bursty else 'Poisson'}"
+            found[label] = compare(name, bursty=bursty, seconds=given.seconds, seed=given.seed, options=given.scaling)
+            print(label, row_of(found[label], seconds=given.seconds), file=sys.stderr, flush=True)
+    print(table({label: row_of(each, seconds=given.seconds) for label, each in found.items()}))
+    write_json(given.json, {"seconds": given.seconds, "seed": given.seed, "scaling": given.scaling, "traces": found})
+    if given.png is not None:
+        plot(found, given.png)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())  # the pool's queue is made of futures

@@ -1,0 +1,106 @@
+"""What is measured of the demand for a pool's pods, and how fast pods are made for it."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_exec_operator.bucket import TokenBucket
+from mcp_exec_operator.demand import Demand, SlidingCount, coarse
+
+gaps = st.lists(st.floats(0, 30), max_size=200)
+
+
+@given(gaps=gaps, seconds=st.integers(1, 600))
+def test_a_window_counts_what_it_had_to_a_twentieth_of_its_length(gaps: list[float], seconds: int) -> None:
+    count, now, times = SlidingCount(seconds), 0.0, []
+    for gap in gaps:
+        now += gap
+        times.append(now)
+        count.add(now)
+        inside = sum(now - each < seconds * 0.949 for each in times)
+        around = sum(now - each <= seconds * 1.001 for each in times)
+        assert inside <= count.total(now) <= around
+        assert len(count._buckets) <= 21
+    assert count.total(now + seconds * 1.001) == 0
+
+
+@given(rates=st.lists(st.floats(0.0001, 10000), min_size=2, max_size=20))
+def test_a_coarse_rate_is_close_and_in_the_same_order(rates: list[float]) -> None:
+    for rate in rates:
+        assert abs(coarse(rate) - rate) <= 0.15 * rate
+        assert coarse(coarse(rate)) == coarse(rate)
+    assert all(coarse(low) <= coarse(high) for low, high in pairwise(sorted(rates)))
+
+
+def test_the_fast_window_sees_a_burst_and_the_slow_one_remembers_it() -> None:
+    demand = Demand(fast_seconds=10, slow_seconds=100)
+    for _ in range(50):
+        demand.arrived(1000, warm=True)
+    assert [demand.measured(1000 + after).rate for after in (0, 5, 20, 120)] == [5, 5, 0.5, 0]
+
+
+def test_the_hit_rate_is_that_of_the_slow_window() -> None:
+    demand = Demand(fast_seconds=1, slow_seconds=100)
+    assert demand.measured(0).hit_rate is None
+    for warm in (True, True, False):
+        demand.arrived(0, warm=warm)
+    assert demand.measured(50).hit_rate == 0.67
+    assert demand.measured(200).hit_rate is None
+
+
+def test_the_start_up_time_is_that_of_the_last_pods() -> None:
+    demand = Demand()
+    assert demand.measured(0).startup_seconds is None
+    for seconds in range(1, 101):
+        demand.started(seconds)
+    assert demand.measured(0).startup_seconds == 97  # of 37 to 100, as 64 are kept
+    demand.started(0.0)
+    assert demand.measured(0).startup_seconds == 97
+    for _ in range(64):
+        demand.started(0.123)
+    assert demand.measured(0).startup_seconds == 0.12
+
+
+def test_windows_of_another_size_begin_anew() -> None:
+    demand = Demand(fast_seconds=10, slow_seconds=100)
+    demand.arrived(0, warm=True)
+    demand.started(7)
+    demand.configure(fast_seconds=20, slow_seconds=100)
+    assert (demand.measured(0).rate, demand.measured(0).startup_seconds) == (0, 7)
+
+
+@given(
+    wants=st.lists(st.tuples(st.floats(0, 5), st.integers(0, 30)), max_size=50),
+    rate=st.floats(0.1, 50),
+    burst=st.integers(1, 20),
+)
+def test_a_bucket_never_gives_more_than_its_burst_and_its_rate(
+    wants: list[tuple[float, int]], rate: float, burst: int
+) -> None:
+    bucket, now, spent = TokenBucket(per_second=rate, burst=burst), 0.0, 0
+    for gap, want in wants:
+        now += gap
+        available = bucket.available(now)
+        assert available is not None
+        taken = min(want, available)
+        bucket.spend(taken, now)
+        spent += taken
+        assert spent <= burst + rate * now + 1e-6
+
+
+def test_an_empty_bucket_says_when_it_has_a_token() -> None:
+    bucket = TokenBucket(per_second=2, burst=3)
+    assert bucket.ready_at(10) == 10
+    bucket.spend(3, 10)
+    assert bucket.available(10) == 0
+    assert bucket.ready_at(10) == pytest.approx(10.5)
+    assert bucket.available(10.5) == 1
+    assert bucket.available(999) == 3
+
+
+def test_a_bucket_without_a_rate_has_no_bound() -> None:
+    bucket = TokenBucket()
+    bucket.spend(1000, 0)
+    assert (bucket.available(0), bucket.ready_at(5)) == (None, 5)
