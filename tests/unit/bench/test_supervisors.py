@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.execution import Phase
-from mcp_exec_api.sandboxes import Job, Sandbox, Sandboxes, SandboxError, SandboxUsed, sandbox_token, token_digest
+from mcp_exec_api.sandboxes import Job, Sandbox, SandboxError, Sandboxes, SandboxUsed, sandbox_token, token_digest
 
 FOLDER = Path(__file__).parents[3] / "bench"
 KEY = b"key"
