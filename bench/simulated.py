@@ -192,7 +192,9 @@ async def prepare(kube: Kube, folder: Path) -> str:
 
 def kubeconfig_of(kube: Kube, token: str) -> dict[str, Any]:
     """A kubeconfig for the server that `kube` talks to."""
-    cluster = {"server": kube.credentials.server, "certificate-authority": kube.credentials.ca_file}
+    assert kube.credentials.ca_file is not None
+    authority = base64.b64encode(Path(kube.credentials.ca_file).read_bytes()).decode()
+    cluster = {"server": kube.credentials.server, "certificate-authority-data": authority}
     return {
         "apiVersion": "v1",
         "kind": "Config",
