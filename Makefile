@@ -56,7 +56,7 @@ e2e: venv  ## tests on a real cluster
 
 test: lint types unit component e2e  ## all of the above
 
-bench: venv  ## latency and API writes on a real cluster
+bench: venv  ## latency, API writes, a burst and a steady load, on a real cluster
 	@hack/bench
 
 generate: venv  ## CRDs and what else is generated
