@@ -12,7 +12,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import Any
 
-from harness import Bench, connected, parser, stage_rows, table, write_json
+from harness import Bench, connected, parser, run, stage_rows, table, write_json
 from processes import Meter, daemons
 from simulated import POOL, release
 
@@ -73,7 +73,7 @@ def main() -> None:
     options.add_argument("--executions", type=int, help="at once (default: 300 simulated, 12 real)")
     options.add_argument("--rounds", type=int, default=3)
     arguments = options.parse_args()
-    write_json(arguments.json, asyncio.run(measure(arguments)))
+    write_json(arguments.json, run(measure(arguments)))
 
 
 if __name__ == "__main__":

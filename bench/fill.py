@@ -12,7 +12,7 @@ import time
 from datetime import datetime
 from typing import Any
 
-from harness import Bench, parser, percentile, table, write_json
+from harness import Bench, parser, percentile, run, table, write_json
 from objects import LABEL, TOLERATION
 from processes import Meter
 from simulated import NAMESPACE, POOL, Release, release
@@ -149,7 +149,7 @@ def main() -> None:
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
     options.add_argument("--seconds", type=float, default=900, help="the most that a step may take (default: 900)")
     arguments = options.parse_args()
-    write_json(arguments.json, asyncio.run(measure(arguments)))
+    write_json(arguments.json, run(measure(arguments)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import asyncio
 from typing import Any
 
 from fill import AT_ONCE
-from harness import parser, table, write_json
+from harness import parser, run, table, write_json
 from processes import Meter
 from simulated import NAMESPACE, POOL, Release, release
 
@@ -111,7 +111,7 @@ def main() -> None:
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
     options.add_argument("--rest-seconds", type=float, default=REST_SECONDS, help="of each figure (default: 60)")
     arguments = options.parse_args()
-    write_json(arguments.json, asyncio.run(measure(arguments)))
+    write_json(arguments.json, run(measure(arguments)))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,13 @@ import math
 import os
 import platform
 import re
+import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -22,6 +23,7 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.names import LABEL_POOL
 
 SYSTEM, NAMESPACE, RELEASE = "mcp-exec-system", "agents", "mcp-exec"
+Result = TypeVar("Result")
 STAGES = ("queued", "bind", "dispatch", "run", "collect", "total")
 POOL_PODS = r'^mcp_exec_pool_pods{{pool="{pool}",state="{state}"}} (\S+)$'
 
@@ -158,6 +160,17 @@ def stage_rows(runs: Sequence[Timed]) -> dict[str, dict[str, float]]:
     stages = {stage: [run.answer["durations"].get(stage) or 0.0 for run in runs if not run.problem] for stage in STAGES}
     rows = {"client, total": summary([run.milliseconds for run in runs])}
     return rows | {f"  {stage}": summary(samples) for stage, samples in stages.items() if samples}
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a benchmark. SIGTERM ends it as SIGINT does: what it made is removed first."""
+
+    async def guarded() -> Result:
+        task = asyncio.ensure_future(work)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await task
+
+    return asyncio.run(guarded())
 
 
 def client() -> aiohttp.ClientSession:

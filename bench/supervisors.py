@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.names import SUPERVISOR_PORT
@@ -236,11 +236,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody dialled an address; where no pod has it, nobody is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no such class
         found = self._supervisors.at(transport.get_extra_info("sockname")[0])
         if found is None:
-            transport.abort()
+            self.abort()
             return
         self._supervisor = found
         found.connections.add(self)

@@ -13,7 +13,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import Any
 
-from harness import Bench, Timed, connected, parser, percentile, stage_rows, table, write_json
+from harness import Bench, Timed, connected, parser, percentile, run, stage_rows, table, write_json
 from processes import Meter, daemons
 from simulated import POOL, release
 
@@ -46,8 +46,8 @@ async def load(bench: Bench, *, pool: str, moments: list[float]) -> list[Timed]:
 def windows(moments: list[float], runs: list[Timed]) -> list[float]:
     """The median of each ten seconds: whether it gets slower."""
     found: dict[int, list[float]] = {}
-    for moment, run in zip(moments, runs, strict=True):
-        found.setdefault(int(moment // WINDOW_SECONDS), []).append(run.milliseconds)
+    for moment, each in zip(moments, runs, strict=True):
+        found.setdefault(int(moment // WINDOW_SECONDS), []).append(each.milliseconds)
     return [round(percentile(samples, 0.5), 1) for _, samples in sorted(found.items())]
 
 
@@ -94,7 +94,7 @@ def main() -> None:
     options.add_argument("--warm", type=int, help="warm pods (default: 300 simulated, 12 real)")
     options.add_argument("--seed", type=int, default=1, help="of the times of arrival")
     arguments = options.parse_args()
-    found = asyncio.run(measure(arguments))
+    found = run(measure(arguments))
     print(f"{found['executions']} executions, {found['rate']}/s: {found['failed']} failed, {found['cold']} cold")
     print(table(found["stages"]))
     print(f"median by ten seconds: {found['median by ten seconds']}")

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import uvloop
 
 from mcp_exec_api.execution import Phase
 from mcp_exec_api.sandboxes import Job, Sandbox, SandboxError, Sandboxes, SandboxUsed, sandbox_token, token_digest
@@ -71,6 +72,16 @@ async def test_a_run_prints_one_and_succeeds() -> None:
         assert events[1].text == "1\n"
         assert events[2].phase is Phase.SUCCEEDED
         assert await sandbox.accepted() == ("finished", "uid-1")
+
+
+def test_it_runs_on_the_loop_that_the_simulator_uses() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(prints_one())
+
+
+async def prints_one() -> None:
+    async with simulation() as simulated:
+        assert [event.type for event in await run(simulated.pod("a", FIRST))] == ["status", "stdout", "end"]
 
 
 async def test_a_sandbox_is_used_once_and_says_by_whom() -> None:
