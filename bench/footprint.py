@@ -40,7 +40,7 @@ def finished_status() -> Object:
     """The status of one that succeeded, with a page of output."""
     moment = micro_time(now())
     text = "\n".join(f"{line} a line of code that does something" for line in range(40))
-    output = {"stdout": text, "stderr": "", "stdoutBytes": len(text), "stderrBytes": 0, "truncated": False}
+    output = {"stdout": text, "stdoutBytes": len(text), "stderrBytes": 0, "truncated": False}
     return {
         "phase": "Succeeded",
         "podName": "simulated-gone",
@@ -85,7 +85,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     async with release(warm=0, nodes=options.node_count) as made:
         for pods in sorted(options.pods):
             await made.bench.scale(POOL, pods)
-            await made.bench.until_warm(POOL, pods, seconds=900)
+            elapsed = await made.bench.until_warm(POOL, pods, seconds=900)
+            print(f"{pods} pods are warm after {elapsed:.1f} s", flush=True)
             await note(f"{pods} pods, filled")
             await made.stop_operator()
             await made.start_operator()
