@@ -1,22 +1,9 @@
 """What simulated nodes write."""
 
-import importlib.util
 from ipaddress import ip_address, ip_network
-from pathlib import Path
-from types import ModuleType
 
+import objects
 
-def module(name: str) -> ModuleType:
-    path = Path(__file__).parents[3] / "bench" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", path)
-    assert spec
-    assert spec.loader
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-objects = module("objects")
 MOMENT = "2026-01-01T00:00:00Z"
 POD = {
     "metadata": {"name": "a", "namespace": "agents", "uid": "uid-1"},

@@ -1,35 +1,20 @@
 """The supervisors of simulated pods, met by the client that operator and gateway use."""
 
 import asyncio
-import importlib.util
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import supervisors
 import uvloop
 
 from mcp_exec_api.execution import Phase
 from mcp_exec_api.sandboxes import Job, Sandbox, SandboxError, Sandboxes, SandboxUsed, sandbox_token, token_digest
 
-FOLDER = Path(__file__).parents[3] / "bench"
 KEY = b"key"
 FIRST, SECOND = "127.1.0.1", "127.1.0.2"
-
-
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", FOLDER / f"{name}.py")
-    assert spec
-    assert spec.loader
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-supervisors = module("supervisors")
 
 
 class Simulation:
