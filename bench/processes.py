@@ -20,9 +20,9 @@ class ProcessEnded(Exception):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used, in user and kernel mode."""
+    """Processor time that a process and the children that it has seen end have used, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return sum(int(used) for used in fields[11:15]) / _TICKS
 
 
 def resident_bytes(pid: int) -> int:
