@@ -59,7 +59,7 @@ chaos: venv  ## ten minutes of failures under load, on devcluster
 
 test: lint types unit component e2e  ## all of the above
 
-bench: venv  ## latency and API writes on a real cluster
+bench: venv  ## latency, API writes, a burst and a steady load, on a real cluster
 	@hack/bench
 
 generate: venv  ## CRDs and what else is generated

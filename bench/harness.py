@@ -7,11 +7,14 @@ import json
 import math
 import os
 import platform
-from collections.abc import AsyncIterator, Sequence
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -20,6 +23,9 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.names import LABEL_POOL
 
 SYSTEM, NAMESPACE, RELEASE = "mcp-exec-system", "agents", "mcp-exec"
+Result = TypeVar("Result")
+STAGES = ("queued", "bind", "dispatch", "run", "collect", "total")
+POOL_PODS = r'^mcp_exec_pool_pods{{pool="{pool}",state="{state}"}} (\S+)$'
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
@@ -63,12 +69,15 @@ def write_json(path: Path | None, figures: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The installed release: the API server, and the gateway as its clients meet it."""
+    """A release: the API server, and the gateway as its clients meet it."""
 
     kube: Kube
     session: aiohttp.ClientSession
     gateway: str
     headers: dict[str, str]
+    namespace: str = NAMESPACE
+    operator: str = ""
+    """Where the operator's metrics are, if they can be reached."""
 
     async def execute(self, code: str, *, pool: str, wait: int = 120, **spec: Any) -> dict[str, Any]:
         """Runs code through the gateway and returns its answer."""
@@ -83,17 +92,17 @@ class Bench:
 
     async def pool(self, name: str) -> dict[str, Any]:
         """A SandboxPool."""
-        return await self.kube.get(custom_path("sandboxpools", namespace=NAMESPACE, name=name))
+        return await self.kube.get(custom_path("sandboxpools", namespace=self.namespace, name=name))
 
     async def scale(self, name: str, warm: int) -> None:
         """Sets how many pods of a pool are warm."""
         await self.kube.patch(
-            custom_path("sandboxpools", namespace=NAMESPACE, name=name), {"spec": {"warm": {"min": warm}}}
+            custom_path("sandboxpools", namespace=self.namespace, name=name), {"spec": {"warm": {"min": warm}}}
         )
 
     async def settled(self, name: str, *, seconds: float = 180) -> None:
         """Waits until the pool has all its warm pods and none that start or run."""
-        path, selector = path_of("pods", namespace=NAMESPACE), f"{LABEL_POOL}={name}"
+        path, selector = path_of("pods", namespace=self.namespace), f"{LABEL_POOL}={name}"
         async with asyncio.timeout(seconds):
             while True:
                 # The operator writes a pool's status once a second at most: an older one tells of what was before.
@@ -105,11 +114,75 @@ class Bench:
                 if status.get("warm") == wanted == len(pods) and not status.get("busy", 0):
                     return
 
+    async def warm(self, name: str) -> int:
+        """How many pods of a pool are warm: as the operator's metrics say, else as the pool's status does."""
+        if not self.operator:
+            return int((await self.pool(name)).get("status", {}).get("warm", 0))
+        async with self.session.get(f"{self.operator}/metrics") as response:
+            found = re.search(POOL_PODS.format(pool=name, state="warm"), await response.text(), re.MULTILINE)
+        return int(float(found[1])) if found else 0
+
+    async def until_warm(self, name: str, number: int, *, seconds: float) -> float:
+        """Waits until so many pods are warm, no more and no less. Returns the seconds that it took."""
+        start = time.perf_counter()
+        async with asyncio.timeout(seconds):
+            while True:
+                if await self.warm(name) == number:
+                    return time.perf_counter() - start
+                await asyncio.sleep(0.1)
+
+    async def timed(self, pool: str, *, since: float | None = None) -> "Timed":
+        """Runs `print(1)`; its milliseconds count from `since`, a moment of the performance counter, or from now."""
+        start = time.perf_counter() if since is None else since
+        problem, answer = "", {}
+        try:
+            answer = await self.execute("print(1)", pool=pool)
+        except (RuntimeError, ValueError, aiohttp.ClientError, TimeoutError) as error:
+            problem = f"{type(error).__name__} {error}"
+        elapsed = (time.perf_counter() - start) * 1000
+        if answer and (answer.get("phase") != "Succeeded" or (answer.get("output") or {}).get("stdout") != "1\n"):
+            problem = f"not what was printed: {answer}"
+        return Timed(milliseconds=elapsed, answer=answer, problem=problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """One execution as its client saw it."""
+
+    milliseconds: float
+    answer: dict[str, Any]
+    problem: str
+    """Why it failed, or an empty text."""
+
+
+def stage_rows(runs: Sequence[Timed]) -> dict[str, dict[str, float]]:
+    """Latency as clients saw it, and by the operator's stages."""
+    stages = {stage: [run.answer["durations"].get(stage) or 0.0 for run in runs if not run.problem] for stage in STAGES}
+    rows = {"client, total": summary([run.milliseconds for run in runs])}
+    return rows | {f"  {stage}": summary(samples) for stage, samples in stages.items() if samples}
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a benchmark. SIGTERM ends it as SIGINT does: what it made is removed first."""
+
+    async def guarded() -> Result:
+        task = asyncio.ensure_future(work)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await task
+
+    return asyncio.run(guarded())
+
+
+def client() -> aiohttp.ClientSession:
+    """A session with as many connections as there are requests: clients don't wait for each other."""
+    timeout = aiohttp.ClientTimeout(total=300, sock_connect=30)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[Bench]:
     """The release that KUBECONFIG names, its gateway by the Service's address: run it on a node."""
-    async with Kube.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube, aiohttp.ClientSession() as session:
+    async with Kube.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube, client() as session:
         service = await kube.get(path_of("services", namespace=SYSTEM, name=f"{RELEASE}-gateway"))
         secret = await kube.get(path_of("secrets", namespace=SYSTEM, name=f"{RELEASE}-initial-api-key"))
         key = base64.b64decode(secret["data"]["api-key"]).decode()

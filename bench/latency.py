@@ -14,14 +14,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from harness import NAMESPACE, Bench, connected, parser, summary, table, write_json
+from harness import NAMESPACE, STAGES, Bench, connected, parser, summary, table, write_json
 
 from mcp_exec_api.kube import ApiError, Object, custom_path, path_of
 from mcp_exec_api.names import LABEL_POOL, SUPERVISOR_PORT
 from mcp_exec_api.reflector import Reflector
 
 FLOOR = "bench-floor"
-STAGES = ("queued", "bind", "dispatch", "run", "collect", "total")
 
 
 class Floor:

@@ -109,6 +109,13 @@ class Kube:
         """Patches an object, by a merge patch unless told otherwise, and returns it as stored."""
         return await self._request("PATCH", path, body=body, content_type=content_type)
 
+    async def replace(self, path: str, body: Object) -> Object:
+        """Replaces an object, or by the path of its status that alone, and returns it as stored.
+
+        `body` names the resource version that it was made for; where that is not the newest, ApiError 409 is raised.
+        """
+        return await self._request("PUT", path, body=body)
+
     async def delete(self, path: str, *, grace_seconds: int | None = None, uid: str | None = None) -> None:
         """Deletes an object, if `uid` is given only that very one; that it is gone already is no error."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mcp_exec_api.kube import JSON_PATCH, ApiError, Kube, Object, custom_path, path_of
-from mcp_exec_api.names import EXECUTIONS, LABEL_MANAGED_BY, MANAGED_BY, POOLS
+from mcp_exec_api.names import API_VERSION, EXECUTIONS, LABEL_MANAGED_BY, MANAGED_BY, POOLS
 from mcp_exec_operator.metrics import Metrics
 
 POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
@@ -44,16 +44,14 @@ class Cluster:
     async def write_execution(self, namespace: str, name: str, *, version: str, status: Object, what: str) -> Object:
         """Replaces an execution's status, if its resource version is still this one (else ApiError 409).
 
-        By a JSON patch, as a merge patch would drop each null inside a result.
+        Whatever else of the object is sent to the path of its status, the API server ignores. A patch of it costs the
+        API server twice the time, and a merge patch would drop each null inside a result.
         """
         self._count(what)
-        return await self.kube.patch(
+        metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
+        return await self.kube.replace(
             custom_path(EXECUTIONS, namespace=namespace, name=name) + "/status",
-            [
-                {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-                {"op": "add", "path": "/status", "value": status},
-            ],
-            content_type=JSON_PATCH,
+            {"apiVersion": API_VERSION, "kind": "CodeExecution", "metadata": metadata, "status": status},
         )
 
     async def delete_execution(self, namespace: str, name: str, *, uid: str) -> None:

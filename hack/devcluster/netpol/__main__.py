@@ -14,7 +14,7 @@ from rules import ruleset
 from watch import Watcher
 
 RESOURCES = {
-    "pods": "/api/v1/pods",
+    "pods": "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}",
     "namespaces": "/api/v1/namespaces",
     "policies": "/apis/networking.k8s.io/v1/networkpolicies",
 }
@@ -29,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--certificate", required=True, type=Path, help="a client certificate")
     parser.add_argument("--key", required=True, type=Path, help="its key")
     parser.add_argument("--pod-network", required=True, help="the CIDR of all pods")
+    parser.add_argument("--node", required=True, help="the node that this is: pods of others are not on this machine")
     return parser.parse_args()
 
 
@@ -46,7 +47,8 @@ def main() -> None:
     tls = ssl.create_default_context(cafile=str(options.ca))
     tls.load_cert_chain(options.certificate, options.key)
     changed = threading.Event()
-    watchers = {kind: Watcher(url=options.server + path, tls=tls, changed=changed) for kind, path in RESOURCES.items()}
+    urls = {kind: options.server + path.format(node=options.node) for kind, path in RESOURCES.items()}
+    watchers = {kind: Watcher(url=url, tls=tls, changed=changed) for kind, url in urls.items()}
     for watcher in watchers.values():
         threading.Thread(target=watcher.follow, daemon=True).start()
     for watcher in watchers.values():

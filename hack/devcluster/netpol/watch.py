@@ -45,8 +45,13 @@ class Watcher:
                 print(f"{self._url}: {error}", file=sys.stderr, flush=True)
                 threading.Event().wait(RETRY_SECONDS)
 
+    def url(self, query: str = "") -> str:
+        """The URL with a query beside its own."""
+        joint = "&" if "?" in self._url else "?"
+        return self._url + joint + query if query else self._url
+
     def _get(self, query: str = "") -> Any:
-        return urllib.request.urlopen(self._url + query, context=self._tls, timeout=WATCH_SECONDS + 30)
+        return urllib.request.urlopen(self.url(query), context=self._tls, timeout=WATCH_SECONDS + 30)
 
     def _list(self) -> str:
         with self._get() as answer:
@@ -59,7 +64,7 @@ class Watcher:
 
     def _watch(self, version: str) -> str:
         """Follows one watch to its end; the version to go on from."""
-        query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}"
+        query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}"
         with self._get(query) as stream:
             for line in stream:
                 event = json.loads(line)

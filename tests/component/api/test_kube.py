@@ -92,6 +92,12 @@ async def test_a_patch_whose_answer_was_lost_is_repeated() -> None:
         assert await kube.patch(f"{PODS}/a", {}) == {"ok": True}
 
 
+async def test_a_replacement_whose_answer_was_lost_is_repeated() -> None:
+    async with served(Script(None, refusal(409, "Conflict"))) as kube:
+        with pytest.raises(ApiError, match="Conflict"):
+            await kube.replace(f"{PODS}/a/status", pod("a", 1))
+
+
 async def test_what_is_gone_is_deleted_well_enough() -> None:
     async with served(Script(refusal(404, "NotFound"), refusal(409, "Conflict"), refusal(403, "Forbidden"))) as kube:
         await kube.delete(f"{PODS}/a")

@@ -46,7 +46,7 @@ async def test_the_binding_is_written_before_any_code_is_handed_over(world: Worl
         world.execution("hello")
         await world.finished("hello")
     steps = world.steps.done
-    assert steps.index("after PATCH hello") < steps.index("before run")
+    assert steps.index("after PUT hello") < steps.index("before run")
 
 
 async def test_a_pod_in_use_is_labelled_and_belongs_to_its_execution(world: World, operating: Operating) -> None:
@@ -283,7 +283,7 @@ async def test_a_status_that_is_too_large_is_cut_and_written(world: World, opera
         script = [{"kind": "stdout", "text": "x" * 200_000}, {"kind": "end", "phase": "Succeeded"}]
         world.execution("large", "say " + json.dumps(script), limits={"outputBytes": 262144})
         await world.until(lambda: world.status("large").get("phase") == "Running")
-        world.faults.append(Fault("PATCH", "/large/status", 413, message="limit is 3145728"))
+        world.faults.append(Fault("PUT", "/large/status", 413, message="limit is 3145728"))
         status = await world.finished("large")
     assert (status["phase"], status["output"]["truncated"]) == ("Succeeded", True)
     assert len(status["output"]["stdout"]) < 70_000

@@ -236,7 +236,7 @@ async def test_lost_answers_of_the_api_server_bind_and_end_once(world: World, op
     async with operating():
         await world.warm(1)
         for what in ("lost before", "lost after", "busy after"):
-            world.faults += [Fault("PATCH", f"/{what.replace(' ', '-')}/status", what)] * 1  # type: ignore[arg-type]
+            world.faults += [Fault("PUT", f"/{what.replace(' ', '-')}/status", what)] * 1  # type: ignore[arg-type]
             uid = world.execution(what.replace(" ", "-"))
             status = await world.finished(what.replace(" ", "-"))
             assert (status["phase"], world.ran.count(uid)) == ("Succeeded", 1)

@@ -89,8 +89,8 @@ async def test_it_runs_what_its_watches_tell_and_stops_at_sigterm(made: Settings
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(15):
             await running
-        patched = {seen.path for seen in world.asked("PATCH", "") if seen.path.startswith(CEX)}
-        assert patched == {f"{CEX}/watched/status"}
+        written = {seen.path for way in ("PUT", "PATCH") for seen in world.asked(way, "") if seen.path.startswith(CEX)}
+        assert written == {f"{CEX}/watched/status"}
 
 
 async def test_it_refuses_to_start_without_the_crds(made: Settings) -> None:

@@ -155,7 +155,7 @@ class World(FakeApiServer):
         return handle
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        writes = request.method in ("POST", "PATCH", "DELETE")
+        writes = request.method in ("POST", "PUT", "PATCH", "DELETE")
         label = f"{request.method} {request.path.split('/')[-2 if request.path.endswith('/status') else -1]}"
         if writes:
             await self.steps(f"before {label}")
@@ -177,6 +177,8 @@ class World(FakeApiServer):
         found = self.collections.get(collection, {}).get(name)
         if request.method == "PATCH" and found is not None and isinstance(body, list):
             return self._json_patch(collection, found, body)
+        if request.method == "PUT" and found is not None:
+            return self._replace_status(collection, found, body)
         if request.method == "DELETE" and found is not None:
             wanted = (body.get("preconditions") or {}).get("uid")
             if wanted not in (None, found["metadata"]["uid"]):
@@ -199,6 +201,11 @@ class World(FakeApiServer):
             else:
                 changed[each["path"].strip("/")] = each["value"]
         return web.json_response(self.put(collection, changed))
+
+    def _replace_status(self, collection: str, found: Object, body: Object) -> web.Response:
+        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            return _status(409, "Conflict", "the object has been modified")
+        return web.json_response(self.put(collection, json.loads(json.dumps(found)) | {"status": body["status"]}))
 
     def _start_pod(self, name: str) -> None:
         if self.start_pods:

@@ -226,3 +226,14 @@ def test_an_expired_version_asks_for_a_new_list(watcher: Any) -> None:
     gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
     with pytest.raises(watch.Expired, match="too old"):
         watcher.apply(gone)
+
+
+def test_a_watch_follows_the_objects_that_the_list_had() -> None:
+    url = "https://127.0.0.1:1/api/v1/pods"
+    watchers = [watch.Watcher(url=each, tls=ssl.create_default_context(), changed=threading.Event())
+                for each in (url, f"{url}?fieldSelector=spec.nodeName%3Dnode1")]  # fmt: skip
+    assert [each.url() for each in watchers] == [url, f"{url}?fieldSelector=spec.nodeName%3Dnode1"]
+    assert [each.url("watch=1") for each in watchers] == [
+        f"{url}?watch=1",
+        f"{url}?fieldSelector=spec.nodeName%3Dnode1&watch=1",
+    ]

@@ -1,0 +1,80 @@
+"""A burst: so many executions at once on as many warm pods. How long each takes, and when all are done.
+
+On simulated nodes everything but the sandboxes is real: API server, scheduler, operator, gateway and this client, all
+on one machine. On real nodes the installed release is asked, with as many pods as the machine can hold.
+
+    KUBECONFIG=... python bench/burst.py --nodes simulated --executions 300 --rounds 3 --json burst.json
+"""
+
+import argparse
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+from harness import Bench, connected, parser, run, stage_rows, table, write_json
+from processes import Meter, daemons
+from simulated import POOL, release
+
+EXECUTIONS = {"simulated": 300, "real": 12}
+
+
+async def burst(bench: Bench, *, pool: str, executions: int, pids: dict[str, int]) -> dict[str, Any]:
+    """One burst, after the pool has settled."""
+    await bench.settled(pool, seconds=300)
+    meter, start = Meter(pids=pids), time.perf_counter()
+    runs = await asyncio.gather(*(bench.timed(pool) for _ in range(executions)))
+    elapsed = time.perf_counter() - start
+    return {
+        "all done within s": round(elapsed, 3),
+        "failed": sum(bool(run.problem) for run in runs),
+        "problems": sorted({run.problem for run in runs if run.problem})[:3],
+        "cold": sum(run.answer.get("start") == "Cold" for run in runs),
+        "stages": stage_rows(runs),
+        "processes": meter.rows(),
+        "samples": [round(run.milliseconds, 2) for run in runs],
+    }
+
+
+def show(number: int, found: dict[str, Any]) -> None:
+    """One round as text."""
+    print(f"\nround {number}: all done within {found['all done within s']} s", end="")
+    print(f", {found['failed']} failed, {found['cold']} cold; milliseconds:")
+    print(table(found["stages"]))
+    print(table(found["processes"]))
+    for problem in found["problems"]:
+        print(problem[:500])
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """All rounds."""
+    executions = options.executions or EXECUTIONS[options.nodes]
+    async with AsyncExitStack() as stack:
+        if options.nodes == "simulated":
+            made = await stack.enter_async_context(release(warm=executions, nodes=options.node_count))
+            bench, pool, pids = made.bench, POOL, made.pids
+        else:
+            bench, pool, pids = await stack.enter_async_context(connected()), options.pool, daemons()
+            before = (await bench.pool(pool))["spec"]["warm"]["min"]
+            stack.push_async_callback(bench.scale, pool, before)
+            await bench.scale(pool, executions)
+        rounds = []
+        for number in range(1, options.rounds + 1):
+            rounds.append(await burst(bench, pool=pool, executions=executions, pids=pids))
+            show(number, rounds[-1])
+    return {"nodes": options.nodes, "executions": executions, "rounds": rounds}
+
+
+def main() -> None:
+    """The command."""
+    options = parser(__doc__)
+    options.add_argument("--nodes", choices=sorted(EXECUTIONS), default="simulated")
+    options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
+    options.add_argument("--executions", type=int, help="at once (default: 300 simulated, 12 real)")
+    options.add_argument("--rounds", type=int, default=3)
+    arguments = options.parse_args()
+    write_json(arguments.json, run(measure(arguments)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""How fast a pool fills, from none to so many warm pods, and what bounds it.
+
+Beside each fill stands its floor: a bare client that creates as many pods, so many at a time, and watches until all
+are ready. That is what API server, scheduler and nodes allow without an operator.
+
+    KUBECONFIG=... python bench/fill.py --sizes 300 1000 5000 --json fill.json
+"""
+
+import argparse
+import asyncio
+import time
+from datetime import datetime
+from typing import Any
+
+from harness import Bench, parser, percentile, run, table, write_json
+from objects import LABEL, TOLERATION
+from processes import Meter
+from simulated import NAMESPACE, POOL, Release, release
+
+from mcp_exec_api.kube import Object, path_of
+from mcp_exec_api.names import LABEL_POOL
+from mcp_exec_api.reflector import Reflector
+
+BARE = "bench-floor"
+AT_ONCE = 32
+PODS = path_of("pods", namespace=NAMESPACE)
+
+
+def bare_pod(number: int) -> Object:
+    """A pod of the floor: as small as a sandbox pod can be."""
+    limits, requests = {"cpu": "1", "memory": "512Mi"}, {"cpu": "50m", "memory": "64Mi"}
+    resources = {"limits": limits, "requests": requests}
+    spec: Object = {
+        "containers": [{"name": "sandbox", "image": "localhost/simulated:1", "resources": resources}],
+        "nodeSelector": {LABEL: "true"},
+        "tolerations": [TOLERATION],
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "restartPolicy": "Never",
+    }
+    return {"metadata": {"name": f"{BARE}-{number}", "labels": {LABEL: BARE}}, "spec": spec}
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether its node says so."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+async def floor(bench: Bench, size: int, *, seconds: float) -> float:
+    """Seconds until so many bare pods are ready; they are deleted then."""
+    ready: set[str] = set()
+    done = asyncio.Event()
+
+    def on_pod(pod: Object, deleted: bool) -> None:
+        if not deleted and is_ready(pod):
+            ready.add(pod["metadata"]["name"])
+            if len(ready) == size:
+                done.set()
+
+    watch = Reflector(kube=bench.kube, path=PODS, selector=f"{LABEL}={BARE}", on_change=on_pod)
+    async with watch.running(), asyncio.timeout(seconds):
+        await watch.synced.wait()
+        start, numbers = time.perf_counter(), iter(range(size))
+
+        async def create() -> None:
+            for number in numbers:
+                await bench.kube.create(PODS, bare_pod(number))
+
+        await asyncio.gather(*(create() for _ in range(AT_ONCE)))
+        await done.wait()
+        elapsed = time.perf_counter() - start
+    await end_pods(bench, f"{LABEL}={BARE}", seconds=seconds)
+    return elapsed
+
+
+async def end_pods(bench: Bench, selector: str, *, seconds: float) -> None:
+    """Deletes pods and waits until they are gone."""
+    async with asyncio.timeout(seconds):
+        while pods := (await bench.kube.list(PODS, selector=selector))[0]:
+            names = iter([pod["metadata"]["name"] for pod in pods])
+
+            async def delete(names: Any = names) -> None:
+                for name in names:
+                    await bench.kube.delete(f"{PODS}/{name}", grace_seconds=0)
+
+            await asyncio.gather(*(delete() for _ in range(AT_ONCE)))
+
+
+def seconds_between(pods: list[Object], first: str, then: str) -> list[float]:
+    """Whole seconds between two moments in the life of each pod."""
+    return [(moment(pod, then) - moment(pod, first)).total_seconds() for pod in pods]
+
+
+def moment(pod: Object, kind: str) -> datetime:
+    """When it was created, or when one of its conditions became true."""
+    text = pod["metadata"]["creationTimestamp"]
+    if kind != "Created":
+        text = next(each["lastTransitionTime"] for each in pod["status"]["conditions"] if each["type"] == kind)
+    return datetime.fromisoformat(text)
+
+
+async def fill(made: Release, size: int, *, seconds: float) -> dict[str, Any]:
+    """One fill and its floor; the pool is empty afterwards."""
+    bench = made.bench
+    await bench.until_warm(POOL, 0, seconds=seconds)
+    least = await floor(bench, size, seconds=seconds)
+    meter = Meter(pids=made.pids)
+    await bench.scale(POOL, size)
+    elapsed = await bench.until_warm(POOL, size, seconds=seconds)
+    processes = meter.rows()
+    pods, _ = await bench.kube.list(PODS, selector=f"{LABEL_POOL}={POOL}")
+    scheduled, ready = seconds_between(pods, "Created", "PodScheduled"), seconds_between(pods, "PodScheduled", "Ready")
+    await bench.scale(POOL, 0)
+    await bench.until_warm(POOL, 0, seconds=seconds)
+    await end_pods(bench, f"{LABEL_POOL}={POOL}", seconds=seconds)
+    return {
+        "row": {
+            "s": round(elapsed, 2),
+            "pods/s": round(size / elapsed, 1),
+            "floor s": round(least, 2),
+            "floor pods/s": round(size / least, 1),
+            "ratio": round(elapsed / least, 2),
+            "to scheduled p50 s": percentile(scheduled, 0.5),
+            "p99": percentile(scheduled, 0.99),
+            "to ready p50 s": percentile(ready, 0.5),
+            "p99 ": percentile(ready, 0.99),
+        },
+        "processes": processes,
+    }
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """All sizes, the smallest first."""
+    found: dict[str, Any] = {}
+    async with release(warm=0, nodes=options.node_count) as made:
+        for size in sorted(options.sizes):
+            found[f"0 to {size}"] = one = await fill(made, size, seconds=options.seconds)
+            print(f"\n0 to {size} warm pods")
+            print(table({"": one["row"]}))
+            print(table(one["processes"]), flush=True)
+    return found
+
+
+def main() -> None:
+    """The command."""
+    options = parser(__doc__)
+    options.add_argument("--sizes", type=int, nargs="+", default=[300, 1000, 5000])
+    options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
+    options.add_argument("--seconds", type=float, default=900, help="the most that a step may take (default: 900)")
+    arguments = options.parse_args()
+    write_json(arguments.json, run(measure(arguments)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Processes: those that a benchmark starts, and what they and the cluster's daemons use, read from /proc."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DAEMONS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager", "kubelet", "kube-proxy", "netpol")
+"""Processes of a devcluster, by the names of their programs."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessEnded(Exception):
+    """A process ended that should run; the text has the last lines of its log."""
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process and the children that it has seen end have used, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(used) for used in fields[11:15]) / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+
+
+def daemons(names: Sequence[str] = DAEMONS) -> dict[str, int]:
+    """The ids of programs that run here, by the name of the program or of the script that it runs."""
+    found: dict[str, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = folder.joinpath("cmdline").read_bytes().split(b"\0")[:2]
+        except OSError:
+            continue  # it has ended meanwhile
+        for name in {word.decode(errors="replace").rpartition("/")[2] for word in words} & set(names):
+            found[name] = int(folder.name)
+    return {name: found[name] for name in names if name in found}
+
+
+@dataclass(kw_only=True)
+class Meter:
+    """What processes use from the moment that this is made."""
+
+    pids: Mapping[str, int]
+    _before: dict[str, float] = field(init=False)
+    _since: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since = time.perf_counter()
+        self._before = {name: cpu_seconds(pid) for name, pid in self.pids.items()}
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Processor time since then, as a share of one core too, and the memory that is held now."""
+        elapsed = time.perf_counter() - self._since
+        rows = {}
+        for name, pid in self.pids.items():
+            used = cpu_seconds(pid) - self._before[name]
+            rows[name] = {
+                "cpu s": round(used, 2),
+                "cores": round(used / elapsed, 3),
+                "rss MB": round(resident_bytes(pid) / 1e6),
+            }
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """A process that a benchmark started."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        return self.process.pid
+
+    def check(self) -> None:
+        """Raises ProcessEnded where it has ended."""
+        if self.process.returncode is not None:
+            lines = self.log.read_text(errors="replace").splitlines()[-15:]
+            raise ProcessEnded("\n".join([f"{self.log.stem} ended with {self.process.returncode}:", *lines]))
+
+    async def said(self, word: str, *, seconds: float = 120) -> None:
+        """Waits until its log has a line that is this word."""
+        async with asyncio.timeout(seconds):
+            while word not in self.log.read_text(errors="replace").splitlines():
+                self.check()
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def child(
+    command: Sequence[str], *, environment: Mapping[str, str], log: Path, end_seconds: float = 60
+) -> AsyncIterator[Child]:
+    """Runs a process while the context stands, asks it to end then, and kills it if it does not."""
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(*command, env=dict(environment), stdout=file, stderr=file)
+    try:
+        yield Child(process=process, log=log)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(end_seconds):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()

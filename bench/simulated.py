@@ -1,0 +1,219 @@
+"""A release on simulated nodes: operator and gateway as processes of this machine, in a namespace of their own.
+
+They are what the images run, with a service account of their own, so that the API server treats them as it does in a
+cluster. Everything is removed at the end.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from harness import Bench, client
+from objects import LABEL, TOLERATION
+from processes import Child, child, daemons
+
+from mcp_exec_api.kube import ApiError, Kube, Object, custom_path, path_of
+
+NAMESPACE, POOL, NAME = "bench-nodes", "simulated", "mcp-exec-bench-nodes"
+RBAC = "rbac.authorization.k8s.io/v1"
+MAX_PODS = 10_000
+
+
+@dataclass(kw_only=True)
+class Release:
+    """The release, as far as it runs."""
+
+    bench: Bench
+    folder: Path
+    """Its files and logs."""
+    simulator: Child
+    gateway_port: int
+    operator_port: int
+    gateway: Child | None = None
+    operator: Child | None = None
+    _operator: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """All processes that are at work, the cluster's too."""
+        parts = {"operator": self.operator, "gateway": self.gateway, "simulator": self.simulator}
+        ours = {name: part.pid for name, part in parts.items() if part is not None}
+        return {**ours, "load generator": os.getpid(), **daemons()}
+
+    @asynccontextmanager
+    async def gateway_running(self) -> AsyncIterator[None]:
+        """Runs the gateway."""
+        environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
+        environment["MCP_EXEC_LOG_LEVEL"] = "warning"
+        log = self.folder / "gateway.log"
+        async with child([sys.executable, "-m", "mcp_exec_gateway"], environment=environment, log=log) as self.gateway:
+            await self._ready(self.gateway, self.gateway_port)
+            yield
+
+    async def start_operator(self) -> None:
+        """Starts the operator and waits until it has swept."""
+        environment = self._environment(port=self.operator_port) | {"MCP_EXEC_LOG_LEVEL": "WARNING"}
+        running = child(
+            [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"
+        )
+        self.operator = await self._operator.enter_async_context(running)
+        await self._ready(self.operator, self.operator_port)
+
+    async def stop_operator(self) -> None:
+        """Stops it, as a rolling update would."""
+        await self._operator.aclose()
+        self.operator = None
+
+    def _environment(self, *, port: int, **more: str) -> dict[str, str]:
+        """What both are told; what the benchmark's own environment tells a release is not for them."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MCP_EXEC_")}
+        return inherited | {
+            "MCP_EXEC_NAMESPACES": NAMESPACE,
+            "MCP_EXEC_RELEASE_NAMESPACE": NAMESPACE,
+            "MCP_EXEC_SANDBOX_KEY_FILE": str(self.folder / "key"),
+            "MCP_EXEC_KUBECONFIG": str(self.folder / "kubeconfig"),
+            "MCP_EXEC_PORT": str(port),
+            **more,
+        }
+
+    async def _ready(self, part: Child, port: int, *, seconds: float = 120) -> None:
+        async with asyncio.timeout(seconds):
+            while True:
+                part.check()
+                try:
+                    async with self.bench.session.get(f"http://127.0.0.1:{port}/readyz") as response:
+                        if response.status == 200:
+                            return
+                except aiohttp.ClientConnectionError:
+                    pass  # it does not listen yet
+                await asyncio.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def pool_object(*, warm: int) -> Object:
+    """The pool, whose pods go to simulated nodes alone."""
+    return {
+        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "kind": "SandboxPool",
+        "metadata": {"name": POOL, "namespace": NAMESPACE},
+        "spec": {
+            "image": "localhost/simulated:1",
+            "nodeSelector": {LABEL: "true"},
+            "tolerations": [TOLERATION],
+            "warm": {"min": warm},
+            "maxPods": MAX_PODS,
+        },
+    }
+
+
+@asynccontextmanager
+async def release(
+    *, warm: int, nodes: int, pods_per_node: int = 250, run_seconds: float = 0.002
+) -> AsyncIterator[Release]:
+    """The release with one pool, `simulated`, that keeps so many pods warm."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-exec-bench-")))
+        kube = await stack.enter_async_context(Kube.connect(kubeconfig=Path(os.environ["KUBECONFIG"])))
+        session = await stack.enter_async_context(client())
+        options = {"--count": nodes, "--pods-per-node": pods_per_node, "--run-seconds": run_seconds}
+        command = [sys.executable, str(Path(__file__).with_name("nodes.py"))]
+        command += [str(word) for option in options.items() for word in option]
+        simulator = await stack.enter_async_context(
+            child(command, environment=os.environ, log=folder / "simulator.log", end_seconds=120)
+        )
+        await simulator.said("ready")
+        await remove(kube)
+        stack.push_async_callback(remove, kube)  # while the simulator can still end its pods
+        key = await prepare(kube, folder)
+        gateway_port, operator_port = free_port(), free_port()
+        bench = Bench(
+            kube=kube,
+            session=session,
+            gateway=f"http://127.0.0.1:{gateway_port}",
+            headers={"Authorization": f"Bearer {key}"},
+            namespace=NAMESPACE,
+            operator=f"http://127.0.0.1:{operator_port}",
+        )
+        made = Release(
+            bench=bench,
+            folder=folder,
+            simulator=simulator,
+            gateway_port=gateway_port,
+            operator_port=operator_port,
+        )
+        await stack.enter_async_context(made.gateway_running())
+        stack.push_async_callback(made.stop_operator)
+        await made.start_operator()
+        await kube.create(custom_path("sandboxpools", namespace=NAMESPACE), pool_object(warm=warm))
+        yield made
+
+
+async def prepare(kube: Kube, folder: Path) -> str:
+    """Makes the namespace, a service account with its kubeconfig, and an API key, which is returned."""
+    await kube.create(path_of("namespaces"), {"metadata": {"name": NAMESPACE}})
+    await kube.create(path_of("serviceaccounts", namespace=NAMESPACE), {"metadata": {"name": NAME}})
+    binding = {
+        "metadata": {"name": NAME},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+    }
+    await kube.create(path_of("clusterrolebindings", group=RBAC), binding)
+    account = path_of("serviceaccounts", namespace=NAMESPACE, name=NAME)
+    token = await kube.create(account + "/token", {"spec": {"expirationSeconds": 6 * 3600}})
+    kubeconfig = kubeconfig_of(kube, token["status"]["token"])
+    files = {"kubeconfig": json.dumps(kubeconfig), "key": secrets.token_hex(32)}
+    for name, text in files.items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(text)
+    key = "mcpx_" + secrets.token_urlsafe(32)
+    entry = json.dumps({"sha256": sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
+    data = {"bench": base64.b64encode(entry.encode()).decode()}
+    await kube.create(path_of("secrets", namespace=NAMESPACE), {"metadata": {"name": NAME}, "data": data})
+    return key
+
+
+def kubeconfig_of(kube: Kube, token: str) -> dict[str, Any]:
+    """A kubeconfig for the server that `kube` talks to."""
+    assert kube.credentials.ca_file is not None
+    authority = base64.b64encode(Path(kube.credentials.ca_file).read_bytes()).decode()
+    cluster = {"server": kube.credentials.server, "certificate-authority-data": authority}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": NAME, "cluster": cluster}],
+        "users": [{"name": NAME, "user": {"token": token}}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+        "current-context": NAME,
+    }
+
+
+async def remove(kube: Kube, *, seconds: float = 600) -> None:
+    """Deletes all that `prepare` made, of an earlier run too, and waits until it is gone."""
+    await kube.delete(path_of("clusterrolebindings", group=RBAC, name=NAME))
+    await kube.delete(path_of("namespaces", name=NAMESPACE))
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                await kube.get(path_of("namespaces", name=NAMESPACE))
+            except ApiError as error:
+                if error.code == 404:
+                    return
+            await asyncio.sleep(0.5)

@@ -1,0 +1,186 @@
+"""The supervisors of simulated pods, met by the client that operator and gateway use."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import supervisors
+import uvloop
+
+from mcp_exec_api.execution import Phase
+from mcp_exec_api.sandboxes import Job, Sandbox, SandboxError, Sandboxes, SandboxUsed, sandbox_token, token_digest
+
+KEY = b"key"
+FIRST, SECOND = "127.1.0.1", "127.1.0.2"
+
+
+class Simulation:
+    def __init__(self, found: Any, sandboxes: Sandboxes) -> None:
+        self.supervisors, self.sandboxes = found, sandboxes
+
+    def pod(self, name: str, address: str) -> Sandbox:
+        token = sandbox_token(key=KEY, namespace="agents", pod=name)
+        self.supervisors.add(address, token_sha256=token_digest(token))
+        return self.sandboxes.at(namespace="agents", pod=name, address=address)
+
+
+@asynccontextmanager
+async def simulation(run_seconds: float = 0.0) -> AsyncIterator[Simulation]:
+    found = supervisors.Supervisors(run_seconds=run_seconds)
+    server = await found.serve(port=0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        async with asyncio.timeout(20), Sandboxes.connect(key=KEY, port=port) as sandboxes:
+            yield Simulation(found, sandboxes)
+    finally:
+        server.close()
+
+
+def job(execution: str = "uid-1") -> Job:
+    return Job(id=execution, code="print(1)", context={}, timeout_seconds=30, output_bytes=1000)
+
+
+async def run(sandbox: Sandbox, execution: str = "uid-1") -> list[Any]:
+    return [event async for event in sandbox.run(job(execution), timeout_seconds=10)]
+
+
+async def test_a_run_prints_one_and_succeeds() -> None:
+    async with simulation() as simulated:
+        sandbox = simulated.pod("a", FIRST)
+        assert await sandbox.state() == "idle"
+        events = await run(sandbox)
+        assert [event.type for event in events] == ["status", "stdout", "end"]
+        assert [event.seq for event in events] == [1, 2, 3]
+        assert events[1].text == "1\n"
+        assert events[2].phase is Phase.SUCCEEDED
+        assert await sandbox.accepted() == ("finished", "uid-1")
+
+
+def test_it_runs_on_the_loop_that_the_simulator_uses() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(prints_one())
+
+
+async def prints_one() -> None:
+    async with simulation() as simulated:
+        assert [event.type for event in await run(simulated.pod("a", FIRST))] == ["status", "stdout", "end"]
+
+
+async def test_a_sandbox_is_used_once_and_says_by_whom() -> None:
+    async with simulation() as simulated:
+        sandbox = simulated.pod("a", FIRST)
+        await run(sandbox)
+        with pytest.raises(SandboxUsed) as caught:
+            await run(sandbox, "uid-2")
+        assert caught.value.id == "uid-1"
+
+
+async def test_pods_are_told_apart_by_the_address_that_is_dialled() -> None:
+    async with simulation() as simulated:
+        first, second = simulated.pod("a", FIRST), simulated.pod("b", SECOND)
+        await run(first)
+        assert await first.state() == "finished"
+        assert await second.state() == "idle"
+
+
+async def test_another_pods_token_is_refused() -> None:
+    async with simulation() as simulated:
+        simulated.pod("a", FIRST)
+        wrong = simulated.sandboxes.at(namespace="agents", pod="b", address=FIRST)
+        with pytest.raises(SandboxError, match="401"):
+            await wrong.accepted()
+        assert await wrong.state() == "idle"
+
+
+async def test_events_are_told_again_from_where_a_reader_asks() -> None:
+    async with simulation() as simulated:
+        sandbox = simulated.pod("a", FIRST)
+        with pytest.raises(SandboxError, match="404"):
+            await anext(sandbox.events(timeout_seconds=5))
+        await run(sandbox)
+        events = [event async for event in sandbox.events(from_seq=2, timeout_seconds=5)]
+        assert [event.seq for event in events] == [2, 3]
+
+
+async def test_readers_follow_a_run_to_its_end() -> None:
+    async with simulation(run_seconds=3600) as simulated:
+        sandbox = simulated.pod("a", FIRST)
+        running = asyncio.create_task(run(sandbox))
+        supervisor = simulated.supervisors.at(FIRST)
+        stream = sandbox.run(job("other"), timeout_seconds=5)
+        while supervisor.state == "idle":
+            await sandbox.state()
+        with pytest.raises(SandboxUsed):
+            await anext(stream)
+        late = sandbox.events(from_seq=2, timeout_seconds=5)
+        following = asyncio.ensure_future(anext(late))
+        await sandbox.accepted()
+        await sandbox.cancel()
+        events = await running
+        assert [event.type for event in events] == ["status", "end"]
+        assert events[-1].phase is Phase.CANCELLED
+        assert (await following).seq == 2
+        await late.aclose()
+
+
+async def test_a_pod_that_is_gone_breaks_its_connections_and_answers_nobody() -> None:
+    async with simulation(run_seconds=3600) as simulated:
+        sandbox = simulated.pod("a", FIRST)
+        stream = sandbox.run(job(), timeout_seconds=10)
+        assert (await anext(stream)).type == "status"
+        simulated.supervisors.remove(FIRST)
+        with pytest.raises(SandboxError):
+            await anext(stream)
+        with pytest.raises(SandboxError):
+            await sandbox.state()
+        assert len(simulated.supervisors) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"id": 1}, "id: must be a str"),
+        ({"timeoutSeconds": True}, "timeoutSeconds: must be a int"),
+        ({"context": None}, "context: must be a dict"),
+        ({"more": 1}, "more: unknown field"),
+    ],
+)
+def test_a_body_that_is_no_job_is_refused_by_its_field(change: dict[str, Any], wrong: str) -> None:
+    body = json.loads(job().to_json()) | change
+    assert supervisors.read_job(json.dumps(body).encode()) == ("", wrong)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff"])
+def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+    assert supervisors.read_job(body)[1].startswith("the body is no")
+
+
+def test_requests_are_read_one_by_one_however_they_arrive() -> None:
+    whole = b"POST /v1/execution?a=1 HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET /healthz HTTP/1.1\r\n\r\n"
+    buffer, found = bytearray(), []
+    for index in range(len(whole)):
+        buffer += whole[index : index + 1]
+        if (request := supervisors.read_request(buffer)) is not None:
+            found.append((request.method, request.path, request.query, request.body))
+    assert found == [("POST", "/v1/execution", "a=1", b"abc"), ("GET", "/healthz", "", b"")]
+    assert not buffer
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /\r\n\r\n", 400),
+        (b"GET / HTTP/2\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (b"POST / HTTP/1.1\r\nContent-Length: 4194305\r\n\r\n", 413),
+        (b"x" * 65537, 431),
+    ],
+)
+def test_what_is_no_request_ends_the_connection_with_its_reason(head: bytes, status: int) -> None:
+    with pytest.raises(supervisors.BadRequest) as caught:
+        supervisors.read_request(bytearray(head))
+    assert caught.value.status == status
