@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
@@ -185,13 +185,15 @@ class Sandbox:
         """Begins to hand over a job, without its last byte, so that it does not run before it is confirmed."""
         return Offer(sandbox=self, body=job.to_json(), timeout_seconds=timeout_seconds)
 
-    def run(self, job: Job, *, timeout_seconds: float) -> AsyncGenerator[Event, None]:
+    async def run(self, job: Job, *, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """Hands over the code and yields the run's events to its `end`.
 
         Raises SandboxUsed where the sandbox has accepted an execution before, SandboxError where the stream breaks:
         then the code may have run.
         """
-        return self.offer(job, timeout_seconds=timeout_seconds).run()
+        async with aclosing(self.offer(job, timeout_seconds=timeout_seconds).run()) as events:
+            async for event in events:
+                yield event
 
     def events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """The events of the accepted execution from a sequence number on, up to its `end`."""
@@ -259,7 +261,8 @@ class Offer:
             yield response
 
     async def _ask(self, timeout_seconds: float) -> aiohttp.ClientResponse:
-        headers = {**self._sandbox.headers, "Content-Type": "application/json"}
+        length = {"Content-Length": str(len(self._body))}
+        headers = {**self._sandbox.headers, "Content-Type": "application/json", **length}
         url, timeout = self._sandbox.url + "/v1/execution", _stream_timeout(timeout_seconds)
         return await self._sandbox.session.post(url, data=self._pieces(), headers=headers, timeout=timeout)
 
