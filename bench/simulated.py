@@ -64,7 +64,9 @@ class Release:
 
     async def start_operator(self) -> None:
         """Starts the operator and waits until it has swept."""
-        environment = self._environment(port=self.operator_port) | {"MCP_EXEC_LOG_LEVEL": "WARNING"}
+        # the same holder of the lease each time, so that a new one waits for no old one
+        identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0"}
+        environment = self._environment(port=self.operator_port, MCP_EXEC_LOG_LEVEL="WARNING", **identity)
         running = child(
             [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"
         )

@@ -18,7 +18,7 @@ async def test_writes_that_fail_for_a_while_are_made_once_and_late(
     world.pool()
     async with operating() as operator:
         await world.warm(1)
-        world.faults += [Fault("PATCH", "/only/status", what)] * MORE_THAN_RETRIES
+        world.faults += [Fault("PUT", "/only/status", what)] * MORE_THAN_RETRIES
         world.faults += [Fault("POST", "/pods", what), Fault("GET", "/pods", what), Fault("GET", "/sandboxpools", what)]
         uid = world.execution("only")
         status = await world.finished("only")
