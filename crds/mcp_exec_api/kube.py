@@ -22,6 +22,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 _BACKOFFS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+_SILENCE_SECONDS: Final = 90.0
+"""How long a watch may be without a word: beyond that nobody knows whether its connection still stands."""
 _BUSY: Final = frozenset({429, 500, 503, 504})
 
 
@@ -132,7 +134,7 @@ class Kube:
     async def watch(
         self, path: str, *, resource_version: str, selector: str = "", fields: str = "", timeout_seconds: int = 300
     ) -> AsyncGenerator[Object, None]:
-        """Events (`type`, `object`) since a resource version, until the server ends the watch.
+        """Events (`type`, `object`) since a resource version, until the server ends the watch or nothing comes for long.
 
         Raises ApiError with code 410 where the version is too old: then a new list is needed.
         """
@@ -143,12 +145,12 @@ class Kube:
             "timeoutSeconds": str(timeout_seconds),
             **_selectors(selector, fields),
         }
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds + 30, sock_connect=5, sock_read=90)
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds + 30, sock_connect=5, sock_read=_SILENCE_SECONDS)
         async with self.session.get(path, params=params, headers=await self._headers(), timeout=timeout) as response:
             if response.status != 200:
                 raise await _refusal(response)
             buffer = bytearray()
-            async for chunk in response.content.iter_any():
+            async for chunk in _until_silent(response):
                 buffer += chunk
                 *lines, rest = buffer.split(b"\n")
                 buffer = bytearray(rest)
@@ -201,6 +203,14 @@ class Kube:
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {name: given for name, given in (("labelSelector", labels), ("fieldSelector", fields)) if given}
+
+
+async def _until_silent(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except aiohttp.SocketTimeoutError:
+        return
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> ApiError:

@@ -52,8 +52,9 @@ class Reflector:
         try:
             yield self
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            while not task.done():  # a cancellation that meets another end of a wait may be lost before Python 3.12
+                task.cancel()
+                await asyncio.wait({task}, timeout=1)
 
     async def run(self) -> None:
         """Lists and watches until it is cancelled; errors of the API server are ridden out with a growing delay."""
