@@ -134,7 +134,7 @@ class Kube:
     async def watch(
         self, path: str, *, resource_version: str, selector: str = "", fields: str = "", timeout_seconds: int = 300
     ) -> AsyncGenerator[Object, None]:
-        """Events (`type`, `object`) since a resource version, until the server ends the watch or nothing comes for long.
+        """Events (`type`, `object`) since a resource version, until the server ends the watch or is silent for long.
 
         Raises ApiError with code 410 where the version is too old: then a new list is needed.
         """

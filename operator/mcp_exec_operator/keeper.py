@@ -32,6 +32,8 @@ _ANSWER_FIRST_SECONDS: Final = 0.05
 """How long a used pod is left alone: its deletion, and the start of another, must not compete with the answer."""
 _AT_ONCE: Final = 8
 """Pods of one pool that are asked for at the same time."""
+_GATHER_SECONDS: Final = 0.01
+"""How long what happens to a pool is gathered before it is looked at: the more pods there are, the more a look costs."""
 _LOOK_AGAIN_SECONDS: Final = 5.0
 """How often a pool is looked at while pods start, beside whenever something happens to it."""
 _LOOK_FOR_EVENTS_SECONDS: Final = 10.0
@@ -83,6 +85,7 @@ class Keeper:
                 # not wait_for, which before Python 3.12 may lose a cancellation
                 async with asyncio.timeout(wake_in):
                     await self.pool.kicked.wait()
+                    await asyncio.sleep(_GATHER_SECONDS)
 
     def retire(self, pod: Pod) -> None:
         """Ends a pod, once and for all."""
