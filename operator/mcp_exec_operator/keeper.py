@@ -33,7 +33,7 @@ _ANSWER_FIRST_SECONDS: Final = 0.05
 _AT_ONCE: Final = 8
 """Pods of one pool that are asked for at the same time."""
 _GATHER_SECONDS: Final = 0.01
-"""How long what happens to a pool is gathered before it is looked at: the more pods there are, the more a look costs."""
+"""How long what happens to a pool is gathered before it is looked at: a look costs more with each pod."""
 _LOOK_AGAIN_SECONDS: Final = 5.0
 """How often a pool is looked at while pods start, beside whenever something happens to it."""
 _LOOK_FOR_EVENTS_SECONDS: Final = 10.0

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from tests.e2e.support import NAMESPACE, Cluster
 
 LISTENER = """
-import socket, threading
+import os, socket, threading
 
 def hear(connection):
     with connection, connection.makefile() as lines:
-        print(lines.readline().strip(), flush=True)
+        os.write(1, lines.readline().encode())  # one write a line, which no other thread gets into
         connection.sendall(b"ok")
 
 with socket.create_server(("", 9000), backlog=128) as server:
@@ -20,7 +20,7 @@ with socket.create_server(("", 9000), backlog=128) as server:
 """
 TELL = """
 import socket
-with socket.create_connection((journal, 9000), timeout=10) as connection:
+with socket.create_connection((journal, 9000), timeout=30) as connection:
     connection.sendall(f"{me} {socket.gethostname()}\\n".encode())
     connection.recv(2)
 print(me)

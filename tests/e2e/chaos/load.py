@@ -45,7 +45,12 @@ class Load:
             number, due = number + 1, max(due + self.every, time.monotonic() - 1)
 
     def _submit(self, me: str, pool: str) -> None:
-        body = {"code": TELL, "context": {"journal": self.journal, "me": me}, "poolRef": {"name": pool}}
+        body = {
+            "code": TELL,
+            "context": {"journal": self.journal, "me": me},
+            "poolRef": {"name": pool},
+            "timeoutSeconds": 60,
+        }
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             answer = self._post(body, me)

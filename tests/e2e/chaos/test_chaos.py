@@ -109,10 +109,10 @@ def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
     try:
         eventually(
             lambda: all(each.get("phase") in ENDS for each in executions(installed, load.names).values()),
-            seconds=120, every=1, what="all executions end",
+            seconds=300, every=1, what="all executions end",
         )  # fmt: skip
         report.seconds_to_last_end = round(time.monotonic() - over, 1)
-        eventually(lambda: settled(installed), seconds=60, every=1, what="each pool has just its warm pods")
+        eventually(lambda: settled(installed), seconds=120, every=1, what="each pool has just its warm pods")
         report.seconds_to_warm = round(time.monotonic() - over, 1)
     finally:
         statuses = executions(installed, load.names)
