@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from mcp_exec_api.meta import Condition, Model
 from mcp_exec_api.names import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
@@ -157,6 +157,20 @@ class Variant(Model):
     """In the place of the pool's, all of them: what is not given here has its default."""
 
 
+_VARIANT_RULES: dict[str, JsonValue] = {
+    "x-kubernetes-validations": [
+        {
+            "rule": "size(self) == 0 || self.exists(each, each.weight > 0)",
+            "message": "spec.variants: at least one needs a weight of more than 0",
+        },
+        {
+            "rule": "self.all(each, self.exists_one(other, other.name == each.name))",
+            "message": "spec.variants: each needs a name of its own",
+        },
+    ]
+}
+
+
 class SandboxPoolSpec(Model):
     """What the pods are like and how many stand ready."""
 
@@ -166,15 +180,7 @@ class SandboxPoolSpec(Model):
                 {
                     "rule": "!has(self.warm.max) || self.warm.max <= self.maxPods",
                     "message": "spec.warm.max can't be more than spec.maxPods",
-                },
-                {
-                    "rule": "size(self.variants) == 0 || self.variants.exists(each, each.weight > 0)",
-                    "message": "spec.variants: at least one needs a weight of more than 0",
-                },
-                {
-                    "rule": "self.variants.all(each, self.variants.exists_one(other, other.name == each.name))",
-                    "message": "spec.variants: each needs a name of its own",
-                },
+                }
             ]
         }
     )
@@ -203,7 +209,9 @@ class SandboxPoolSpec(Model):
     """The pods' PriorityClass."""
     template: PodTemplate = PodTemplate()
     """What else the pods should have."""
-    variants: Annotated[list[Variant], Field(max_length=8)] = Field(default_factory=list)
+    variants: Annotated[list[Variant], Field(max_length=8, json_schema_extra=_VARIANT_RULES)] = Field(
+        default_factory=list
+    )
     """Kinds of pods between which the callers are divided, by weight; none means that all pods are alike."""
     warm: Warm = Warm()
     """How many pods stand ready."""
@@ -240,7 +248,7 @@ class SandboxPoolSpec(Model):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"more than one has the name {', '.join(twice)}")
         if variants and not any(variant.weight for variant in variants):
-            raise ValueError("the weights are all 0, at least one must be more")
+            raise ValueError("the weights are all 0, at least one needs more")
         return variants
 
     def of_variant(self, variant: Variant) -> "SandboxPoolSpec":

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE: Final = 512
+_MAX_ASKED: Final = 128
+"""What of the annotation is read: names have 63 characters at most."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -100,11 +102,11 @@ class Mixture:
 
     def heed(self, body: Object) -> None:
         """Puts the variant back into rotation that the pool's annotation names, once for each of its values."""
-        asked = (body["metadata"].get("annotations") or {}).get(ANNOTATION_RESTORE) or None
+        asked = str((body["metadata"].get("annotations") or {}).get(ANNOTATION_RESTORE) or "")[:_MAX_ASKED] or None
         if asked == self.restored:
             return
         self.restored = asked
-        self._restore(str(asked or "").partition("@")[0])
+        self._restore((asked or "").partition("@")[0])
         self._rotate(self.base.clock())
         self.base.kicked.set()
 
