@@ -197,10 +197,17 @@ class Mixture:
         before = {part: (part.allotted, part.held, part.isolated) for part in self}
         for part in self:
             if self.weights or part.variant:
-                part.allotted = share.get(part.variant, 0)
+                # its callers get no other's pods: where the share is none, they would wait in vain
+                least = 1 if part.waiters and part.open else 0
+                part.allotted = max(least, share.get(part.variant, 0))
             part.isolated, part.exposed = self.base.isolated, self.base.exposed
-        lacking = {part: max(0, part.standing - part.inventory.counts.warm) for part in self}
         counts = self.counts
+        stranded = any(part.waiters and part.open and not part.inventory.counts.total for part in self)
+        if self.weights and stranded and counts.total >= self._most_pods():
+            # the first pod of one comes before the last of another
+            largest = max(self, key=lambda part: part.inventory.counts.warm)
+            largest.allotted = max(0, largest.desired - 1)
+        lacking = {part: max(0, part.standing - part.inventory.counts.warm) for part in self}
         stuck = counts.total >= self._most_pods() or any(
             lacks and part.refusal is not None and part.refusal.reason is Reason.QUOTA_EXCEEDED
             for part, lacks in lacking.items()

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.component.operator.world import EVENTS, PODS, SBP, World
 
 from mcp_exec_api.names import ANNOTATION_RESTORE, ANNOTATION_VARIANT_KEY, LABEL_VARIANT
@@ -110,6 +111,17 @@ async def test_a_caller_whose_variant_has_no_warm_pod_gets_a_cold_one_of_it(worl
         world.execution("rare", caller=caller_of("next", stable=99, next=1))
         status = await world.finished("rare")
     assert (status["variant"], status["start"]) == ("next", "Cold")
+
+
+@pytest.mark.parametrize(("warm", "most"), [({"min": 1}, 9), ({"min": 0, "max": 1}, 9), ({"min": 1}, 1)])
+async def test_a_caller_is_served_who_waits_for_a_variant_that_has_no_share_of_the_warm_pods(
+    world: World, operating: Operating, warm: dict[str, int], most: int
+) -> None:
+    world.pool(warm=warm, maxPods=most, onEmpty="Wait", variants=[{**STABLE, "weight": 99}, {**NEXT, "weight": 1}])
+    async with operating():
+        await world.warm(warm["min"])
+        world.execution("rare", caller=caller_of("next", stable=99, next=1))
+        assert (await world.finished("rare"))["variant"] == "next"
 
 
 async def test_a_weight_that_changes_moves_pods_once_others_are_warm(world: World, operating: Operating) -> None:
