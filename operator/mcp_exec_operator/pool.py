@@ -255,7 +255,8 @@ class Pool:
             return 0
         counts = self.inventory.counts
         short = pods_to_create(
-            warm_min=self.desired + self.turnover(now).extra,
+            # those that are held roll with the others, or one more would never be made while they are
+            warm_min=self.desired + (self.held if self.desired else 0) + self.turnover(now).extra,
             max_pods=self.max_pods,
             cold_starts=self.cold_starts(),
             counts=counts,

@@ -206,6 +206,8 @@ async def test_a_variant_whose_image_cannot_be_pulled_leaves_rotation(world: Wor
         await world.until(lambda: not kinds(world)[("next", "newer")])
         # what its pods are like has changed: it is tried again
         world.start_pods = True
+        for name in [name for name, pod in world.pods().items() if "nodeName" not in pod["spec"]]:
+            await world.start_pod(name)
         change(world, 3, variants=[STABLE, {**NEXT, "image": "newest"}])
         await world.until(lambda: variant(world, "next").get("warm") == 3)
 
