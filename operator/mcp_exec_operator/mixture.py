@@ -202,10 +202,11 @@ class Mixture:
                 part.allotted = max(least, share.get(part.variant, 0))
             part.isolated, part.exposed = self.base.isolated, self.base.exposed
         counts = self.counts
-        stranded = any(part.waiters and part.open and not part.inventory.counts.total for part in self)
-        if self.weights and stranded and counts.total >= self._most_pods():
+        stranded = [part for part in self if part.waiters and part.open and not part.inventory.counts.total]
+        room = self._most_pods() - counts.busy - counts.terminating
+        if self.weights and stranded and sum(part.desired for part in self) > room:
             # the first pod of one comes before the last of another
-            largest = max(self, key=lambda part: part.inventory.counts.warm)
+            largest = max((part for part in self if part not in stranded), key=lambda part: part.desired)
             largest.allotted = max(0, largest.desired - 1)
         lacking = {part: max(0, part.standing - part.inventory.counts.warm) for part in self}
         stuck = counts.total >= self._most_pods() or any(
