@@ -251,6 +251,8 @@ class CodeExecutionStatus(Model):
     """Where it stands, while it waits for a pod; brought up to date every few seconds."""
     start: Start | None = None
     """Warm where a pod stood ready, Cold where one was made."""
+    variant: str | None = None
+    """The pool's variant that the pod is of, where the pool has variants."""
     pod_name: str | None = None
     """The sandbox pod."""
     node_name: str | None = None
@@ -279,6 +281,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Pool", "type": "string", "jsonPath": ".spec.poolRef.name"},
     {"name": "Start", "type": "string", "jsonPath": ".status.start"},
     {"name": "Duration", "type": "string", "jsonPath": ".status.duration"},
+    {"name": "Variant", "type": "string", "jsonPath": ".status.variant", "priority": 1},
     {"name": "Pod", "type": "string", "jsonPath": ".status.podName", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]

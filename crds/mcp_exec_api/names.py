@@ -18,6 +18,7 @@ LABEL_STATE: Final = f"{GROUP}/state"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"
 LABEL_EXECUTION: Final = f"{GROUP}/execution"
 LABEL_CALLER: Final = f"{GROUP}/caller"
+LABEL_VARIANT: Final = f"{GROUP}/variant"
 SANDBOX_NAME: Final = "mcp-exec-sandbox"
 SANDBOX_CONTAINER: Final = "sandbox"
 
@@ -32,5 +33,9 @@ MAX_OUTPUT_BYTES: Final = 256 * 1024
 DEFAULT_MAX_QUEUED: Final = 1000
 """Executions that may wait for a pod of a pool whose spec says nothing of it."""
 
+ANNOTATION_VARIANT_KEY: Final = f"{GROUP}/variant-key"
+"""Of an execution: what it is assigned to a variant by, in the place of its caller."""
+ANNOTATION_RESTORE: Final = f"{GROUP}/restore-variant"
+"""Of a pool: the variant to put back into rotation, NAME or NAME@ANYTHING; each new value is acted upon once."""
 ANNOTATION_CREATED: Final = f"{GROUP}/created-at"
 """When the gateway created an execution, with microseconds, which creationTimestamp lacks."""

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from mcp_exec_api.meta import Condition, Model
 from mcp_exec_api.names import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
@@ -142,6 +142,35 @@ class ImagePullSecret(Model):
     """The Secret's name."""
 
 
+class Variant(Model):
+    """One side of an A/B: what sets its pods apart from the pool's, and how many callers get them."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """Its name, in the status of executions and pools, in metrics and on its pods."""
+    weight: Annotated[int, Field(ge=0, le=100)]
+    """Its share of callers and of warm pods, as part of the sum of all weights; 0 means none of either."""
+    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
+    """In the place of the pool's."""
+    runtime_class_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
+    """In the place of the pool's."""
+    resources: Resources | None = None
+    """In the place of the pool's, all of them: what is not given here has its default."""
+
+
+_VARIANT_RULES: dict[str, JsonValue] = {
+    "x-kubernetes-validations": [
+        {
+            "rule": "size(self) == 0 || self.exists(each, each.weight > 0)",
+            "message": "spec.variants: at least one needs a weight of more than 0",
+        },
+        {
+            "rule": "self.all(each, self.exists_one(other, other.name == each.name))",
+            "message": "spec.variants: each needs a name of its own",
+        },
+    ]
+}
+
+
 class SandboxPoolSpec(Model):
     """What the pods are like and how many stand ready."""
 
@@ -180,6 +209,10 @@ class SandboxPoolSpec(Model):
     """The pods' PriorityClass."""
     template: PodTemplate = PodTemplate()
     """What else the pods should have."""
+    variants: Annotated[list[Variant], Field(max_length=8, json_schema_extra=_VARIANT_RULES)] = Field(
+        default_factory=list
+    )
+    """Kinds of pods between which the callers are divided, by weight; none means that all pods are alike."""
     warm: Warm = Warm()
     """How many pods stand ready."""
     scaling: Scaling = Scaling()
@@ -208,6 +241,23 @@ class SandboxPoolSpec(Model):
             raise ValueError(f"warm.max is {self.warm.max}, more than maxPods, {self.max_pods}")
         return self
 
+    @field_validator("variants")
+    @classmethod
+    def _variants_differ(cls, variants: list[Variant]) -> list[Variant]:
+        names = [variant.name for variant in variants]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"more than one has the name {', '.join(twice)}")
+        if variants and not any(variant.weight for variant in variants):
+            raise ValueError("the weights are all 0, at least one needs more")
+        return variants
+
+    def of_variant(self, variant: Variant) -> "SandboxPoolSpec":
+        """The spec of a pool whose pods are all like the variant's."""
+        given = {name: getattr(variant, name) for name in ("image", "runtime_class_name", "resources")}
+        return self.model_copy(
+            update={"variants": [], **{name: value for name, value in given.items() if value is not None}}
+        )
+
     @property
     def most_warm(self) -> int:
         """Pods that are kept warm at most. `kubectl scale` may lift `warm.min` over `warm.max`, which then follows."""
@@ -217,6 +267,31 @@ class SandboxPoolSpec(Model):
     def follows_demand(self) -> bool:
         """Whether the number of warm pods is not fixed."""
         return self.most_warm > self.warm.min
+
+
+class VariantStatus(Model):
+    """How one variant is."""
+
+    name: str
+    """Its name."""
+    weight: int
+    """Its weight."""
+    desired: int
+    """Its part of the pool's desired pods."""
+    warm: int
+    """Its pods that stand ready."""
+    starting: int
+    """Its pods that are not ready yet."""
+    busy: int
+    """Its pods that run an execution."""
+    in_rotation: bool
+    """Whether callers are assigned to it."""
+    reason: str | None = None
+    """Why it was taken out of rotation: StartFailures or ErrorRate."""
+    message: str | None = None
+    """The same, for people."""
+    template: str | None = None
+    """The hash of its pods."""
 
 
 class SandboxPoolStatus(Model):
@@ -246,9 +321,14 @@ class SandboxPoolStatus(Model):
     """Seconds from asking for a pod until it is warm that 95 of 100 pods don't exceed, of the last ones made."""
     warm_hit_rate: float | None = None
     """Share of executions that found a warm pod, 0 to 1, in the slow window; none where none asked for one."""
+    variants: list[VariantStatus] = Field(default_factory=list)
+    """The same by variant."""
+    restored: str | None = None
+    """The value of the annotation `mcp-exec.dev/restore-variant` that was acted upon last."""
     conditions: list[Condition] = Field(default_factory=list)
     """Ready (as many pods are warm as should be, or why not), Scaled (why so many should be), Isolated (the
-    NetworkPolicy stands), TemplateHonoured, and Current (no idle pod is being replaced, or which and why)."""
+    NetworkPolicy stands), TemplateHonoured, Current (no idle pod is being replaced, or which and why), and, with
+    variants, VariantsHealthy (none was taken out of rotation, or which and why)."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [

@@ -94,9 +94,11 @@ class Binder:
         spec = self.checked(entry)
         pool = self.pools.get(entry.pool)
         self._check_pool(spec, pool)
+        pool = pool.mixture.assign(entry.variant_key)
         pod, start = pool.take(), Start.WARM
         if pod is None:
-            pod, start = await self._wait(entry, pool, spec.priority), Start.COLD
+            start = Start.COLD
+            pool, pod = await self._wait(entry, pool, spec.priority)
         entry.pod = pod.name
         lease = Lease(pool=pool, pod=pod, spec=spec)
         try:
@@ -104,7 +106,7 @@ class Binder:
             began = monotonic()
             sandbox = self.sandboxes.at(namespace=pool.namespace, pod=pod.name, address=pod.address)
             lease.offer = sandbox.offer(job_of(entry, spec), timeout_seconds=longest_run(spec))
-            await self._record(entry, pod, start)
+            await self._record(entry, pod, start, pool.variant)
         except BaseException as error:
             lease.withdraw()
             # after a cancellation nobody knows whether it is recorded, so nobody else may have the pod
@@ -120,7 +122,8 @@ class Binder:
         """The pod that the execution's status names."""
         pool = self.pools.get(entry.pool)
         entry.pod = str(entry.status.get("podName") or "")
-        return Lease(pool=pool, pod=pool.inventory.adopt(entry.pod, now=monotonic()))
+        part, pod = pool.mixture.adopt(entry.pod, now=monotonic())
+        return Lease(pool=part, pod=pod)
 
     def checked(self, entry: Entry) -> CodeExecutionSpec:
         """The execution's spec. Raises Decided where it can't run, or is not wanted any more."""
@@ -138,7 +141,7 @@ class Binder:
             message = f"spec.timeoutSeconds: {spec.timeout_seconds} is more than the {most} of pool {pool.name}"
             raise Decided(failed(Reason.REJECTED, message))
 
-    async def _record(self, entry: Entry, pod: Pod, start: Start) -> None:
+    async def _record(self, entry: Entry, pod: Pod, start: Start, variant: str) -> None:
         moment = self.clock()
         created = created_at(entry.body, first_seen=entry.first_seen)
         ready_seconds = monotonic() - pod.ready_at
@@ -157,14 +160,16 @@ class Binder:
                 start=start,
                 ready_seconds=ready_seconds,
                 digest=entry.digest,
+                variant=variant,
                 moment=moment,
                 created=created,
             )
 
         await self.writer.write(entry, decide, what="bind")
 
-    async def _wait(self, entry: Entry, pool: Pool, priority: Priority) -> Pod:
-        """The pod that becomes ready for it. Says meanwhile why it waits and where it stands, as often as is useful."""
+    async def _wait(self, entry: Entry, pool: Pool, priority: Priority) -> tuple[Pool, Pod]:
+        """The pod that becomes ready for it, and of which part of the pool it is: another than at first where that one
+        is taken out of rotation. Says meanwhile why it waits and where it stands, as often as is useful."""
         waiter = self._join(entry, pool, priority)
         entry.on_cancel = waiter.woken.set
         began = monotonic()
@@ -176,6 +181,11 @@ class Binder:
                 if waiter.future.done():
                     break
                 self._still_wanted(entry)
+                if not pool.open:
+                    pool.leave(waiter)
+                    pool = pool.mixture.assign(entry.variant_key)
+                    waiter = self._join(entry, pool, priority)
+                    entry.on_cancel = waiter.woken.set
                 at = monotonic()
                 if at >= self._deadline(began, pool):
                     problem = pool.why_not()
@@ -193,7 +203,7 @@ class Binder:
             raise
         finally:
             entry.on_cancel = None
-        return waiter.future.result()
+        return pool, waiter.future.result()
 
     def _join(self, entry: Entry, pool: Pool, priority: Priority) -> Waiter:
         try:

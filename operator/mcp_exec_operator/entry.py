@@ -9,7 +9,7 @@ from typing import Any
 from mcp_exec_api.execution import IMMUTABLE, Phase, spec_digest
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import now
-from mcp_exec_api.names import LABEL_CALLER
+from mcp_exec_api.names import ANNOTATION_VARIANT_KEY, LABEL_CALLER
 from mcp_exec_api.reflector import Key, key_of
 
 
@@ -29,6 +29,8 @@ class Entry:
     """The pool that it asks for."""
     caller: str = ""
     """Who created it by way of the gateway; empty for all others of the namespace."""
+    variant_key: str = ""
+    """What it is assigned to a variant of its pool by: what its annotation says, else its caller, else its name."""
     pod: str | None = None
     """The pod that it holds or is bound to."""
     task: asyncio.Task[None] | None = None
@@ -48,6 +50,7 @@ class Entry:
         """The entry of an execution that was not known before."""
         meta, spec = body["metadata"], body.get("spec") or {}
         name = (spec.get("poolRef") or {}).get("name") or "default"
+        caller = str((meta.get("labels") or {}).get(LABEL_CALLER) or "")
         return cls(
             body=body,
             key=key_of(body),
@@ -56,7 +59,8 @@ class Entry:
             digest=spec_digest(spec),
             first_seen=now(),
             pool=(meta["namespace"], str(name)),
-            caller=str((meta.get("labels") or {}).get(LABEL_CALLER) or ""),
+            caller=caller,
+            variant_key=str((meta.get("annotations") or {}).get(ANNOTATION_VARIANT_KEY) or caller or meta["name"]),
             pod=(body.get("status") or {}).get("podName"),
         )
 

@@ -6,7 +6,7 @@ that was taken is never handed out again, unless whoever took it says that it is
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
@@ -60,6 +60,8 @@ class Pod:
     gone: bool = False
     """Whether it does not exist any more."""
     labelled_busy: bool = False
+    blame_at: float = 0.0
+    """When its variant is next to be blamed for an image that can't be pulled."""
     warning: str = ""
     """What the newest warning Event says of it, where somebody looked."""
     looked_for_events: bool = False
@@ -91,6 +93,9 @@ class Counts:
     unfit: int = 0
     busy: int = 0
     terminating: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
     @property
     def total(self) -> int:

@@ -40,6 +40,10 @@ _LOOK_FOR_EVENTS_SECONDS: Final = 10.0
 """How long a pod may be created by its node before its Events are read for a reason."""
 _FORCE_SECONDS: Final = 120.0
 """How long after its deletion a pod may stay, on a node that may be lost, before it is deleted without its node."""
+_BLAME_AGAIN_SECONDS: Final = 10.0
+"""How long a pod's image fails to be pulled until its variant is blamed once more: the pod is held, not replaced."""
+_NO_FAULT: Final = frozenset({Reason.POOL_UNAVAILABLE, Reason.QUOTA_EXCEEDED, Reason.UNSCHEDULABLE})
+"""Why pods don't become ready without their variant's fault: there is no room, or no answer."""
 _ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
 
 
@@ -63,6 +67,7 @@ class Keeper:
     metrics: Metrics
     config: KeeperConfig
     report: PoolReport
+    """The whole pool's, which the keeper of its base alone writes."""
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
     isolation_backoff: Backoff = field(default_factory=Backoff)
     verify_isolation: bool = True
@@ -119,7 +124,7 @@ class Keeper:
         """One look at everything. Returns the seconds to the next, or None where only an event calls for it."""
         pool, at = self.pool, monotonic()
         if pool.spec is None:
-            return await self.report.write(at)
+            return await self._tell(at)
         if self.verify_isolation and at >= self.isolation_backoff.until:
             await self._isolate()
         self._end_failed(at)
@@ -131,8 +136,14 @@ class Keeper:
         room = _AT_ONCE - pool.inventory.counts.creating
         for _ in range(pool.missing(at, room=room)):
             self._ask_for_pod(at)
-        report_in = await self.report.write(monotonic())
+        report_in = await self._tell(monotonic())
         return self._next_look(at, report_in)
+
+    async def _tell(self, at: float) -> float | None:
+        if not self.pool.variant:
+            return await self.report.write(at)
+        self.pool.mixture.base.kicked.set()
+        return None
 
     def _next_look(self, at: float, report_in: float | None) -> float | None:
         pool = self.pool
@@ -180,6 +191,9 @@ class Keeper:
         age = at - pod.since
         problem = starting_problem(pod.newest) if pod.newest is not None else None
         if problem is not None and problem.held:
+            if problem.reason is Reason.IMAGE_PULL_FAILED and at >= pod.blame_at:
+                pod.blame_at = at + _BLAME_AGAIN_SECONDS
+                self._blame(problem)
             return
         if age > self.config.pod_start_timeout_seconds:
             message = pod.warning or f"pod {pod.name} was not ready after {age:.0f} s"
@@ -193,8 +207,16 @@ class Keeper:
         pool.failure = problem or Problem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
         pool.backoff.fail(at)
         self.metrics.pod_failures.labels(pool.name, pool.failure.reason).inc()
+        if not pod.ready_at:
+            self._blame(pool.failure)
         log.warning("pod %s: %s", pod.name, pool.failure.message, extra={"pool": pool.name, "pod": pod.name})
         self.retire(pod)
+
+    def _blame(self, problem: Problem) -> None:
+        """A pod did not become ready for a reason that may be its variant's."""
+        if self.pool.variant and problem.reason not in _NO_FAULT:
+            self.pool.mixture.record(self.pool.variant).failed(problem.message)
+            self.pool.kicked.set()
 
     async def _look_for_events(self, pod: Pod) -> None:
         pod.warning = await self.cluster.pod_warning(self.pool.namespace, pod.name)
@@ -245,6 +267,7 @@ class Keeper:
             pod=identity,
             template_hash=pool.template,
             forbidden_address=self.config.forbidden_address,
+            variant=pool.variant,
         )
         pool.refused_fields = manifest.refused
         try:
@@ -269,6 +292,7 @@ class Keeper:
         if error.code != 409:  # the name is taken: another one will do
             pool.refusal = refusal_of(error)
             self.metrics.pod_failures.labels(pool.name, pool.refusal.reason).inc()
+            self._blame(pool.refusal)
             pool.backoff.fail(monotonic())
 
     async def _replace(self, pod: Pod) -> None:

@@ -13,7 +13,8 @@ _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """All metrics. Their labels take values from small sets: phases, reasons, stages and the names of pools."""
+    """All metrics. Their labels take values from small sets: phases, reasons, stages and the names of pools and
+    their variants."""
 
     registry: CollectorRegistry
     executions: Counter
@@ -25,6 +26,7 @@ class Metrics:
     pool_arrivals: Gauge
     pool_startup: Gauge
     pool_hits: Gauge
+    variants: Gauge
     pod_starts: Histogram
     pod_failures: Counter
     events: Counter
@@ -42,7 +44,7 @@ class Metrics:
             executions=Counter(
                 "mcp_exec_executions",
                 "Executions that ended",
-                ["phase", "reason", "start", "pool"],
+                ["phase", "reason", "start", "pool", "variant"],
                 registry=registry,
             ),
             stages=Histogram(
@@ -74,6 +76,12 @@ class Metrics:
                 "mcp_exec_pool_warm_hit_ratio",
                 "Share of executions that found a warm pod lately",
                 ["pool"],
+                registry=registry,
+            ),
+            variants=Gauge(
+                "mcp_exec_pool_variant_in_rotation",
+                "1 where callers are assigned to a pool's variant, else 0",
+                ["pool", "variant"],
                 registry=registry,
             ),
             pod_starts=Histogram(

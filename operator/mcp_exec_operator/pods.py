@@ -15,6 +15,7 @@ from mcp_exec_api.names import (
     LABEL_POOL,
     LABEL_STATE,
     LABEL_TEMPLATE,
+    LABEL_VARIANT,
     MANAGED_BY,
     SANDBOX_CONTAINER,
     SANDBOX_NAME,
@@ -61,7 +62,13 @@ class PodManifest:
 
 
 def build_pod(
-    *, spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_hash: str, forbidden_address: str = ""
+    *,
+    spec: SandboxPoolSpec,
+    pool: PoolIdentity,
+    pod: PodIdentity,
+    template_hash: str,
+    forbidden_address: str = "",
+    variant: str = "",
 ) -> PodManifest:
     """The manifest of one warm pod. Security fields are set after the template is merged: it can't change them.
 
@@ -69,17 +76,19 @@ def build_pod(
     """
     template = spec.template.to_api()
     base = _base(spec, pool, pod, template_hash)
+    if variant:
+        base["metadata"]["labels"][LABEL_VARIANT] = variant
     if forbidden_address:
         base["spec"]["containers"][0]["env"].append({"name": "MCP_EXEC_FORBIDDEN_ADDRESS", "value": forbidden_address})
     body = harden(merge_template(base, template), pod=pod)
     return PodManifest(body=body, refused=refused_fields(template, body))
 
 
-def template_hash(spec: SandboxPoolSpec) -> str:
+def template_hash(spec: SandboxPoolSpec, *, variant: str = "") -> str:
     """A digest of what pods of this spec are like; it differs where pods made before should be replaced."""
     pool = PoolIdentity(namespace="", name="", uid="")
     pod = PodIdentity(name="", token_sha256="", uid=0)
-    body = build_pod(spec=spec, pool=pool, pod=pod, template_hash="").body
+    body = build_pod(spec=spec, pool=pool, pod=pod, template_hash="", variant=variant).body
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:10]
 
 

@@ -15,12 +15,14 @@ from mcp_exec_api.names import DEFAULT_MAX_QUEUED
 from mcp_exec_api.pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_operator.backoff import Backoff
 from mcp_exec_operator.inventory import Inventory, Pod, PodState
+from mcp_exec_operator.mixture import Mixture
 from mcp_exec_operator.nodes import Nodes
 from mcp_exec_operator.outdated import Lookout, Outdated
 from mcp_exec_operator.pods import PoolIdentity, template_hash
-from mcp_exec_operator.podstate import Problem, starting_problem
+from mcp_exec_operator.podstate import Problem
 from mcp_exec_operator.scaler import Scaler
 from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+from mcp_exec_operator.shortage import starting_problem_of, why_not
 from mcp_exec_operator.turnover import Turnover, turn_over
 from mcp_exec_operator.waiting import Waiter, Waiters
 
@@ -34,6 +36,14 @@ class Pool:
 
     namespace: str
     name: str
+    variant: str = ""
+    """The variant whose pods these are, where this is a part of a pool that has variants."""
+    mixture: Mixture = field(init=False)
+    """All parts of the pool, this one too."""
+    allotted: int | None = None
+    """How many of the pool's desired pods are this part's; None where it has no other parts."""
+    held: int = 0
+    """Warm pods beyond those that stay until other parts have theirs."""
     uid: str = ""
     generation: int = 0
     spec: SandboxPoolSpec | None = None
@@ -74,6 +84,12 @@ class Pool:
     def __post_init__(self) -> None:
         self.inventory = Inventory(trusts=self.nodes.trusts)
         self.lookout = Lookout(nodes=self.nodes)
+        self.mixture = Mixture(base=self, make=self._make_part)
+
+    def _make_part(self, variant: str) -> "Pool":
+        part = Pool(namespace=self.namespace, name=self.name, variant=variant, nodes=self.nodes, clock=self.clock)
+        part.mixture, part.scaler = self.mixture, self.scaler
+        return part
 
     @property
     def identity(self) -> PoolIdentity:
@@ -81,8 +97,23 @@ class Pool:
         return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid)
 
     @property
+    def open(self) -> bool:
+        """Whether its pods are for anybody: not those of a variant that is out of rotation."""
+        return self.mixture.is_open(self)
+
+    @property
+    def max_pods(self) -> int:
+        """Pods that it may have in all, beside those of the pool's other parts."""
+        return self.spec.max_pods - self.mixture.elsewhere(self) if self.spec is not None else 0
+
+    @property
     def desired(self) -> int:
-        """Pods that should be warm or on their way, as last decided."""
+        """Pods of this part that should be warm or on their way, as last decided."""
+        return self.total_desired if self.allotted is None else self.allotted
+
+    @property
+    def total_desired(self) -> int:
+        """The same of all parts."""
         if self.spec is None:
             return 0
         decision = self.scaler.decision
@@ -92,7 +123,8 @@ class Pool:
     def standing(self) -> int:
         """Pods that should be warm now: of the desired ones, those that are used while they are replaced may start."""
         decision = self.scaler.decision
-        return self.desired - min(self.inventory.counts.coming, decision.expected if decision else 0)
+        expected = decision.expected * self.desired // max(1, decision.desired) if decision else 0
+        return self.desired - min(self.inventory.counts.coming, expected)
 
     @property
     def lacking(self) -> bool:
@@ -104,10 +136,12 @@ class Pool:
         meta = body["metadata"]
         if self.newest is not None and meta.get("generation") == self.generation and meta["uid"] == self.uid:
             self.newest = body
+            self.mixture.heed(body)
             return
         if meta["uid"] != self.uid:
             self.isolated = False
             self.scaler.remember(body.get("status") or {}, self.clock())
+            self.mixture.remember(body.get("status") or {})
         self.newest, self.uid, self.generation = body, meta["uid"], int(meta.get("generation", 0))
         self.spec, self.invalid = None, None
         self.refusal = self.failure = None
@@ -123,6 +157,8 @@ class Pool:
             self.invalid = Problem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             self.invalid = Problem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's template is invalid: {error}")
+        self.mixture.configure()
+        self.mixture.heed(body)
         self.kicked.set()
 
     def remove(self) -> None:
@@ -130,6 +166,8 @@ class Pool:
         self.newest, self.spec, self.isolated = None, None, False
         for pod in self.inventory.all(PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.UNFIT):
             self.inventory.retire(pod)
+        if not self.variant:
+            self.mixture.remove()
         self.kicked.set()
 
     def take(self) -> Pod | None:
@@ -147,6 +185,7 @@ class Pool:
         self.scaler.demand.arrived(self.clock(), warm=False)
         waiter = Waiter(future=asyncio.get_running_loop().create_future())
         most = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
+        most -= self.mixture.queued - len(self.waiters)
         self.waiters.join(waiter, caller=caller, priority=priority, most=most, now=self.clock())
         self.kicked.set()
         return waiter
@@ -167,6 +206,7 @@ class Pool:
         if pod is not None:
             if first:
                 self.scaler.demand.started(pod.ready_at - pod.since)
+                self.mixture.record(self.variant).started()
             self.backoff.succeed()
             self.failure = None
             self._serve()
@@ -187,20 +227,20 @@ class Pool:
 
     def room_was_made(self) -> None:
         """A pod has ended, or is about to: what is short may be made now, and a full quota tried again."""
-        self.hurried = True
-        if self.refusal is not None and self.refusal.reason is Reason.QUOTA_EXCEEDED:
-            self.backoff.until = 0.0
-        self.kicked.set()
+        for part in self.mixture:
+            part.hurried = True
+            if part.refusal is not None and part.refusal.reason is Reason.QUOTA_EXCEEDED:
+                part.backoff.until = 0.0
+            part.kicked.set()
 
     def cold_starts(self) -> int:
         """Executions for which a pod should be made."""
         cold = self.spec is not None and self.spec.on_empty is OnEmpty.COLD_START
-        return len(self.waiters) if cold else 0
+        return len(self.waiters) if cold and self.open else 0
 
     def decide(self, now: float) -> None:
         """Decides how many pods should be warm."""
-        if self.spec is not None:
-            self.scaler.decide(self.spec, waiting=len(self.waiters), counts=self.inventory.counts, now=now)
+        self.mixture.decide(now)
 
     def note_warmth(self, now: float) -> None:
         """Remembers since when pods are lacking."""
@@ -215,8 +255,9 @@ class Pool:
             return 0
         counts = self.inventory.counts
         short = pods_to_create(
-            warm_min=self.desired + self.turnover(now).extra,
-            max_pods=self.spec.max_pods,
+            # those that are held roll with the others, or one more would never be made while they are
+            warm_min=self.desired + (self.held if self.desired else 0) + self.turnover(now).extra,
+            max_pods=self.max_pods,
             cold_starts=self.cold_starts(),
             counts=counts,
         )
@@ -244,7 +285,7 @@ class Pool:
 
     def look_in(self) -> float | None:
         """Seconds until time alone may change how many pods should be warm, or None where it can't."""
-        return self.scaler.look_in(self.spec) if self.spec is not None else None
+        return self.scaler.look_in(self.spec) if self.spec is not None and not self.variant else None
 
     def surplus(self, now: float) -> list[Pod]:
         """Idle pods to end: too many, outdated with others in their place, or no longer fit."""
@@ -255,7 +296,8 @@ class Pool:
         starting = sorted(self.inventory.all(PodState.STARTING), key=lambda pod: bool(pod.address))
         stale = [pod for pod in starting if pod.template != self.template]
         turnover = self.turnover(now)
-        many = pods_to_delete(warm_min=self.desired + turnover.extra, waiting=len(self.waiters), counts=counts)
+        least = self.desired + self.held + turnover.extra
+        many = pods_to_delete(warm_min=least, waiting=len(self.waiters), counts=counts)
         if many:
             old = [each.pod for each in self._outdated(now)]
             warm = [pod for pod in self.inventory.all(PodState.WARM) if pod not in old]
@@ -271,8 +313,8 @@ class Pool:
             outdated=outdated,
             unfit=self.inventory.all(PodState.UNFIT) if counts.unfit else [],
             counts=counts,
-            desired=self.standing,
-            max_pods=self.spec.max_pods,
+            desired=self.standing + self.held,
+            max_pods=self.max_pods,
             blocked=self._blocked() if outdated else "",
         )
 
@@ -289,33 +331,11 @@ class Pool:
 
     def why_not(self) -> Problem:
         """Why no pod is to be had."""
-        if self.newest is None:
-            return Problem(reason=Reason.POOL_NOT_FOUND, message=f"there is no pool {self.name}")
-        if self.invalid or self.exposed:
-            return self.invalid or self.exposed  # type: ignore[return-value]
-        counts = self.inventory.counts
-        if (problem := self.starting_problem()) is not None:
-            return problem
-        # what is on its way serves the first of those that wait; the others wait for another reason
-        enough = 0 < counts.coming >= len(self.waiters)
-        if self.refusal is not None and not enough:
-            return self.refusal
-        if self.spec is not None and counts.total >= self.spec.max_pods and not enough:
-            message = f"the pool has {counts.total} pods, of {self.spec.max_pods} that it may have"
-            return Problem(reason=Reason.POOL_AT_CAPACITY, message=message)
-        if self.failure is not None:
-            return self.failure
-        message = f"no pod is ready: {counts.coming} start, {counts.busy} are busy"
-        return Problem(reason=Reason.POOL_UNAVAILABLE, message=message)
+        return why_not(self)
 
     def starting_problem(self) -> Problem | None:
         """What keeps the first of its starting pods from becoming ready, if anything does."""
-        for pod in self.inventory.all(PodState.STARTING):
-            if pod.newest is not None and (problem := starting_problem(pod.newest)) is not None:
-                return problem
-            if pod.warning:
-                return Problem(reason=Reason.POD_FAILED, message=pod.warning)
-        return None
+        return starting_problem_of(self.inventory.all(PodState.STARTING))
 
     def _serve(self) -> None:
         while self.waiters and (pod := self.inventory.take()) is not None:

@@ -31,7 +31,7 @@ class PoolReport:
     metrics: Metrics
     _written: SandboxPoolStatus | None = None
     _due: float | None = None
-    _told: str = field(default="")
+    _told: dict[str, object] = field(default_factory=dict)
 
     async def write(self, at: float) -> float | None:
         """Writes the status if it is due. Returns the seconds until it will be, or None where nothing changed."""
@@ -57,26 +57,33 @@ class PoolReport:
             self._due = monotonic() + _SETTLE_SECONDS
             return _SETTLE_SECONDS
         self._written = status
-        await self._tell(condition_of(status, "Ready"))
+        for kind in ("Ready", "VariantsHealthy"):
+            await self._tell(kind, condition_of(status, kind))
         return None
 
-    async def _tell(self, ready: Condition | None) -> None:
-        if ready is None or ready.status is ConditionStatus.TRUE:
-            self._told = ""
-        elif ready.reason not in _QUIET_REASONS and ready.reason != self._told:
-            self._told = ready.reason
+    async def _tell(self, kind: str, condition: Condition | None) -> None:
+        if condition is None or condition.status is ConditionStatus.TRUE:
+            self._told.pop(kind, None)
+            return
+        # the messages of the other condition change all the time
+        news = condition.message if kind == "VariantsHealthy" else condition.reason
+        if condition.reason not in _QUIET_REASONS and news != self._told.get(kind):
+            self._told[kind] = news
             try:
-                await self.cluster.create_event(build_event(self.pool, ready, moment=now()))
+                await self.cluster.create_event(build_event(self.pool, condition, moment=now()))
             except ApiError as error:
                 log.warning("no Event for pool %s: %s", self.pool.name, error, extra={"pool": self.pool.name})
 
     def _gauge(self, at: float) -> None:
-        self.metrics.queued.labels(self.pool.name).set(len(self.pool.waiters))
-        counts = self.pool.inventory.counts
+        mixture = self.pool.mixture
+        self.metrics.queued.labels(self.pool.name).set(mixture.queued)
+        counts = mixture.counts
+        for name in mixture.weights:
+            self.metrics.variants.labels(self.pool.name, name).set(name in mixture.rotation)
         for state in ("creating", "starting", "warm", "unfit", "busy", "terminating"):
             self.metrics.pods.labels(self.pool.name, state).set(getattr(counts, state))
         measured = self.pool.scaler.demand.measured(at)
-        self.metrics.pool_desired.labels(self.pool.name).set(self.pool.desired)
+        self.metrics.pool_desired.labels(self.pool.name).set(self.pool.total_desired)
         self.metrics.pool_arrivals.labels(self.pool.name).set(measured.rate)
         if measured.startup_seconds is not None:
             self.metrics.pool_startup.labels(self.pool.name).set(measured.startup_seconds)
@@ -97,4 +104,4 @@ class PoolReport:
 def _lean(status: SandboxPoolStatus) -> Object:
     # what is not set is null, by which a merge takes it away
     said = status.model_dump(by_alias=True, mode="json")
-    return said | {"conditions": [lean(condition) for condition in said["conditions"]]}
+    return said | {name: [lean(each) for each in said[name]] for name in ("conditions", "variants")}

@@ -25,15 +25,16 @@ class Pools:
     opened: bool = False
     """Whether keepers work: not before the first sweep, which tells what pods executions have."""
     _pools: dict[Key, Pool] = field(default_factory=dict)
-    _keepers: dict[Key, Keeper] = field(default_factory=dict)
-    _running: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
+    _keepers: dict[Pool, Keeper] = field(default_factory=dict)
+    """Each part of a pool that has variants has its own."""
+    _running: dict[Pool, asyncio.Task[None]] = field(default_factory=dict)
 
     def get(self, key: Key) -> Pool:
         """The pool of that namespace and name; one that does not exist yet is empty and may come to be."""
         pool = self._pools.get(key)
         if pool is None:
             pool = self._pools[key] = Pool(namespace=key[0], name=key[1], nodes=self.nodes)
-            self._keepers[key] = self.make_keeper(pool)
+            self._keepers[pool] = self.make_keeper(pool)
         return pool
 
     def __iter__(self) -> Iterator[Pool]:
@@ -42,11 +43,12 @@ class Pools:
     def discard(self, pool: Pool) -> None:
         """Forgets a pool that does not exist, that has no pods, and for which nobody waits."""
         key = (pool.namespace, pool.name)
-        if pool.newest is None and not pool.waiters and not pool.inventory.counts.total:
+        for part in pool.mixture.discard():
+            self._end(part)
+        base = pool.mixture.base
+        if base.newest is None and not pool.mixture.queued and not pool.mixture.counts.total:
             self._pools.pop(key, None)
-            self._keepers.pop(key, None)
-            if (task := self._running.pop(key, None)) is not None:
-                task.cancel()
+            self._end(base)
 
     def observe_pool(self, body: Object, *, deleted: bool) -> None:
         """Takes in a pool's object."""
@@ -57,14 +59,14 @@ class Pools:
                 self.discard(pool)
             return
         pool.configure(body)
-        self._start(key_of(body))
+        self._start(pool)
 
     def observe_pod(self, item: Object, *, deleted: bool) -> Pod | None:
         """Takes in a pod's object; pods without a pool's label are none of ours."""
         name = (item["metadata"].get("labels") or {}).get(LABEL_POOL)
         if not name:
             return None
-        pool = self.get((item["metadata"]["namespace"], name))
+        pool = self.get((item["metadata"]["namespace"], name)).mixture.part_of(item)
         pool.kicked.set()
         if not deleted:
             return pool.inventory.observe(item, now=monotonic())
@@ -79,7 +81,8 @@ class Pools:
         """Takes in a node's object."""
         if (name := self.nodes.observe(item, deleted=deleted)) is not None:
             for pool in self:
-                pool.node_changed(name)
+                for part in pool.mixture:
+                    part.node_changed(name)
 
     def replace(self, namespace: str, pools: list[Object], pods: list[Object], *, listed_at: float) -> int:
         """Takes in fresh lists of a namespace. Returns how many objects no watch had told of."""
@@ -98,28 +101,32 @@ class Pools:
                 pool.remove()
         for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
             pool = self.get(key)
-            news += len(pool.inventory.replace(by_pool.get(key, ()), listed_at=listed_at, now=monotonic()))
-            self._keepers[key].verify_isolation = True
-            pool.kicked.set()
+            by_part: dict[Pool, list[Object]] = {}
+            for item in by_pool.get(key, ()):
+                by_part.setdefault(pool.mixture.part_of(item), []).append(item)
+            for part in pool.mixture:
+                news += len(part.inventory.replace(by_part.get(part, ()), listed_at=listed_at, now=monotonic()))
+                part.kicked.set()
+            self._keepers[pool].verify_isolation = True
             self.discard(pool)
         return news
 
     def open(self) -> None:
         """Lets the keepers work."""
         self.opened = True
-        for key in self._pools:
-            self._start(key)
+        for pool in self:
+            self._start(pool)
 
     def retire(self, pool: Pool, pod: Pod) -> None:
         """Ends a pod; of a pool that is forgotten, no pod is left."""
-        keeper = self._keepers.get((pool.namespace, pool.name))
-        if keeper is not None:
+        part = pool.mixture.part_with(pod.name)
+        if part is not None and (keeper := self._keepers.get(part)) is not None:
             keeper.retire(pod)
 
     def end_leftovers(self, held: set[Key], *, at_once: bool) -> None:
         """Ends pods that no execution has and that are not idle either, at once or when two sweeps found them so."""
-        for pool in self:
-            self._keepers[(pool.namespace, pool.name)].end_leftovers(held, at_once=at_once)
+        for keeper in list(self._keepers.values()):
+            keeper.end_leftovers(held, at_once=at_once)
 
     async def close(self) -> None:
         """Ends the keepers; calls that they have under way go on."""
@@ -129,6 +136,15 @@ class Pools:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         self._running.clear()
 
-    def _start(self, key: Key) -> None:
-        if self.opened and key not in self._running:
-            self._running[key] = self.tasks.spawn(self._keepers[key].run(), name=f"keeper {key[1]}")
+    def _start(self, pool: Pool) -> None:
+        for part in pool.mixture:
+            if part not in self._keepers:
+                self._keepers[part] = self.make_keeper(part)
+            if self.opened and part not in self._running:
+                name = f"keeper {part.name} {part.variant}".rstrip()
+                self._running[part] = self.tasks.spawn(self._keepers[part].run(), name=name)
+
+    def _end(self, part: Pool) -> None:
+        self._keepers.pop(part, None)
+        if (task := self._running.pop(part, None)) is not None:
+            task.cancel()

@@ -6,7 +6,8 @@ from typing import Final
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
 from mcp_exec_api.names import API_VERSION, LABEL_STATE
-from mcp_exec_api.pool import SandboxPoolStatus
+from mcp_exec_api.pool import SandboxPoolStatus, VariantStatus
+from mcp_exec_operator.mixture import Mixture
 from mcp_exec_operator.pods import pool_labels
 from mcp_exec_operator.podstate import Problem
 from mcp_exec_operator.pool import Pool
@@ -18,13 +19,16 @@ _MAX_MESSAGE: Final = 1024
 
 def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStatus:
     """The status of a pool at a moment; `now` is the same of the monotonic clock."""
-    counts = pool.inventory.counts
+    mixture = pool.mixture
+    counts = mixture.counts
+    waits = [wait for part in mixture if (wait := part.waiters.expected_wait(now)) is not None]
     measured = pool.scaler.demand.measured(now)
     conditions = _conditions_of(pool)
     for condition in (
         _ready(pool, moment, now),
         *_scaled(pool, moment),
         _current(pool, moment, now),
+        *_healthy(pool, moment),
         _isolated(pool, moment),
         _honoured(pool, moment),
     ):
@@ -34,16 +38,35 @@ def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStat
         observed_generation=pool.generation,
         replicas=counts.warm + counts.coming,
         selector=",".join(f"{name}={value}" for name, value in sorted(selector.items())),
-        desired=pool.desired,
+        desired=pool.total_desired,
         warm=counts.warm,
         starting=counts.coming,
         busy=counts.busy,
-        queued=len(pool.waiters),
-        expected_wait_seconds=pool.waiters.expected_wait(now),
+        queued=mixture.queued,
+        expected_wait_seconds=max(waits, default=None),
         arrival_rate=measured.rate,
         startup_p95=measured.startup_seconds,
         warm_hit_rate=measured.hit_rate,
+        variants=[_variant(pool.mixture, name) for name in pool.mixture.weights],
+        restored=mixture.restored,
         conditions=conditions,
+    )
+
+
+def _variant(mixture: Mixture, name: str) -> VariantStatus:
+    part, out = mixture.parts[name], mixture.out.get(name)
+    counts = part.inventory.counts
+    return VariantStatus(
+        name=name,
+        weight=mixture.weights[name],
+        desired=part.desired,
+        warm=counts.warm,
+        starting=counts.coming,
+        busy=counts.busy,
+        in_rotation=part.open,
+        reason=out.reason if out else None,
+        message=out.message if out else None,
+        template=part.template or None,
     )
 
 
@@ -78,18 +101,25 @@ def condition_of(status: SandboxPoolStatus, kind: str) -> Condition | None:
 
 def _conditions_of(pool: Pool) -> list[Condition]:
     found = ((pool.newest or {}).get("status") or {}).get("conditions") or []
-    return [Condition.model_validate(condition) for condition in found]
+    conditions = [Condition.model_validate(condition) for condition in found]
+    return [each for each in conditions if each.type != "VariantsHealthy" or pool.mixture.weights]
 
 
 def _problem(pool: Pool) -> Problem | None:
-    return pool.invalid or pool.exposed or pool.refusal or pool.starting_problem() or pool.failure
+    """Of its parts that are used, the first that has one."""
+    for part in (part for part in pool.mixture if part.open):
+        problem = part.invalid or part.exposed or part.refusal or part.starting_problem() or part.failure
+        if problem is not None:
+            return problem
+    return None
 
 
 def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
-    counts = pool.inventory.counts
-    have = f"{counts.warm} of {pool.desired} pods are warm"
-    enough = pool.spec is not None and not pool.lacking
-    if enough and not pool.waiters:
+    counts = pool.mixture.counts
+    have = f"{counts.warm} of {pool.total_desired} pods are warm"
+    enough = pool.spec is not None and not any(part.lacking for part in pool.mixture)
+    lacking_since = min((part.lacking_since for part in pool.mixture if part.lacking_since is not None), default=None)
+    if enough and not pool.mixture.queued:
         return _condition("Ready", True, "Warm", have, moment)
     if (problem := _problem(pool)) is not None:
         return _condition("Ready", False, problem.reason, f"{have}; {problem.message}", moment)
@@ -99,7 +129,7 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     if enough:
         return _condition("Ready", True, "Warm", have, moment)
     was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _conditions_of(pool))
-    if was_ready and pool.lacking_since is not None and now - pool.lacking_since < PATIENCE_SECONDS:
+    if was_ready and lacking_since is not None and now - lacking_since < PATIENCE_SECONDS:
         return _condition("Ready", True, "Refilling", have, moment)
     return _condition("Ready", False, "Starting", f"{have}; {counts.coming} start", moment)
 
@@ -112,10 +142,24 @@ def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
 
 
 def _current(pool: Pool, moment: datetime, now: float) -> Condition:
-    note = pool.turnover(now).note
+    notes = {part.variant: part.turnover(now).note for part in pool.mixture}
+    note = "; ".join(f"{name}: {note}" if name else note for name, note in notes.items() if note)
     if note:
         return _condition("Current", False, "Replacing", note, moment)
     return _condition("Current", True, "Current", "no idle pod is to be replaced", moment)
+
+
+def _healthy(pool: Pool, moment: datetime) -> list[Condition]:
+    mixture = pool.mixture
+    if not mixture.weights:
+        return []
+    if not mixture.out:
+        return [_condition("VariantsHealthy", True, "InRotation", "none was taken out of rotation", moment)]
+    notes = [f"{name}: {out.message}" for name, out in mixture.out.items()]
+    if spared := [name for name in mixture.out if name in mixture.rotation]:
+        notes.append(f"{spared[0]} gets callers none the less, since no other is left")
+    reason = next(iter(mixture.out.values())).reason
+    return [_condition("VariantsHealthy", False, reason, "; ".join(notes), moment)]
 
 
 def _isolated(pool: Pool, moment: datetime) -> Condition:
@@ -127,8 +171,8 @@ def _isolated(pool: Pool, moment: datetime) -> Condition:
 
 
 def _honoured(pool: Pool, moment: datetime) -> Condition:
-    if pool.refused_fields:
-        message = "the template may not set " + ", ".join(pool.refused_fields)
+    if refused := sorted({name for part in pool.mixture for name in part.refused_fields}):
+        message = "the template may not set " + ", ".join(refused)
         return _condition("TemplateHonoured", False, "FieldsRefused", message, moment)
     return _condition("TemplateHonoured", True, "Honoured", "", moment)
 

@@ -56,6 +56,7 @@ class Service:
                 metrics=metrics,
                 config=config,
                 report=report,
+                verify_isolation=not pool.variant,
             )
 
         pools = Pools(tasks=tasks, make_keeper=make_keeper)

@@ -68,6 +68,7 @@ def bound_status(
     start: Start,
     ready_seconds: float,
     digest: str,
+    variant: str = "",
     moment: datetime,
     created: datetime,
 ) -> Object:
@@ -79,6 +80,7 @@ def bound_status(
         reason=Reason.NONE,
         queue=None,
         podName=pod,
+        variant=variant,
         nodeName=node,
         start=start,
         specDigest=digest,

@@ -47,7 +47,7 @@ def rule(message: str) -> str:
     return next(each["rule"] for each in rules if message in each["message"])
 
 
-def holds(expression: str, *, new: dict[str, Any], old: dict[str, Any]) -> bool:
+def holds(expression: str, *, new: Any, old: Any) -> bool:
     environment = celpy.Environment()
     program = environment.program(environment.compile(expression))
     return bool(program.evaluate({"self": celpy.json_to_cel(new), "oldSelf": celpy.json_to_cel(old)}))
@@ -127,6 +127,23 @@ def test_a_cel_rule_keeps_the_slow_window_no_shorter_than_the_fast_one() -> None
     assert isinstance(windows, dict)
     assert holds(one["rule"], new=windows, old=windows)
     assert not holds(one["rule"], new=windows | {"slowWindowSeconds": 9}, old=windows)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ([], [True, True]),
+        ([("a", 1), ("b", 0)], [True, True]),
+        ([("a", 0), ("b", 0)], [False, True]),
+        ([("a", 1), ("a", 2)], [True, False]),
+    ],
+)
+def test_cel_rules_keep_variants_apart_and_one_of_them_used(
+    weights: list[tuple[str, int]], expected: list[bool]
+) -> None:
+    rules = schema_of("sandboxpools", "spec")["properties"]["variants"]["x-kubernetes-validations"]
+    variants = [{"name": name, "weight": weight} for name, weight in weights]
+    assert [holds(each["rule"], new=variants, old=[]) for each in rules] == expected
 
 
 def test_a_default_says_nothing_of_what_is_not_set() -> None:

@@ -124,6 +124,30 @@ def test_a_pool_whose_scaling_can_not_be_is_refused(spec: dict[str, Any], messag
 
 
 @pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        ([{"name": "a", "weight": 0}], "the weights are all 0"),
+        ([{"name": "a", "weight": 1}, {"name": "a", "weight": 1}], "more than one has the name a"),
+        ([{"name": "a", "weight": 101}], "less than or equal to 100"),
+        ([{"name": f"v{index}", "weight": 1} for index in range(9)], "at most 8 items"),
+        ([{"name": "a", "weight": 1, "onEmpty": "Wait"}], "unknown field"),
+    ],
+)
+def test_variants_that_can_not_be_are_refused(variants: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        SandboxPoolSpec.model_validate({"image": "i", "variants": variants})
+    assert message in field_errors(refusal.value)[0].message
+
+
+def test_a_variant_has_of_the_pool_what_it_does_not_name() -> None:
+    variant = {"name": "a", "weight": 1, "runtimeClassName": "gvisor", "resources": {"limits": {"memory": "1Gi"}}}
+    pool = SandboxPoolSpec.model_validate({"image": "i", "maxProcesses": 9, "variants": [variant]})
+    spec = pool.of_variant(pool.variants[0])
+    assert (spec.image, spec.max_processes, spec.runtime_class_name) == ("i", 9, "gvisor")
+    assert (spec.resources.limits.memory, spec.resources.limits.cpu, spec.variants) == ("1Gi", "1", [])
+
+
+@pytest.mark.parametrize(
     ("warm", "most", "follows"),
     [({}, 3, False), ({"max": 9}, 9, True), ({"min": 0, "max": 1}, 1, True), ({"min": 9, "max": 4}, 9, False)],
 )

@@ -203,7 +203,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(pod=consumes(taken))
     def put_back(self, pod: Pod) -> None:
-        if self.inventory.put_back(pod):
+        self.inventory.put_back(pod)
+        if pod.state in (PodState.WARM, PodState.UNFIT):  # an unfit one may become ready again, still unused
             self.used.discard(pod.name)
 
     @rule(pod=consumes(taken))
