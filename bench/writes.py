@@ -84,7 +84,10 @@ async def main() -> None:
     ]
     number = arguments.executions
     rows = {kind: {"in all": count, "an execution": round(count / number, 2)} for kind, count in sorted(counts.items())}
-    rows["SUM, operator and gateway, without pool status and lease"] = {"in all": ours, "an execution": round(ours / number, 2)}
+    rows["SUM, operator and gateway, without pool status and lease"] = {
+        "in all": ours,
+        "an execution": round(ours / number, 2),
+    }
     rows["most before the code starts"] = {"in all": max(early), "an execution": max(early)}
     print(table(rows))
     write_json(arguments.json, {"executions": number, "rows": rows})

@@ -134,7 +134,10 @@ class Pool:
     def configure(self, body: Object) -> None:
         """Takes in the pool's object."""
         meta = body["metadata"]
-        if self.newest is not None and meta.get("generation") == self.generation and meta["uid"] == self.uid:
+        same = self.newest is not None and meta["uid"] == self.uid
+        if same and int(meta.get("generation", 0)) < self.generation:
+            return  # a list that was begun before the last change
+        if same and meta.get("generation") == self.generation:
             self.newest = body
             self.mixture.heed(body)
             return

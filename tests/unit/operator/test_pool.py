@@ -201,3 +201,12 @@ def test_namespaces_are_a_list_in_either_form(text: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("MCP_EXEC_KUBECONFIG", "")
     made = Settings()  # type: ignore[call-arg]
     assert (made.namespaces, made.kubeconfig) == (("a", "b"), None)
+
+
+def test_an_older_spec_that_is_told_late_changes_nothing() -> None:
+    made = pool()
+    newer = {"metadata": {"uid": "u", "generation": 3}, "spec": {"image": "i", "warm": {"min": 5}}}
+    made.configure(newer)
+    made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 4}}})
+    assert made.spec is not None
+    assert (made.spec.warm.min, made.newest) == (5, newer)
