@@ -115,23 +115,29 @@ class Inventory:
     trusts: Callable[[str | None], bool] = lambda node: True
     """Whether pods on a node can be handed out."""
     _pods: dict[str, Pod] = field(default_factory=dict)
-    _warm: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
-    _counts: dict[PodState, int] = field(default_factory=lambda: dict.fromkeys(PodState, 0))
+    _in: dict[PodState, OrderedDict[str, Pod]] = field(
+        default_factory=lambda: {each: OrderedDict() for each in PodState}
+    )
+    _ended: dict[str, Pod] = field(default_factory=dict)
+    """Those whose container has ended, for good."""
 
     @property
     def counts(self) -> Counts:
         """How many pods are in each state."""
-        return Counts(**{state.value: count for state, count in self._counts.items()})
+        return Counts(**{state.value: len(pods) for state, pods in self._in.items()})
 
     def get(self, name: str) -> Pod | None:
         """The pod of that name, if it is known."""
         return self._pods.get(name)
 
     def all(self, *states: PodState) -> list[Pod]:
-        """The pods in these states, or all where none is given; the warm ones oldest first."""
-        if states == (PodState.WARM,):
-            return list(self._warm.values())
-        return [pod for pod in self._pods.values() if not states or pod.state in states]
+        """The pods in these states, or all where none is given; of each state those first that are in it for longest."""
+        return [pod for state in states or PodState for pod in self._in[state].values()]
+
+    def failed(self) -> list[Pod]:
+        """The pods that ended before anybody used them."""
+        idle = (PodState.STARTING, PodState.WARM, PodState.UNFIT)
+        return [pod for pod in self._ended.values() if pod.state in idle]
 
     def expect(self, name: str, *, template: str, now: float) -> Pod:
         """Counts a pod that is about to be asked for."""
@@ -154,8 +160,8 @@ class Inventory:
         """It does not exist, or no longer."""
         pod = self._pods.pop(name, None)
         if pod is not None:
-            self._warm.pop(name, None)
-            self._counts[pod.state] -= 1
+            self._ended.pop(name, None)
+            del self._in[pod.state][name]
             pod.gone = True
             pod.tell_lost()
 
@@ -171,6 +177,8 @@ class Inventory:
             pod = Pod(name=meta["name"], state=PodState.STARTING, since=now, existing_since=now)
             self._add(pod)
         pod.uid, pod.newest = meta["uid"], item
+        if is_over(item):
+            self._ended[pod.name] = pod
         pod.template = labels.get(LABEL_TEMPLATE, pod.template)
         pod.labelled_busy = labels.get(LABEL_STATE) == "busy"
         pod.address, pod.node = address_of(item) or pod.address, node_of(item) or pod.node
@@ -180,7 +188,6 @@ class Inventory:
         if pod.lost:
             pod.tell_lost()
             if pod.state in (PodState.STARTING, PodState.WARM, PodState.UNFIT) and is_terminating(item):
-                self._warm.pop(pod.name, None)
                 self._move(pod, PodState.TERMINATING)
         self._judge(pod, now)
         return pod
@@ -204,8 +211,8 @@ class Inventory:
 
     def take(self) -> Pod | None:
         """The pod that has been warm for longest, busy from now on."""
-        while self._warm:
-            _, pod = self._warm.popitem(last=False)
+        while warm := self._in[PodState.WARM]:
+            pod = next(iter(warm.values()))
             # one that ended counts as starting again, and is replaced like any that failed to start
             self._move(pod, PodState.STARTING if pod.lost else PodState.BUSY)
             if not pod.lost:
@@ -219,7 +226,6 @@ class Inventory:
             pod = Pod(name=name, state=PodState.BUSY, since=now, existing_since=now)
             self._add(pod)
         if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.UNFIT):
-            self._warm.pop(name, None)
             self._move(pod, PodState.BUSY)
         return pod
 
@@ -232,7 +238,7 @@ class Inventory:
             self._move(pod, PodState.STARTING)  # as in `take`
             return False
         self._move(pod, PodState.WARM)
-        self._warm.move_to_end(pod.name, last=False)
+        self._in[PodState.WARM].move_to_end(pod.name, last=False)
         return self._judge(pod, pod.since)
 
     def retire(self, pod: Pod) -> bool:
@@ -240,7 +246,6 @@ class Inventory:
         if self._pods.get(pod.name) is not pod or pod.state is PodState.TERMINATING:
             return False
         pod.on_lost = pod.on_doubt = None
-        self._warm.pop(pod.name, None)
         self._move(pod, PodState.TERMINATING)
         return True
 
@@ -264,7 +269,6 @@ class Inventory:
             return False
         fit = self.trusts(pod.node) and (pod.newest is None or not is_unready(pod.newest))
         if pod.state is PodState.WARM and not fit:
-            self._warm.pop(pod.name, None)
             self._move(pod, PodState.UNFIT)
         elif pod.state is PodState.UNFIT and fit:
             pod.since = now
@@ -273,11 +277,9 @@ class Inventory:
 
     def _add(self, pod: Pod) -> None:
         self._pods[pod.name] = pod
-        self._counts[pod.state] += 1
+        self._in[pod.state][pod.name] = pod
 
     def _move(self, pod: Pod, state: PodState) -> None:
-        self._counts[pod.state] -= 1
-        self._counts[state] += 1
+        del self._in[pod.state][pod.name]
+        self._in[state][pod.name] = pod
         pod.state = state
-        if state is PodState.WARM:
-            self._warm[pod.name] = pod

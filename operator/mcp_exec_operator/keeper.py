@@ -20,7 +20,7 @@ from mcp_exec_operator.inventory import Pod, PodState
 from mcp_exec_operator.isolation import build_policy, has_drifted
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods import FIRST_UID, LAST_UID, PodIdentity, build_pod
-from mcp_exec_operator.podstate import Problem, age_of_deletion, is_over, refusal_of, starting_problem
+from mcp_exec_operator.podstate import Problem, age_of_deletion, refusal_of, starting_problem
 from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.poolreport import PoolReport
 from mcp_exec_operator.readiness import SandboxNotIdle, until_idle
@@ -179,13 +179,10 @@ class Keeper:
             self.isolation_backoff.succeed()
 
     def _end_failed(self, at: float) -> None:
-        pool = self.pool
-        for pod in pool.inventory.all(PodState.STARTING, PodState.WARM, PodState.UNFIT):
-            newest = pod.newest
-            if newest is not None and is_over(newest):
-                self._fail(pod, starting_problem(newest), at)
-            elif pod.state is PodState.STARTING:
-                self._judge_slow(pod, at)
+        for pod in self.pool.inventory.failed():
+            self._fail(pod, starting_problem(pod.newest) if pod.newest is not None else None, at)
+        for pod in self.pool.inventory.all(PodState.STARTING):
+            self._judge_slow(pod, at)
 
     def _judge_slow(self, pod: Pod, at: float) -> None:
         age = at - pod.since

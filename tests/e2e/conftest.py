@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +22,7 @@ from tests.e2e.support import (
     SYSTEM,
     Cluster,
     Gateway,
+    MakePool,
     gateway_url,
     pool_manifest,
 )
@@ -89,6 +91,24 @@ def pool(request: pytest.FixtureRequest, runtimes: dict[str, str | None]) -> str
     if request.param not in runtimes:
         pytest.fail("the cluster has no RuntimeClass gvisor; hack/devcluster brings up one that has")
     return str(request.param)
+
+
+@pytest.fixture
+def make_pool(installed: Cluster) -> Iterator[MakePool]:
+    """Makes pools that are gone after the test."""
+    made = []
+    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+
+    def make(name: str, *, warm: int = 1, **spec: Any) -> dict[str, Any]:
+        made.append(name)
+        manifest = pool_manifest(name=name, runtime=spec.pop("runtimeClassName", None), image=image, warm=warm)
+        manifest["spec"] |= spec
+        installed.apply(manifest)
+        return manifest
+
+    yield make
+    for name in made:
+        installed.kubectl("delete", "sbp", name, "-n", NAMESPACE, "--ignore-not-found")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

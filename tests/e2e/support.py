@@ -21,6 +21,8 @@ NAMESPACE = "agents"
 OPERATOR = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
 
 T = TypeVar("T")
+MakePool = Callable[..., dict[str, Any]]
+"""Makes a pool of a name, with `warm` pods and whatever else of its spec, that is gone after the test."""
 
 
 def eventually(check: Callable[[], T], *, seconds: float = 30, every: float = 0.1, what: str = "") -> T:

@@ -1,31 +1,10 @@
 """A pool that can't have its pods says why, and so does an execution that waits for one."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, Cluster, condition, eventually, execution_manifest, pool_manifest
-
-MakePool = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def make_pool(installed: Cluster) -> Iterator[MakePool]:
-    """Makes pools that are gone after the test."""
-    made = []
-    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
-
-    def make(name: str, *, warm: int = 1, **spec: Any) -> dict[str, Any]:
-        made.append(name)
-        manifest = pool_manifest(name=name, runtime=spec.pop("runtimeClassName", None), image=image, warm=warm)
-        manifest["spec"] |= spec
-        installed.apply(manifest)
-        return manifest
-
-    yield make
-    for name in made:
-        installed.kubectl("delete", "sbp", name, "-n", NAMESPACE, "--ignore-not-found")
+from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, eventually, execution_manifest
 
 
 def reason_of(cluster: Cluster, pool: str, reason: str) -> dict[str, Any]:
