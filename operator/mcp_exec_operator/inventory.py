@@ -131,7 +131,7 @@ class Inventory:
         return self._pods.get(name)
 
     def all(self, *states: PodState) -> list[Pod]:
-        """The pods in these states, or all where none is given; of each state those first that are in it for longest."""
+        """The pods in these states, or all where none is given; the longest in a state first."""
         return [pod for state in states or PodState for pod in self._in[state].values()]
 
     def failed(self) -> list[Pod]:
