@@ -24,6 +24,10 @@ running() {  # NAME: a pid that another process got since then does not count
   read -r pid since 2>/dev/null < "$run/$1.pid" && [ "$(started_at "$pid")" = "$since" ]
 }
 
+ended() {  # PID: with all its threads, whose last one closes its sockets
+  [ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ] && ! started_at "$1"
+}
+
 stop() {  # NAME: asks, waits 5 seconds, kills
   local pid
   running "$1" || return 0
