@@ -9,12 +9,11 @@ on one machine. On real nodes the installed release is asked, with as many pods 
 import argparse
 import asyncio
 import time
-from contextlib import AsyncExitStack
 from typing import Any
 
-from harness import Bench, connected, parser, run, stage_rows, table, write_json
-from processes import Meter, daemons
-from simulated import POOL, release
+from harness import Bench, parser, run, stage_rows, table, write_json
+from processes import Meter
+from target import target
 
 EXECUTIONS = {"simulated": 300, "real": 12}
 
@@ -49,18 +48,10 @@ def show(number: int, found: dict[str, Any]) -> None:
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All rounds."""
     executions = options.executions or EXECUTIONS[options.nodes]
-    async with AsyncExitStack() as stack:
-        if options.nodes == "simulated":
-            made = await stack.enter_async_context(release(warm=executions, nodes=options.node_count))
-            bench, pool, pids = made.bench, POOL, made.pids
-        else:
-            bench, pool, pids = await stack.enter_async_context(connected()), options.pool, daemons()
-            before = (await bench.pool(pool))["spec"]["warm"]["min"]
-            stack.push_async_callback(bench.scale, pool, before)
-            await bench.scale(pool, executions)
+    async with target(options.nodes, pool=options.pool, warm=executions, node_count=options.node_count) as at:
         rounds = []
         for number in range(1, options.rounds + 1):
-            rounds.append(await burst(bench, pool=pool, executions=executions, pids=pids))
+            rounds.append(await burst(at.bench, pool=at.pool, executions=executions, pids=at.pids))
             show(number, rounds[-1])
     return {"nodes": options.nodes, "executions": executions, "rounds": rounds}
 

@@ -10,12 +10,11 @@ import argparse
 import asyncio
 import random
 import time
-from contextlib import AsyncExitStack
 from typing import Any
 
-from harness import Bench, Timed, connected, parser, percentile, run, stage_rows, table, write_json
-from processes import Meter, daemons
-from simulated import POOL, release
+from harness import Bench, Timed, parser, percentile, run, stage_rows, table, write_json
+from processes import Meter
+from target import target
 
 RATES = {"simulated": 45.0, "real": 2.0}
 WARM = {"simulated": 300, "real": 12}
@@ -54,19 +53,11 @@ def windows(moments: list[float], runs: list[Timed]) -> list[float]:
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """One run."""
     rate, warm = options.rate or RATES[options.nodes], options.warm or WARM[options.nodes]
-    async with AsyncExitStack() as stack:
-        if options.nodes == "simulated":
-            made = await stack.enter_async_context(release(warm=warm, nodes=options.node_count))
-            bench, pool, pids = made.bench, POOL, made.pids
-        else:
-            bench, pool, pids = await stack.enter_async_context(connected()), options.pool, daemons()
-            before = (await bench.pool(pool))["spec"]["warm"]["min"]
-            stack.push_async_callback(bench.scale, pool, before)
-            await bench.scale(pool, warm)
-        await bench.settled(pool, seconds=300)
+    async with target(options.nodes, pool=options.pool, warm=warm, node_count=options.node_count) as at:
+        await at.bench.settled(at.pool, seconds=300)
         moments = arrivals(rate=rate, seconds=options.seconds, seed=options.seed)
-        meter = Meter(pids=pids)
-        runs = await load(bench, pool=pool, moments=moments)
+        meter = Meter(pids=at.pids)
+        runs = await load(at.bench, pool=at.pool, moments=moments)
         processes = meter.rows()
     return {
         "nodes": options.nodes,
