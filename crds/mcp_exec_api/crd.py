@@ -6,9 +6,9 @@ pruned by the API server, or refused where the client asks for strict validation
 
 from typing import Any, Final
 
-from mcp_exec_api import execution, pool
+from mcp_exec_api import execution, pool, toolserver
 from mcp_exec_api.meta import Model
-from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, VERSION
+from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, TOOL_SERVERS, VERSION
 
 Schema = dict[str, Any]
 
@@ -146,5 +146,14 @@ def definitions() -> dict[str, dict[str, Any]]:
                 "statusReplicasPath": ".status.replicas",
                 "labelSelectorPath": ".status.selector",
             },
+        ),
+        TOOL_SERVERS: definition(
+            kind="ToolServer",
+            plural=TOOL_SERVERS,
+            short="ts",
+            spec=toolserver.ToolServerSpec,
+            status=toolserver.ToolServerStatus,
+            columns=toolserver.PRINTER_COLUMNS,
+            description="An MCP server whose tools the code in sandboxes may call, through the broker.",
         ),
     }

@@ -7,18 +7,25 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 
-from mcp_exec_api.meta import Condition, MicroTime, Model
-from mcp_exec_api.names import MAX_CODE_BYTES, MAX_CONTEXT_BYTES, MAX_OUTPUT_BYTES, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.meta import Condition, MicroTime, Model, ToolPattern
+from mcp_exec_api.names import MAX_CODE_BYTES, MAX_CONTEXT_BYTES, MAX_OUTPUT_BYTES, MAX_TIMEOUT_SECONDS, MAX_TOOL_CALLS
 
-IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority")
+IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority", "tools", "user")
 """The spec's fields that never change after creation."""
 
 # CEL can't compare objects without a schema, so of `context` the operator alone sees that it changed.
 IMMUTABLE_RULES: list[JsonValue] = [
     {"rule": f"self.{name} == oldSelf.{name}", "message": f"spec.{name} is immutable"}
     for name in IMMUTABLE
-    if name != "context"
+    if name not in ("context", "user")
 ]
+# a field without a default may be absent, and CEL fails on a comparison with it
+IMMUTABLE_RULES.append(
+    {
+        "rule": "has(self.user) == has(oldSelf.user) && (!has(self.user) || self.user == oldSelf.user)",
+        "message": "spec.user is immutable",
+    }
+)
 
 
 class Phase(StrEnum):
@@ -115,6 +122,28 @@ class Limits(Model):
 
     output_bytes: Annotated[int, Field(ge=1024, le=MAX_OUTPUT_BYTES)] = 65536
     """Bytes that are kept of each of stdout, stderr and the result; of more, head and tail are kept."""
+    tool_calls: Annotated[int, Field(ge=0, le=MAX_TOOL_CALLS)] = 100
+    """Tool calls that the code may make in all; one more is denied."""
+
+
+class Decision(StrEnum):
+    """What became of a tool call that needs somebody's consent."""
+
+    APPROVE = "Approve"
+    DENY = "Deny"
+
+
+class ApprovalDecision(Model):
+    """Somebody's word on one tool call that waits for it."""
+
+    id: Annotated[str, Field(min_length=1, max_length=64)]
+    """The approval's id, from `status.approvals`."""
+    decision: Decision
+    """Whether the call may be made."""
+    by: Annotated[str | None, Field(max_length=253)] = None
+    """Who decided, as the gateway knows them."""
+    comment: Annotated[str | None, Field(max_length=1024)] = None
+    """Why; the code sees it where the call was denied."""
 
 
 class CodeExecutionSpec(Model):
@@ -142,6 +171,12 @@ class CodeExecutionSpec(Model):
     """Wall-clock seconds that the code may run, at most the pool's `maxTimeoutSeconds`."""
     limits: Limits = Limits()
     """Bounds of this execution."""
+    tools: Annotated[list[ToolPattern], Field(max_length=256)] = Field(default_factory=list)
+    """Tools that the code may call, such as `github.create_issue` and `filesystem.*`; none are allowed by default."""
+    user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
+    """On whose behalf it runs: servers with credentials for each user are called with theirs."""
+    approvals: Annotated[list[ApprovalDecision], Field(max_length=256)] = Field(default_factory=list)
+    """What was decided on tool calls that wait; the first decision on each counts."""
     priority: Priority = Priority.NORMAL
     """Who comes first where executions wait for a pod: High before Normal before Low, and no class is starved."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
@@ -167,9 +202,14 @@ class CodeExecutionSpec(Model):
 def spec_digest(spec: dict[str, Any]) -> str:
     """A digest of a spec's immutable part as the API server holds it: it tells a changed spec from its original."""
     fixed = {name: spec.get(name) for name in IMMUTABLE}
+    # digests that are stored from before there were these fields stay true
     if fixed["priority"] in (None, Priority.NORMAL):
-        # digests that are stored from before there were priorities stay true
         del fixed["priority"]
+    for name in ("tools", "user"):
+        if not fixed[name]:
+            del fixed[name]
+    if isinstance(limits := fixed["limits"], dict) and limits.get("toolCalls") == Limits().tool_calls:
+        fixed["limits"] = {key: value for key, value in limits.items() if key != "toolCalls"}
     return "sha256:" + hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
@@ -236,6 +276,54 @@ class ExecutionError(Model):
     """The traceback, with frames of the code alone."""
 
 
+class ToolCalls(Model):
+    """What tools the code called, as the broker counted."""
+
+    total: Annotated[int, Field(ge=0)] = 0
+    """Calls that reached the broker, denied ones too."""
+    failed: Annotated[int, Field(ge=0)] = 0
+    """Those that ended with an error, denied ones too."""
+    by_tool: dict[str, int] = Field(default_factory=dict)
+    """Calls by tool; beyond 50 tools the rest are counted under `other`."""
+    bytes_in: Annotated[int, Field(ge=0)] = 0
+    """Bytes of results that went into the sandbox."""
+    bytes_kept: Annotated[int, Field(ge=0)] = 0
+    """How many more bytes went in than came out as stdout and result: what a model did not have to read."""
+    complete: bool = True
+    """False where the broker could not be asked at the end: then some calls may be missing here."""
+
+
+class ApprovalState(StrEnum):
+    """Where a call that needs consent is."""
+
+    PENDING = "Pending"
+    APPROVED = "Approved"
+    DENIED = "Denied"
+    EXPIRED = "Expired"
+    """Nobody decided in time; the call was denied."""
+    WITHDRAWN = "Withdrawn"
+    """The code ended or gave the call up before anybody decided."""
+
+
+class Approval(Model):
+    """A tool call that needs somebody's consent."""
+
+    id: str
+    """What it is decided on by."""
+    tool: str
+    """SERVER.TOOL."""
+    arguments: str
+    """The arguments as JSON, redacted and bounded."""
+    state: ApprovalState
+    """Where it is."""
+    requested_at: MicroTime
+    """When the code made the call."""
+    expires_at: MicroTime
+    """When it is denied, if nobody has decided."""
+    decided_by: str | None = None
+    """Who decided."""
+
+
 class CodeExecutionStatus(Model):
     """What became of it. Written by the operator alone."""
 
@@ -273,6 +361,10 @@ class CodeExecutionStatus(Model):
     """What the code wrote and returned."""
     error: ExecutionError | None = None
     """Why the code failed, where it did."""
+    tool_calls: ToolCalls | None = None
+    """What tools the code called; not set where it may call none."""
+    approvals: list[Approval] = Field(default_factory=list)
+    """Tool calls that need or needed somebody's consent, the newest 50."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [
@@ -281,6 +373,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Pool", "type": "string", "jsonPath": ".spec.poolRef.name"},
     {"name": "Start", "type": "string", "jsonPath": ".status.start"},
     {"name": "Duration", "type": "string", "jsonPath": ".status.duration"},
+    {"name": "Tools", "type": "integer", "jsonPath": ".status.toolCalls.total"},
     {"name": "Variant", "type": "string", "jsonPath": ".status.variant", "priority": 1},
     {"name": "Pod", "type": "string", "jsonPath": ".status.podName", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},

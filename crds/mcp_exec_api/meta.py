@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
+from mcp_exec_api.tools.patterns import TOOL_PATTERN
+
 
 def micro_time(moment: datetime) -> str:
     """The moment as Kubernetes writes a MicroTime: RFC 3339, UTC, six digits of fraction."""
@@ -22,6 +24,9 @@ def now() -> datetime:
 
 
 MicroTime = Annotated[datetime, PlainSerializer(micro_time, when_used="always")]
+
+ToolPattern = Annotated[str, Field(min_length=3, max_length=256, pattern=TOOL_PATTERN)]
+"""A tool as SERVER.TOOL, with its name at the server, or more of them: `github.create_*`, `filesystem.*`, `*.*`."""
 
 
 class Model(BaseModel):

@@ -8,6 +8,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 EXECUTIONS: Final = "codeexecutions"
 POOLS: Final = "sandboxpools"
+TOOL_SERVERS: Final = "toolservers"
 
 MANAGED_BY: Final = "mcp-exec"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -19,17 +20,26 @@ LABEL_TEMPLATE: Final = f"{GROUP}/template"
 LABEL_EXECUTION: Final = f"{GROUP}/execution"
 LABEL_CALLER: Final = f"{GROUP}/caller"
 LABEL_VARIANT: Final = f"{GROUP}/variant"
+LABEL_TOOL_SERVER: Final = f"{GROUP}/tool-server"
 SANDBOX_NAME: Final = "mcp-exec-sandbox"
 SANDBOX_CONTAINER: Final = "sandbox"
 
 SUPERVISOR_PORT: Final = 8700
 GATEWAY_PORT: Final = 8080
 OPERATOR_PORT: Final = 8081
+BROKER_PORT: Final = 8082
+BROKER_CONTROL_PORT: Final = 8084
+"""Health, metrics, and what operator and gateway ask; sandboxes can't reach it."""
+BRIDGE_PORT: Final = 8083
+"""Where a stdio server's pod takes connections from the broker."""
 
 MAX_CODE_BYTES: Final = 256 * 1024
 MAX_CONTEXT_BYTES: Final = 256 * 1024
 MAX_TIMEOUT_SECONDS: Final = 300
 MAX_OUTPUT_BYTES: Final = 256 * 1024
+MAX_TOOL_CALLS: Final = 10_000
+MAX_WRAPPERS_BYTES: Final = 16 * 1024 * 1024
+"""Most bytes of wrappers that are put into a sandbox."""
 DEFAULT_MAX_QUEUED: Final = 1000
 """Executions that may wait for a pod of a pool whose spec says nothing of it."""
 

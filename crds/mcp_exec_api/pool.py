@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from mcp_exec_api.meta import Condition, Model
+from mcp_exec_api.meta import Condition, Model, ToolPattern
 from mcp_exec_api.names import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.quantity import parse_quantity
 
@@ -171,6 +171,15 @@ _VARIANT_RULES: dict[str, JsonValue] = {
 }
 
 
+class PoolTools(Model):
+    """Which tools the pool's executions may call, whatever they ask for."""
+
+    allow: Annotated[list[ToolPattern], Field(max_length=256)] = Field(default_factory=lambda: ["*.*"])
+    """Tools that may be called, such as `github.*`."""
+    deny: Annotated[list[ToolPattern], Field(max_length=256)] = Field(default_factory=list)
+    """Tools that may not, even where they are allowed above."""
+
+
 class SandboxPoolSpec(Model):
     """What the pods are like and how many stand ready."""
 
@@ -219,6 +228,8 @@ class SandboxPoolSpec(Model):
     """How that number follows demand, where `warm.max` is more than `warm.min`."""
     on_empty: OnEmpty = OnEmpty.COLD_START
     """What an execution does that finds none ready: make a pod of its own, or wait for the next one."""
+    tools: PoolTools = PoolTools()
+    """Which tools its executions may call."""
     max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
     """The longest `timeoutSeconds` that an execution may ask for."""
     max_pods: Annotated[int, Field(ge=1, le=10000)] = 100

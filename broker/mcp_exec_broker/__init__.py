@@ -1,0 +1,1 @@
+"""The tool broker: every tool call of every sandbox passes here."""

@@ -1,0 +1,27 @@
+"""Patterns that allow or deny tools: `github.create_issue`, `github.create_*`, `filesystem.*`, `*.*`."""
+
+from collections.abc import Iterable
+from typing import Final
+
+TOOL_PATTERN: Final = r"^([A-Za-z0-9_-]+\*?|\*)\.([A-Za-z0-9_./-]+\*?|\*)$"
+"""SERVER.TOOL, either of which may end with a star for all that begins so."""
+
+
+def matches(pattern: str, *, server: str, tool: str) -> bool:
+    """Whether the pattern speaks of the tool, given by its name at the server."""
+    wanted_server, _, wanted_tool = pattern.partition(".")
+    return _matches(wanted_server, server) and _matches(wanted_tool, tool)
+
+
+def any_matches(patterns: Iterable[str], *, server: str, tool: str) -> bool:
+    """Whether any of the patterns speaks of the tool."""
+    return any(matches(pattern, server=server, tool=tool) for pattern in patterns)
+
+
+def may_use_server(patterns: Iterable[str], server: str) -> bool:
+    """Whether any of the patterns speaks of any tool of the server."""
+    return any(_matches(pattern.partition(".")[0], server) for pattern in patterns)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
