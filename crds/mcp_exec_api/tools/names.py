@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+_LONGEST: Final = 64
+"""Characters of a function's name; a tool's name has 128 at most where its server keeps to the protocol."""
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
@@ -43,7 +45,8 @@ def function_names(names: Iterable[str]) -> dict[str, str]:
     """What each tool of one server is called in Python, by its original name: snake_case, and no two alike.
 
     Where two meet, each but the one that is spelled so already gets a suffix made from its original name, which
-    therefore does not depend on what else the server has or in which order.
+    therefore does not depend on what else the server has or in which order. So does each name that is longer than a
+    file's name should be.
     """
     found: dict[str, str] = {}
     groups: dict[str, list[str]] = {}
@@ -52,7 +55,9 @@ def function_names(names: Iterable[str]) -> dict[str, str]:
     for wanted, group in groups.items():
         for name in group:
             alone = len(group) == 1 or name == wanted
-            found[name] = wanted if alone else f"{wanted}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+            short = len(wanted) <= _LONGEST
+            digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:6]
+            found[name] = wanted if alone and short else f"{wanted[: _LONGEST - 7]}_{digest}"
     return found
 
 

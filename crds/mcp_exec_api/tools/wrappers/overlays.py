@@ -1,0 +1,110 @@
+"""Overlays: names that users know for tools that are called otherwise today, and functions composed of tools.
+
+An overlay is a folder with an `overlay.json`:
+
+    {"aliases": {"get_library_docs": {"tool": "query-docs", "parameters": {"topic": "query"}}},
+     "functions": {"compare_libraries": {"needs": ["resolve-library-id", "query-docs"], "summary": "..."}}}
+
+and the source of each function in `<function>.py.in`. It names no server: each alias and each function is there where
+the tools that it needs are, unless a tool bears its name already.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+_SHIPPED: Final = Path(__file__).parents[1] / "overlays"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alias:
+    """Another name of a tool."""
+
+    tool: str
+    """The tool's own name."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Other names of its parameters, and their own names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """A function composed of tools."""
+
+    needs: tuple[str, ...]
+    """Own names of tools."""
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlay:
+    """What is added to servers that have the tools for it."""
+
+    needs: tuple[str, ...] = ()
+    """Own names of tools without which none of it applies: they tell a server by what it has."""
+    aliases: Mapping[str, Alias] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Reads an overlay's folder.
+
+        Raises ValueError where it says what no overlay can, and OSError where a file is missing.
+        """
+        data = json.loads((folder / "overlay.json").read_text(encoding="utf-8"))
+        _only(data, {"needs", "aliases", "functions"}, folder)
+        names = [*data.get("aliases", {}), *data.get("functions", {})]
+        if wrong := [name for name in names if not (name.isidentifier() and name.isascii())]:
+            raise ValueError(f"{folder}: {wrong[0]!r} is no name of a function")
+        return cls(
+            needs=tuple(data.get("needs", ())),
+            aliases={name: _alias(entry, folder) for name, entry in data.get("aliases", {}).items()},
+            functions={name: _function(name, entry, folder) for name, entry in data.get("functions", {}).items()},
+        )
+
+
+@cache
+def shipped() -> Mapping[str, Overlay]:
+    """The overlays that come with the product, by name."""
+    return {path.parent.name: Overlay.load(path.parent) for path in sorted(_SHIPPED.glob("*/overlay.json"))}
+
+
+def applied(
+    overlays: Iterable[Overlay], *, tools: Iterable[str], functions: Iterable[str]
+) -> tuple[dict[str, Alias], dict[str, Function]]:
+    """What the overlays add to a server with these tools, whose functions have these names."""
+    have, taken = set(tools), set(functions)
+    aliases: dict[str, Alias] = {}
+    composed: dict[str, Function] = {}
+    for overlay in overlays:
+        if not have.issuperset(overlay.needs):
+            continue
+        for name, alias in sorted(overlay.aliases.items()):
+            if alias.tool in have and name not in taken:
+                aliases[name] = alias
+                taken.add(name)
+        for name, function in sorted(overlay.functions.items()):
+            if have.issuperset(function.needs) and name not in taken:
+                composed[name] = function
+                taken.add(name)
+    return aliases, composed
+
+
+def _alias(entry: Mapping[str, Any], folder: Path) -> Alias:
+    _only(entry, {"tool", "parameters"}, folder)
+    return Alias(tool=entry["tool"], parameters=entry.get("parameters", {}))
+
+
+def _function(name: str, entry: Mapping[str, Any], folder: Path) -> Function:
+    _only(entry, {"needs", "summary"}, folder)
+    source = (folder / f"{name}.py.in").read_text(encoding="utf-8")
+    compile(source, f"{name}.py.in", "exec")
+    return Function(needs=tuple(entry["needs"]), summary=entry["summary"], source=source)
+
+
+def _only(entry: Mapping[str, Any], known: set[str], folder: Path) -> None:
+    if unknown := set(entry) - known:
+        raise ValueError(f"{folder}: an overlay knows no {', '.join(sorted(unknown))}")

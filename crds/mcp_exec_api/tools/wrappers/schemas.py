@@ -1,0 +1,79 @@
+"""Reads of JSON Schemas that may say anything: wrong types, references that loop or lead nowhere, no end of depth."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+_HOPS: Final = 16
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value where it is a mapping, else an empty one; keys that are no text are left out."""
+    return {key: value[key] for key in value if isinstance(key, str)} if isinstance(value, Mapping) else {}
+
+
+def sequence(value: object) -> Sequence[Any]:
+    """The value where it is a list, else an empty one."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def properties(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """An object's properties: those required, in the order in which they are, then the others by name."""
+    found = mapping(schema.get("properties"))
+    needed = required(schema)
+    return {name: found.get(name, True) for name in needed} | {
+        name: found[name] for name in sorted(found) if name not in needed and found[name] is not False
+    }
+
+
+def required(schema: Mapping[str, Any]) -> dict[str, None]:
+    """Names of the properties that an object needs, in order."""
+    return dict.fromkeys(name for name in sequence(schema.get("required")) if isinstance(name, str))
+
+
+def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[object, str | None]:
+    """What the schema stands for, and the reference by which it was found; True where one leads nowhere.
+
+    References into the same schema alone are followed: nothing is ever fetched.
+    """
+    found: object = schema
+    pointer: str | None = None
+    for _ in range(_HOPS):
+        if not isinstance(found, Mapping) or not isinstance(reference := found.get("$ref"), str):
+            return found, pointer
+        pointer, found = reference, _at(root, reference)
+    return True, pointer
+
+
+def merged(schema: Mapping[str, Any], root: Mapping[str, Any], *, depth: int = 8) -> Mapping[str, Any]:
+    """The schema with the parts of its `allOf` in it, as far as they are objects; the nearer to the top counts more."""
+    parts = sequence(schema.get("allOf"))[:32]
+    if not parts or depth == 0:
+        return schema
+    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
+    needed: dict[str, None] = {}
+    for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
+        each, _ = resolved(mapping(part), root)
+        each = merged(mapping(each), root, depth=depth - 1)
+        names |= mapping(each.get("properties"))
+        needed |= required(each)
+        found |= each
+    return found | ({"properties": names, "required": list(needed)} if names else {})
+
+
+def _at(root: Mapping[str, Any], reference: str) -> object:
+    if reference == "#":
+        return root
+    if not reference.startswith("#/"):
+        return True
+    found: object = root
+    for step in reference[2:].split("/"):
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and key in found:
+            found = found[key]
+        elif isinstance(found, list) and key.isdecimal() and len(key) < 7 and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            return True
+    return found

@@ -1,0 +1,86 @@
+"""Text of servers, made harmless: literals, comments and docstrings that nothing breaks out of.
+
+What is written is what `ruff format` leaves as it is.
+"""
+
+import re
+import textwrap
+from typing import Final
+
+WIDTH: Final = 120
+"""Columns of a line."""
+
+_BREAKS: Final = re.compile(r"\r\n|[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+
+
+def literal(text: str) -> str:
+    """The text as a Python literal of printable ASCII, in the quotes that need fewer escapes."""
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    return quote + "".join(_escaped(character, quote) for character in text) + quote
+
+
+def clean(text: str, limit: int) -> str:
+    """One line of printable characters, at most so many; what is cut is marked."""
+    line = " ".join("".join(_printable(character) for character in text[: limit * 8]).split())
+    return line if len(line) <= limit else line[: limit - 4].rstrip() + " ..."
+
+
+def paragraphs(text: str, limit: int) -> list[str]:
+    """Lines of printable characters, wrapped, indented against each other as they were; so many characters in all."""
+    cut = text[:limit]
+    lines = ["".join(_printable(each) for each in line.expandtabs(4)).rstrip() for line in _BREAKS.split(cut)]
+    found: list[str] = []
+    for line in "\n".join(lines).strip("\n").split("\n"):
+        indent = " " * min(len(line) - len(line.lstrip()), 16) if found else ""
+        wrapped = textwrap.wrap(
+            line.strip(), WIDTH - 12, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+        if wrapped or (found and found[-1]):
+            found += wrapped or [""]
+    if len(text) > limit:
+        found.append("...")
+    return _dedented(found)
+
+
+def docstring(summary: str, *sections: list[str], indent: str = "") -> list[str]:
+    """The lines of a docstring: a summary, and sections that stand apart. Text is taken as it comes."""
+    first = clean(summary, 100).strip("\"'\\ ") or "A tool."
+    body = [section for section in (_trimmed(each) for each in sections) if section]
+    if not body and first.isascii():
+        return [f'{indent}"""{_quoted(first)}"""']
+    lines = [f'{indent}"""{_quoted(first)}']
+    for section in body:
+        lines += ["", *(indent + _quoted(line) if line else "" for line in section)]
+    return [*lines, f'{indent}"""']
+
+
+def _quoted(line: str) -> str:
+    return line.replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _escaped(character: str, quote: str) -> str:
+    if character in (quote, "\\"):
+        return "\\" + character
+    if " " <= character <= "~":
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else " "
+
+
+def _trimmed(lines: list[str]) -> list[str]:
+    found = list(lines)
+    while found and not found[-1].strip():
+        found.pop()
+    while found and not found[0].strip():
+        found.pop(0)
+    return _dedented(found)
+
+
+def _dedented(lines: list[str]) -> list[str]:
+    """The lines, the least indented of them at the margin, as a formatter would put them."""
+    least = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return [line[least:].rstrip() for line in lines]
