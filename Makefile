@@ -65,6 +65,7 @@ bench: venv  ## latency, API writes, a burst and a steady load, on a real cluste
 generate: venv  ## CRDs and what else is generated
 	python -m mcp_exec_api.generate
 	python hack/chart
+	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 
 clean:  ## removes what was built in this checkout; the cache, the cluster and the virtual environment stay
 	rm -rf build .cache/images .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
