@@ -25,7 +25,7 @@ _SPELLINGS = {
 
 
 async def get_library_docs(input: GetLibraryDocsInput | None = None, /, **arguments: Any) -> GetLibraryDocsResponse:
-    """Retrieves and queries up-to-date documentation and code examples from Context7 for any programmi ...
+    """Retrieves and queries up-to-date documentation and code examples from Context7 for any ...
 
     Retrieves and queries up-to-date documentation and code examples from Context7 for any programming library
     or framework.
@@ -38,12 +38,12 @@ async def get_library_docs(input: GetLibraryDocsInput | None = None, /, **argume
 
     Args:
         libraryId (string): Exact Context7-compatible library ID (e.g., '/mongodb/docs', '/vercel/next.js',
-        '/supabase/supabase', '/vercel/next.js/v14.3.0-canary.87') retrieved from 'resolve-library-id' or directly
-        from user query in the format '/org/project' or '/org/project/version'.
+            '/supabase/supabase', '/vercel/next.js/v14.3.0-canary.87') retrieved from 'resolve-library-id' or directly
+            from user query in the format '/org/project' or '/org/project/version'.
         query (string): What to look up in the library's documentation, scoped to a single concept. Be specific and
-        include relevant details, but keep each query to one topic — if the user's question spans multiple distinct
-        concepts, make a separate call per concept instead of combining them, unless the question is about how the
-        concepts interact. Good: 'How to set up authentication with JWT in Express.js' or 'React ...
+            include relevant details, but keep each query to one topic — if the user's question spans multiple distinct
+            concepts, make a separate call per concept instead of combining them, unless the question is about how the
+            concepts interact. Good: 'How to set up authentication with JWT in Express.js' or 'React ...
     """
     answer: GetLibraryDocsResponse = await _call_wrapped(
         "context7.query-docs",

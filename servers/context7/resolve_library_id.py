@@ -65,12 +65,12 @@ async def resolve_library_id(
 
     Args:
         query (string): What to look up in the library's documentation. This is used to rank library results by
-        relevance to what the user is trying to accomplish. The query is sent to the Context7 API for processing. Do
-        not include any sensitive or confidential information such as API keys, passwords, credentials, personal
-        data, or proprietary code in your query.
+            relevance to what the user is trying to accomplish. The query is sent to the Context7 API for processing. Do
+            not include any sensitive or confidential information such as API keys, passwords, credentials, personal
+            data, or proprietary code in your query.
         libraryName (string): Library name to search for and retrieve a Context7-compatible library ID. Use the
-        official library name with proper punctuation — e.g., 'Next.js' instead of 'nextjs', 'Customer.io' instead
-        of 'customerio', 'Three.js' instead of 'threejs'.
+            official library name with proper punctuation — e.g., 'Next.js' instead of 'nextjs', 'Customer.io' instead
+            of 'customerio', 'Three.js' instead of 'threejs'.
     """
     answer: ResolveLibraryIdResponse = await _call_wrapped(
         "context7.resolve-library-id",

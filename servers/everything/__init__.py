@@ -9,8 +9,8 @@
 - get_structured_content: Returns structured content along with an output schema for client data validation
 - get_sum: Returns the sum of two numbers
 - get_tiny_image: Returns a tiny MCP logo image.
-- gzip_file_as_resource: Compresses a single file using gzip compression. Depending upon the selected output typ ...
-- simulate_research_query: Simulates a deep research operation that gathers, analyzes, and synthesizes informati ...
+- gzip_file_as_resource: Compresses a single file using gzip compression.
+- simulate_research_query: Simulates a deep research operation that gathers, analyzes, and synthesizes information.
 - toggle_simulated_logging: Toggles simulated, random-leveled logging on or off.
 - toggle_subscriber_updates: Toggles simulated resource subscription updates on or off.
 - trigger_long_running_operation: Demonstrates a long running operation with progress updates.

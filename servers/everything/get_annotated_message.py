@@ -28,7 +28,7 @@ async def get_annotated_message(
 
     Args:
         messageType (one of 'error', 'success', 'debug'): Type of message to demonstrate different annotation
-        patterns
+            patterns
         includeImage (boolean, optional): Whether to include an example image
     """
     answer: GetAnnotatedMessageResponse = await _call_wrapped(

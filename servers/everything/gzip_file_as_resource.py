@@ -25,18 +25,17 @@ async def gzip_file_as_resource(
     /,
     **arguments: Any,
 ) -> GzipFileAsResourceResponse:
-    """Compresses a single file using gzip compression. Depending upon the selected output type, return ...
+    """Compresses a single file using gzip compression.
 
-    Compresses a single file using gzip compression. Depending upon the selected output type, returns either the
-    compressed data as a gzipped resource or a resource link, allowing it to be downloaded in a subsequent
-    request during the current session.
+    Depending upon the selected output type, returns either the compressed data as a gzipped resource or a
+    resource link, allowing it to be downloaded in a subsequent request during the current session.
 
     Args:
         data (string, optional): URL or data URI of the file content to compress
         name (string, optional): Name of the output file
         outputType (one of 'resourceLink', 'resource', optional): How the resulting gzipped file should be returned.
-        'resourceLink' returns a link to a resource that can be read later, 'resource' returns a full resource
-        object.
+            'resourceLink' returns a link to a resource that can be read later, 'resource' returns a full resource
+            object.
     """
     answer: GzipFileAsResourceResponse = await _call_wrapped(
         "everything.gzip-file-as-resource",

@@ -23,16 +23,15 @@ async def simulate_research_query(
     /,
     **arguments: Any,
 ) -> SimulateResearchQueryResponse:
-    """Simulates a deep research operation that gathers, analyzes, and synthesizes information. Demonst ...
+    """Simulates a deep research operation that gathers, analyzes, and synthesizes information.
 
-    Simulates a deep research operation that gathers, analyzes, and synthesizes information. Demonstrates MCP
-    task-based operations with progress through multiple stages. If 'ambiguous' is true and client supports
-    elicitation, sends an elicitation request for clarification.
+    Demonstrates MCP task-based operations with progress through multiple stages. If 'ambiguous' is true and
+    client supports elicitation, sends an elicitation request for clarification.
 
     Args:
         topic (string): The research topic to investigate
         ambiguous (boolean, optional): Simulate an ambiguous query that requires clarification (triggers
-        input_required status)
+            input_required status)
     """
     answer: SimulateResearchQueryResponse = await _call_wrapped(
         "everything.simulate-research-query",

@@ -33,7 +33,7 @@ async def fetch(input: FetchInput | None = None, /, **arguments: Any) -> FetchRe
         max_length (integer, optional): Maximum number of characters to return.
         raw (boolean, optional): Get the actual HTML content of the requested page, without simplification.
         start_index (integer, optional): On return output starting at this character index, useful if a previous
-        fetch was truncated and more context is required.
+            fetch was truncated and more context is required.
     """
     answer: FetchResponse = await _call_wrapped("fetch.fetch", input, arguments, _PARAMETERS, _SPELLINGS)
     return answer

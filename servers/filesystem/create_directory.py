@@ -22,11 +22,11 @@ _PARAMETERS = {"path": True}
 
 
 async def create_directory(input: CreateDirectoryInput | None = None, /, **arguments: Any) -> CreateDirectoryResponse:
-    """Create a new directory or ensure a directory exists. Can create multiple nested directories in o ...
+    """Create a new directory or ensure a directory exists.
 
-    Create a new directory or ensure a directory exists. Can create multiple nested directories in one
-    operation. If the directory already exists, this operation will succeed silently. Perfect for setting up
-    directory structures for projects or ensuring required paths exist. Only works within allowed directories.
+    Can create multiple nested directories in one operation. If the directory already exists, this operation
+    will succeed silently. Perfect for setting up directory structures for projects or ensuring required paths
+    exist. Only works within allowed directories.
 
     Args:
         path (string)

@@ -24,12 +24,11 @@ _SPELLINGS = {"exclude_patterns": "excludePatterns"}
 
 
 async def directory_tree(input: DirectoryTreeInput | None = None, /, **arguments: Any) -> DirectoryTreeResponse:
-    """Get a recursive tree view of files and directories as a JSON structure. Each entry includes 'nam ...
+    """Get a recursive tree view of files and directories as a JSON structure.
 
-    Get a recursive tree view of files and directories as a JSON structure. Each entry includes 'name', 'type'
-    (file/directory), and 'children' for directories. Files have no children array, while directories always
-    have a children array (which may be empty). The output is formatted with 2-space indentation for
-    readability. Only works within allowed directories.
+    Each entry includes 'name', 'type' (file/directory), and 'children' for directories. Files have no children
+    array, while directories always have a children array (which may be empty). The output is formatted with
+    2-space indentation for readability. Only works within allowed directories.
 
     Args:
         path (string)

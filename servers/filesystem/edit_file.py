@@ -32,10 +32,10 @@ _SPELLINGS = {"dry_run": "dryRun"}
 
 
 async def edit_file(input: EditFileInput | None = None, /, **arguments: Any) -> EditFileResponse:
-    """Make line-based edits to a text file. Each edit replaces exact line sequences with new content. ...
+    """Make line-based edits to a text file.
 
-    Make line-based edits to a text file. Each edit replaces exact line sequences with new content. Returns a
-    git-style diff showing the changes made. Only works within allowed directories.
+    Each edit replaces exact line sequences with new content. Returns a git-style diff showing the changes made.
+    Only works within allowed directories.
 
     Args:
         path (string)

@@ -22,11 +22,11 @@ _PARAMETERS = {"path": True}
 
 
 async def get_file_info(input: GetFileInfoInput | None = None, /, **arguments: Any) -> GetFileInfoResponse:
-    """Retrieve detailed metadata about a file or directory. Returns comprehensive information includin ...
+    """Retrieve detailed metadata about a file or directory.
 
-    Retrieve detailed metadata about a file or directory. Returns comprehensive information including size,
-    creation time, last modified time, permissions, and type. This tool is perfect for understanding file
-    characteristics without reading the actual content. Only works within allowed directories.
+    Returns comprehensive information including size, creation time, last modified time, permissions, and type.
+    This tool is perfect for understanding file characteristics without reading the actual content. Only works
+    within allowed directories.
 
     Args:
         path (string)

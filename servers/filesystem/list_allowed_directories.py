@@ -21,11 +21,10 @@ async def list_allowed_directories(
     /,
     **arguments: Any,
 ) -> ListAllowedDirectoriesResponse:
-    """Returns the list of directories that this server is allowed to access. Subdirectories within the ...
+    """Returns the list of directories that this server is allowed to access.
 
-    Returns the list of directories that this server is allowed to access. Subdirectories within these allowed
-    directories are also accessible. Use this to understand which directories and their nested paths are
-    available before trying to access files.
+    Subdirectories within these allowed directories are also accessible. Use this to understand which
+    directories and their nested paths are available before trying to access files.
     """
     answer: ListAllowedDirectoriesResponse = await _call_wrapped(
         "filesystem.list_allowed_directories",

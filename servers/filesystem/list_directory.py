@@ -22,11 +22,11 @@ _PARAMETERS = {"path": True}
 
 
 async def list_directory(input: ListDirectoryInput | None = None, /, **arguments: Any) -> ListDirectoryResponse:
-    """Get a detailed listing of all files and directories in a specified path. Results clearly disting ...
+    """Get a detailed listing of all files and directories in a specified path.
 
-    Get a detailed listing of all files and directories in a specified path. Results clearly distinguish between
-    files and directories with [FILE] and [DIR] prefixes. This tool is essential for understanding directory
-    structure and finding specific files within a directory. Only works within allowed directories.
+    Results clearly distinguish between files and directories with [FILE] and [DIR] prefixes. This tool is
+    essential for understanding directory structure and finding specific files within a directory. Only works
+    within allowed directories.
 
     Args:
         path (string)

@@ -28,12 +28,11 @@ async def list_directory_with_sizes(
     /,
     **arguments: Any,
 ) -> ListDirectoryWithSizesResponse:
-    """Get a detailed listing of all files and directories in a specified path, including sizes. Result ...
+    """Get a detailed listing of all files and directories in a specified path, including sizes.
 
-    Get a detailed listing of all files and directories in a specified path, including sizes. Results clearly
-    distinguish between files and directories with [FILE] and [DIR] prefixes. This tool is useful for
-    understanding directory structure and finding specific files within a directory. Only works within allowed
-    directories.
+    Results clearly distinguish between files and directories with [FILE] and [DIR] prefixes. This tool is
+    useful for understanding directory structure and finding specific files within a directory. Only works
+    within allowed directories.
 
     Args:
         path (string)

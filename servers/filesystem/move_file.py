@@ -23,12 +23,11 @@ _PARAMETERS = {"source": True, "destination": True}
 
 
 async def move_file(input: MoveFileInput | None = None, /, **arguments: Any) -> MoveFileResponse:
-    """Move or rename files and directories. Can move files between directories and rename them in a si ...
+    """Move or rename files and directories.
 
-    Move or rename files and directories. Can move files between directories and rename them in a single
-    operation. If the destination exists, the operation will fail. Works across different directories and can be
-    used for simple renaming within the same directory. Both source and destination must be within allowed
-    directories.
+    Can move files between directories and rename them in a single operation. If the destination exists, the
+    operation will fail. Works across different directories and can be used for simple renaming within the same
+    directory. Both source and destination must be within allowed directories.
 
     Args:
         source (string)

@@ -24,7 +24,9 @@ _PARAMETERS = {"path": True, "head": False, "tail": False}
 
 
 async def read_file(input: ReadFileInput | None = None, /, **arguments: Any) -> ReadFileResponse:
-    """Read the complete contents of a file as text. DEPRECATED: Use read_text_file instead.
+    """Read the complete contents of a file as text.
+
+    DEPRECATED: Use read_text_file instead.
 
     Args:
         path (string)

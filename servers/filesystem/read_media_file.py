@@ -50,11 +50,10 @@ _PARAMETERS = {"path": True}
 
 
 async def read_media_file(input: ReadMediaFileInput | None = None, /, **arguments: Any) -> ReadMediaFileResponse:
-    """Read a file and return it as a base64-encoded content block with its MIME type. Image and audio ...
+    """Read a file and return it as a base64-encoded content block with its MIME type.
 
-    Read a file and return it as a base64-encoded content block with its MIME type. Image and audio files are
-    returned as image/audio content; any other file type is returned as an embedded resource. Only works within
-    allowed directories.
+    Image and audio files are returned as image/audio content; any other file type is returned as an embedded
+    resource. Only works within allowed directories.
 
     Args:
         path (string)

@@ -26,16 +26,15 @@ async def read_multiple_files(
     /,
     **arguments: Any,
 ) -> ReadMultipleFilesResponse:
-    """Read the contents of multiple files simultaneously. This is more efficient than reading files on ...
+    """Read the contents of multiple files simultaneously.
 
-    Read the contents of multiple files simultaneously. This is more efficient than reading files one by one
-    when you need to analyze or compare multiple files. Each file's content is returned with its path as a
-    reference. Failed reads for individual files won't stop the entire operation. Only works within allowed
-    directories.
+    This is more efficient than reading files one by one when you need to analyze or compare multiple files.
+    Each file's content is returned with its path as a reference. Failed reads for individual files won't stop
+    the entire operation. Only works within allowed directories.
 
     Args:
         paths (array): Array of file paths to read. Each path must be a string pointing to a valid file within
-        allowed directories.
+            allowed directories.
     """
     answer: ReadMultipleFilesResponse = await _call_wrapped(
         "filesystem.read_multiple_files",

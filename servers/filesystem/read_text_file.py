@@ -24,13 +24,12 @@ _PARAMETERS = {"path": True, "head": False, "tail": False}
 
 
 async def read_text_file(input: ReadTextFileInput | None = None, /, **arguments: Any) -> ReadTextFileResponse:
-    """Read the complete contents of a file from the file system as text. Handles various text encoding ...
+    """Read the complete contents of a file from the file system as text.
 
-    Read the complete contents of a file from the file system as text. Handles various text encodings and
-    provides detailed error messages if the file cannot be read. Use this tool when you need to examine the
-    contents of a single file. Use the 'head' parameter to read only the first N lines of a file, or the 'tail'
-    parameter to read only the last N lines of a file. Operates on the file as text regardless of extension.
-    Only works within allowed directories.
+    Handles various text encodings and provides detailed error messages if the file cannot be read. Use this
+    tool when you need to examine the contents of a single file. Use the 'head' parameter to read only the first
+    N lines of a file, or the 'tail' parameter to read only the last N lines of a file. Operates on the file as
+    text regardless of extension. Only works within allowed directories.
 
     Args:
         path (string)

@@ -25,12 +25,12 @@ _SPELLINGS = {"exclude_patterns": "excludePatterns"}
 
 
 async def search_files(input: SearchFilesInput | None = None, /, **arguments: Any) -> SearchFilesResponse:
-    """Recursively search for files and directories matching a pattern. The patterns should be glob-sty ...
+    """Recursively search for files and directories matching a pattern.
 
-    Recursively search for files and directories matching a pattern. The patterns should be glob-style patterns
-    that match paths relative to the working directory. Use pattern like '*.ext' to match files in current
-    directory, and '**/*.ext' to match files in all subdirectories. Returns full paths to all matching items.
-    Great for finding files when you don't know their exact location. Only searches within allowed directories.
+    The patterns should be glob-style patterns that match paths relative to the working directory. Use pattern
+    like '*.ext' to match files in current directory, and '**/*.ext' to match files in all subdirectories.
+    Returns full paths to all matching items. Great for finding files when you don't know their exact location.
+    Only searches within allowed directories.
 
     Args:
         path (string)

@@ -23,11 +23,10 @@ _PARAMETERS = {"path": True, "content": True}
 
 
 async def write_file(input: WriteFileInput | None = None, /, **arguments: Any) -> WriteFileResponse:
-    """Create a new file or completely overwrite an existing file with new content. Use with caution as ...
+    """Create a new file or completely overwrite an existing file with new content.
 
-    Create a new file or completely overwrite an existing file with new content. Use with caution as it will
-    overwrite existing files without warning. Handles text content with proper encoding. Only works within
-    allowed directories.
+    Use with caution as it will overwrite existing files without warning. Handles text content with proper
+    encoding. Only works within allowed directories.
 
     Args:
         path (string)

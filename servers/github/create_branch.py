@@ -29,7 +29,7 @@ async def create_branch(input: CreateBranchInput | None = None, /, **arguments: 
         repo (string): Repository name
         branch (string): Name for the new branch
         from_branch (string, optional): Optional: source branch to create from (defaults to the repository's default
-        branch)
+            branch)
     """
     answer: CreateBranchResponse = await _call_wrapped(
         "github.create_branch",

@@ -67,7 +67,7 @@ async def create_pull_request_review(
         body (string): The body text of the review
         event (one of 'APPROVE', 'REQUEST_CHANGES', 'COMMENT'): The review action to perform
         comments (array, optional): Comments to post as part of the review (specify either position or line, not
-        both)
+            both)
         commit_id (string, optional): The SHA of the commit that needs a review
     """
     answer: CreatePullRequestReviewResponse = await _call_wrapped(

@@ -45,8 +45,8 @@ async def search_issues(input: SearchIssuesInput | None = None, /, **arguments: 
         page (number, optional)
         per_page (number, optional)
         sort (one of 'comments', 'reactions', 'reactions-+1', 'reactions--1', 'reactions-smile',
-        'reactions-thinking_face', 'reactions-heart', 'reactions-tada', 'interactions', 'created', 'updated',
-        optional)
+            'reactions-thinking_face', 'reactions-heart', 'reactions-tada', 'interactions', 'created', 'updated',
+            optional)
     """
     answer: SearchIssuesResponse = await _call_wrapped(
         "github.search_issues",

@@ -3,7 +3,7 @@
 
 - add_observations: Add new observations to existing entities in the knowledge graph
 - create_entities: Create multiple new entities in the knowledge graph
-- create_relations: Create multiple new relations between entities in the knowledge graph. Relations should be i ...
+- create_relations: Create multiple new relations between entities in the knowledge graph.
 - delete_entities: Delete multiple entities and their associated relations from the knowledge graph
 - delete_observations: Delete specific observations from entities in the knowledge graph
 - delete_relations: Delete multiple relations from the knowledge graph

@@ -41,9 +41,9 @@ _PARAMETERS = {"relations": True}
 
 
 async def create_relations(input: CreateRelationsInput | None = None, /, **arguments: Any) -> CreateRelationsResponse:
-    """Create multiple new relations between entities in the knowledge graph. Relations should be in ac ...
+    """Create multiple new relations between entities in the knowledge graph.
 
-    Create multiple new relations between entities in the knowledge graph. Relations should be in active voice
+    Relations should be in active voice
 
     Args:
         relations (array)

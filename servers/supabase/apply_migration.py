@@ -21,12 +21,12 @@ _SPELLINGS = {"projectId": "project_id"}
 
 
 async def apply_migration(input: ApplyMigrationInput | None = None, /, **arguments: Any) -> ApplyMigrationResponse:
-    """Applies a migration to the database. Use this when executing DDL operations. Do not hardcode ref ...
+    """Applies a migration to the database.
 
-    Applies a migration to the database. Use this when executing DDL operations. Do not hardcode references to
-    generated IDs in data migrations. Destructive statements may require the user to confirm before they run.
-    Never read server-side files or run OS commands via SQL (e.g. `COPY ... FROM '/path'`, `COPY ... FROM
-    PROGRAM`, `pg_read_file`, `pg_ls_dir`, `lo_import`) — load external data from the client side instead.
+    Use this when executing DDL operations. Do not hardcode references to generated IDs in data migrations.
+    Destructive statements may require the user to confirm before they run. Never read server-side files or run
+    OS commands via SQL (e.g. `COPY ... FROM '/path'`, `COPY ... FROM PROGRAM`, `pg_read_file`, `pg_ls_dir`,
+    `lo_import`) — load external data from the client side instead.
 
     Args:
         project_id (string)

@@ -20,11 +20,10 @@ _PARAMETERS = {"type": True, "recurrence": True, "amount": True}
 
 
 async def confirm_cost(input: ConfirmCostInput | None = None, /, **arguments: Any) -> ConfirmCostResponse:
-    """Ask the user to confirm their understanding of the cost of creating a new project or branch. Cal ...
+    """Ask the user to confirm their understanding of the cost of creating a new project or branch.
 
-    Ask the user to confirm their understanding of the cost of creating a new project or branch. Call `get_cost`
-    first. Returns a unique ID for this confirmation which should be passed to `create_project` or
-    `create_branch`.
+    Call `get_cost` first. Returns a unique ID for this confirmation which should be passed to `create_project`
+    or `create_branch`.
 
     Args:
         type (one of 'project', 'branch')

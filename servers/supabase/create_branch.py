@@ -21,11 +21,11 @@ _SPELLINGS = {"confirmCostId": "confirm_cost_id", "projectId": "project_id"}
 
 
 async def create_branch(input: CreateBranchInput | None = None, /, **arguments: Any) -> CreateBranchResponse:
-    """Creates a development branch on a Supabase project. This will apply all migrations from the main ...
+    """Creates a development branch on a Supabase project.
 
-    Creates a development branch on a Supabase project. This will apply all migrations from the main project to
-    a fresh branch database. Note that production data will not carry over. The branch will get its own
-    project_id via the resulting project_ref. Use this ID to execute queries and migrations on the branch.
+    This will apply all migrations from the main project to a fresh branch database. Note that production data
+    will not carry over. The branch will get its own project_id via the resulting project_ref. Use this ID to
+    execute queries and migrations on the branch.
 
     Args:
         project_id (string)

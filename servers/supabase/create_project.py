@@ -41,16 +41,16 @@ _SPELLINGS = {"confirmCostId": "confirm_cost_id", "organizationId": "organizatio
 
 
 async def create_project(input: CreateProjectInput | None = None, /, **arguments: Any) -> CreateProjectResponse:
-    """Creates a new Supabase project. Always ask the user which organization to create the project in. ...
+    """Creates a new Supabase project.
 
-    Creates a new Supabase project. Always ask the user which organization to create the project in. The project
-    can take a few minutes to initialize - use `get_project` to check the status.
+    Always ask the user which organization to create the project in. The project can take a few minutes to
+    initialize - use `get_project` to check the status.
 
     Args:
         name (string): The name of the project
         region (one of 'us-west-1', 'us-east-1', 'us-east-2', 'ca-central-1', 'eu-west-1', 'eu-west-2', 'eu-west-3',
-        'eu-central-1', 'eu-central-2', 'eu-north-1', 'ap-south-1', 'ap-southeast-1'): The region to create the
-        project in.
+            'eu-central-1', 'eu-central-2', 'eu-north-1', 'ap-south-1', 'ap-southeast-1'): The region to create the
+            project in.
         organization_id (string)
         confirm_cost_id (string): The cost confirmation ID. Call `confirm_cost` first.
     """

@@ -47,10 +47,9 @@ async def deploy_edge_function(
     /,
     **arguments: Any,
 ) -> DeployEdgeFunctionResponse:
-    """Deploys an Edge Function to a Supabase project. If the function already exists, this will create ...
+    """Deploys an Edge Function to a Supabase project.
 
-    Deploys an Edge Function to a Supabase project. If the function already exists, this will create a new
-    version. Example:
+    If the function already exists, this will create a new version. Example:
 
     import "jsr:@supabase/functions-js/edge-runtime.d.ts";
 
@@ -72,12 +71,12 @@ async def deploy_edge_function(
         name (string): The name of the function
         entrypoint_path (string): The entrypoint of the function
         verify_jwt (boolean): Whether to require a valid JWT in the Authorization header. You SHOULD ALWAYS enable
-        this to ensure authorized access. ONLY disable if the function previously had it disabled OR you've
-        confirmed the function body implements custom authentication (e.g., API keys, webhooks) OR the user
-        explicitly requested it be disabled.
+            this to ensure authorized access. ONLY disable if the function previously had it disabled OR you've
+            confirmed the function body implements custom authentication (e.g., API keys, webhooks) OR the user
+            explicitly requested it be disabled.
         files (array): The files to upload. This should include the entrypoint, deno.json, and any relative
-        dependencies. Include the deno.json and deno.jsonc files to configure the Deno runtime (e.g., compiler
-        options, imports) if they exist.
+            dependencies. Include the deno.json and deno.jsonc files to configure the Deno runtime (e.g., compiler
+            options, imports) if they exist.
         import_map_path (string, optional): The import map for the function.
     """
     answer: DeployEdgeFunctionResponse = await _call_wrapped(

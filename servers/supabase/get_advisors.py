@@ -20,12 +20,12 @@ _SPELLINGS = {"projectId": "project_id"}
 
 
 async def get_advisors(input: GetAdvisorsInput | None = None, /, **arguments: Any) -> GetAdvisorsResponse:
-    """Gets a list of advisory notices for the Supabase project. Use this to check for security vulnera ...
+    """Gets a list of advisory notices for the Supabase project.
 
-    Gets a list of advisory notices for the Supabase project. Use this to check for security vulnerabilities or
-    performance improvements. Include the remediation URL as a clickable link so that the user can reference the
-    issue themselves. It's recommended to run this tool regularly, especially after making DDL changes to the
-    database since it will catch things like missing RLS policies.
+    Use this to check for security vulnerabilities or performance improvements. Include the remediation URL as a
+    clickable link so that the user can reference the issue themselves. It's recommended to run this tool
+    regularly, especially after making DDL changes to the database since it will catch things like missing RLS
+    policies.
 
     Args:
         project_id (string)

@@ -20,10 +20,10 @@ _SPELLINGS = {"organizationId": "organization_id"}
 
 
 async def get_cost(input: GetCostInput | None = None, /, **arguments: Any) -> GetCostResponse:
-    """Gets the cost of creating a new project or branch. Never assume organization as costs can be dif ...
+    """Gets the cost of creating a new project or branch.
 
-    Gets the cost of creating a new project or branch. Never assume organization as costs can be different for
-    each. Always repeat the cost to the user and confirm their understanding before proceeding.
+    Never assume organization as costs can be different for each. Always repeat the cost to the user and confirm
+    their understanding before proceeding.
 
     Args:
         type (one of 'project', 'branch')

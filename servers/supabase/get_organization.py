@@ -18,7 +18,9 @@ _PARAMETERS = {"id": True}
 
 
 async def get_organization(input: GetOrganizationInput | None = None, /, **arguments: Any) -> GetOrganizationResponse:
-    """Gets details for an organization. Includes subscription plan.
+    """Gets details for an organization.
+
+    Includes subscription plan.
 
     Args:
         id (string): The organization ID

@@ -23,7 +23,7 @@ async def get_publishable_keys(
     /,
     **arguments: Any,
 ) -> GetPublishableKeysResponse:
-    """Gets all publishable API keys for a project, including legacy anon keys (JWT-based) and modern p ...
+    """Gets all publishable API keys for a project, including legacy anon keys (JWT-based) and modern ...
 
     Gets all publishable API keys for a project, including legacy anon keys (JWT-based) and modern publishable
     keys (format: sb_publishable_...). Publishable keys are recommended for new applications due to better

@@ -19,10 +19,10 @@ _SPELLINGS = {"projectId": "project_id"}
 
 
 async def list_branches(input: ListBranchesInput | None = None, /, **arguments: Any) -> ListBranchesResponse:
-    """Lists all development branches of a Supabase project. This will return branch details including ...
+    """Lists all development branches of a Supabase project.
 
-    Lists all development branches of a Supabase project. This will return branch details including status which
-    you can use to check when operations like merge/rebase/reset complete.
+    This will return branch details including status which you can use to check when operations like
+    merge/rebase/reset complete.
 
     Args:
         project_id (string)

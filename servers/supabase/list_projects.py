@@ -14,10 +14,9 @@ ListProjectsResponse: TypeAlias = Any
 
 
 async def list_projects(input: ListProjectsInput | None = None, /, **arguments: Any) -> ListProjectsResponse:
-    """Lists all Supabase projects for the user. Use this to help discover the project ID of the projec ...
+    """Lists all Supabase projects for the user.
 
-    Lists all Supabase projects for the user. Use this to help discover the project ID of the project that the
-    user is working on.
+    Use this to help discover the project ID of the project that the user is working on.
     """
     answer: ListProjectsResponse = await _call_wrapped("supabase.list_projects", input, arguments, {})
     return answer

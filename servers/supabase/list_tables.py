@@ -21,16 +21,16 @@ _SPELLINGS = {"projectId": "project_id"}
 
 
 async def list_tables(input: ListTablesInput | None = None, /, **arguments: Any) -> ListTablesResponse:
-    """Lists all tables in one or more schemas. By default returns a compact summary. Set verbose to tr ...
+    """Lists all tables in one or more schemas.
 
-    Lists all tables in one or more schemas. By default returns a compact summary. Set verbose to true to
-    include column details, primary keys, and foreign key constraints.
+    By default returns a compact summary. Set verbose to true to include column details, primary keys, and
+    foreign key constraints.
 
     Args:
         project_id (string)
         schemas (array): List of schemas to include. Defaults to all schemas.
         verbose (boolean): When true, includes column details, primary keys, and foreign key constraints. Defaults
-        to false for a compact summary.
+            to false for a compact summary.
     """
     answer: ListTablesResponse = await _call_wrapped("supabase.list_tables", input, arguments, _PARAMETERS, _SPELLINGS)
     return answer

@@ -26,7 +26,7 @@ _SPELLINGS = {
 
 
 async def query_logs(input: QueryLogsInput | None = None, /, **arguments: Any) -> QueryLogsResponse:
-    """Runs a custom read-only ClickHouse SQL query against a Supabase project's unified logs stream, f ...
+    """Runs a custom read-only ClickHouse SQL query against a Supabase project's unified logs stream, ...
 
     Runs a custom read-only ClickHouse SQL query against a Supabase project's unified logs stream, for
     filtering, aggregating, or joining across log fields more precisely than a simple per-service log dump. When
@@ -37,14 +37,14 @@ async def query_logs(input: QueryLogsInput | None = None, /, **arguments: Any) -
     Args:
         project_id (string)
         sql (string): A read-only ClickHouse SQL query to run against the project's unified logs stream. Logs are
-        exposed through a `logs` table; filter by `source` (common values include 'edge_logs', 'postgres_logs', and
-        'function_edge_logs', but this list is not exhaustive — run `select distinct source from logs` to discover
-        the sources available for this project) and read nested fields via `log_attributes['<key>']`.
+            exposed through a `logs` table; filter by `source` (common values include 'edge_logs', 'postgres_logs', and
+            'function_edge_logs', but this list is not exhaustive — run `select distinct source from logs` to discover
+            the sources available for this project) and read nested fields via `log_attributes['<key>']`.
         iso_timestamp_end (string, optional): The end of the log window as an ISO 8601 timestamp, including a UTC
-        "Z" suffix or explicit offset. Defaults to the current time. The API caps the requested range at 24 hours.
+            "Z" suffix or explicit offset. Defaults to the current time. The API caps the requested range at 24 hours.
         iso_timestamp_start (string, optional): The start of the log window as an ISO 8601 timestamp, including a
-        UTC "Z" suffix or explicit offset. Defaults to 24 hours before the end of the window. The API caps the
-        requested range at 24 hours.
+            UTC "Z" suffix or explicit offset. Defaults to 24 hours before the end of the window. The API caps the
+            requested range at 24 hours.
     """
     answer: QueryLogsResponse = await _call_wrapped("supabase.query_logs", input, arguments, _PARAMETERS, _SPELLINGS)
     return answer

@@ -19,10 +19,10 @@ _SPELLINGS = {"branchId": "branch_id"}
 
 
 async def rebase_branch(input: RebaseBranchInput | None = None, /, **arguments: Any) -> RebaseBranchResponse:
-    """Rebases a development branch on production. This will effectively run any newer migrations from ...
+    """Rebases a development branch on production.
 
-    Rebases a development branch on production. This will effectively run any newer migrations from production
-    onto this branch to help handle migration drift.
+    This will effectively run any newer migrations from production onto this branch to help handle migration
+    drift.
 
     Args:
         branch_id (string)

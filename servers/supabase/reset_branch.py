@@ -20,7 +20,9 @@ _SPELLINGS = {"branchId": "branch_id", "migrationVersion": "migration_version"}
 
 
 async def reset_branch(input: ResetBranchInput | None = None, /, **arguments: Any) -> ResetBranchResponse:
-    """Resets migrations of a development branch. Any untracked data or schema changes will be lost.
+    """Resets migrations of a development branch.
+
+    Any untracked data or schema changes will be lost.
 
     Args:
         branch_id (string)

@@ -40,10 +40,10 @@ async def convert_time(input: ConvertTimeInput | None = None, /, **arguments: An
 
     Args:
         source_timezone (string): Source IANA timezone name (e.g., 'America/New_York', 'Europe/London'). Use 'UTC'
-        as local timezone if no source timezone provided by the user.
+            as local timezone if no source timezone provided by the user.
         time (string): Time to convert in 24-hour format (HH:MM)
         target_timezone (string): Target IANA timezone name (e.g., 'Asia/Tokyo', 'America/San_Francisco'). Use 'UTC'
-        as local timezone if no target timezone provided by the user.
+            as local timezone if no target timezone provided by the user.
     """
     answer: ConvertTimeResponse = await _call_wrapped("time.convert_time", input, arguments, _PARAMETERS, _SPELLINGS)
     return answer

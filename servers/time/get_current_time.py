@@ -29,7 +29,7 @@ async def get_current_time(input: GetCurrentTimeInput | None = None, /, **argume
 
     Args:
         timezone (string): IANA timezone name (e.g., 'America/New_York', 'Europe/London'). Use 'UTC' as local
-        timezone if no timezone provided by the user.
+            timezone if no timezone provided by the user.
     """
     answer: GetCurrentTimeResponse = await _call_wrapped("time.get_current_time", input, arguments, _PARAMETERS)
     return answer

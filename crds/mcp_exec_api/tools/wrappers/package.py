@@ -92,7 +92,8 @@ def _package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
     aliases, composed = applied(overlays, tools=[tool.name for tool in catalog.tools], functions=tools)
     by_name = {tool.name: tool for tool in catalog.tools}
     reserved = {camel for name in composed for camel in _camel(name)} | set(composed) | set(aliases)
-    camels = other_names({function: tool.name for function, tool in tools.items()} | {name: name for name in aliases})
+    camels = other_names({function: tool.name for function, tool in tools.items()})
+    reserved |= set(tools)
     modules = [
         Module(server=catalog.server, tool=tool, function=function, camel=_free(camels.get(function), reserved))
         for function, tool in tools.items()
@@ -102,7 +103,7 @@ def _package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
             server=catalog.server,
             tool=by_name[alias.tool],
             function=name,
-            camel=_free(camels.get(name), reserved),
+            camel=_free(other_names({name: name}).get(name), reserved | set(camels.values())),
             parameters=alias.parameters,
         )
         for name, alias in aliases.items()

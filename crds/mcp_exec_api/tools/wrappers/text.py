@@ -22,7 +22,10 @@ def literal(text: str) -> str:
 def clean(text: str, limit: int) -> str:
     """One line of printable characters, at most so many; what is cut is marked."""
     line = " ".join("".join(_printable(character) for character in text[: limit * 8]).split())
-    return line if len(line) <= limit else line[: limit - 4].rstrip() + " ..."
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 3]
+    return (cut.rpartition(" ")[0] if " " in cut[limit // 2 :] else cut[:-1]).rstrip() + " ..."
 
 
 def paragraphs(text: str, limit: int) -> list[str]:

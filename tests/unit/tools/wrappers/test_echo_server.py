@@ -1,0 +1,85 @@
+"""Wrappers of a real server of the SDK, called over a real client."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from mcp import Client
+from mcp import types as mcp_types
+from mcp.server import Server, ServerRequestContext
+from tests.unit.tools.wrappers.arguments import allowed
+from tests.unit.tools.wrappers.conftest import Load, real_catalogs
+
+from mcp_exec_api.tools.catalog import Catalog, Tool
+from mcp_exec_api.tools.wrappers import files_of
+
+CATALOGS = real_catalogs()
+
+
+def echo_server(catalog: Catalog) -> Server[Any]:
+    """Has the catalog's tools; each answers with its name and its arguments."""
+
+    async def listed(context: ServerRequestContext[Any], parameters: Any) -> mcp_types.ListToolsResult:
+        tools = [
+            mcp_types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.input_schema))
+            for tool in catalog.tools
+        ]
+        return mcp_types.ListToolsResult(tools=tools)
+
+    async def called(
+        context: ServerRequestContext[Any], parameters: mcp_types.CallToolRequestParams
+    ) -> mcp_types.CallToolResult:
+        echo = {"name": parameters.name, "arguments": parameters.arguments}
+        return mcp_types.CallToolResult(content=[], structured_content=echo)
+
+    return Server("echo", on_list_tools=listed, on_call_tool=called)
+
+
+@pytest.mark.parametrize("catalog", CATALOGS, ids=[each.server for each in CATALOGS])
+def test_arguments_arrive_at_a_real_server_unchanged(
+    catalog: Catalog, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importer = load(files_of([catalog]))
+    connected: list[Client] = []
+
+    async def call(
+        tool: str,
+        input: Mapping[str, Any] | None,
+        arguments: Mapping[str, Any],
+        parameters: Mapping[str, bool],
+        spellings: Mapping[str, str] = {},
+    ) -> Any:
+        name = tool.removeprefix(f"{catalog.server}.")
+        return (await connected[0].call_tool(name, {**(input or {}), **arguments})).structured_content
+
+    async def each(tool: Tool, arguments: Any) -> None:
+        function = getattr(importer(catalog.module), tool.function)
+        assert await function(arguments) == {"name": tool.name, "arguments": arguments}
+
+    for tool in catalog.tools:
+        monkeypatch.setattr(importer(f"{catalog.module}.{tool.function}"), "_call_wrapped", call)
+
+    async def check(seen: list[tuple[Tool, Any]]) -> None:
+        async with asyncio.timeout(30), Client(echo_server(catalog)) as client:
+            connected[:] = [client]
+            tools = (await client.list_tools()).tools
+            assert [tool.name for tool in tools] == [tool.name for tool in catalog.tools]
+            for tool, arguments in seen:
+                await each(tool, arguments)
+
+    asyncio.run(check([(tool, arguments) for tool in catalog.tools for arguments in some(tool)]))
+
+
+def some(tool: Tool) -> list[Any]:
+    """A few values that the tool's schema allows."""
+    drawn: list[Any] = []
+
+    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @given(allowed(tool.input_schema))
+    def draw(arguments: Any) -> None:
+        drawn.append(arguments)
+
+    draw()
+    return drawn

@@ -1,0 +1,87 @@
+"""Names that users know, and functions composed of tools."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.tools.wrappers.conftest import Load, real_catalogs
+
+from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.wrappers import Overlay, files_of
+
+
+def context7() -> Catalog:
+    return next(each for each in real_catalogs() if each.server == "context7")
+
+
+def test_a_known_name_calls_todays_tool_with_yesterdays_parameters(load: Load) -> None:
+    package = load(files_of([context7()]))("context7")
+    answer = asyncio.run(package.get_library_docs(context7CompatibleLibraryID="/a/b", topic="hooks"))
+    assert answer["tool"] == "context7.query-docs"
+    assert answer["arguments"] == {"libraryId": "/a/b", "query": "hooks"}
+
+
+def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    importer = load(files_of([context7()]))
+    package = importer("context7")
+    composed = importer("context7.get_docs_by_name")
+
+    async def resolve(**arguments: Any) -> str:
+        assert arguments["query"] == "routing"
+        if arguments["libraryName"] == "nothing":
+            return "No libraries found"
+        return f"- Title: X\n- Context7-compatible library ID: /org/{arguments['libraryName']}\n- Description: y"
+
+    async def query(**arguments: Any) -> str:
+        return f"docs of {arguments['libraryId']} on {arguments['query']}"
+
+    monkeypatch.setattr(composed, "resolve_library_id", resolve)
+    monkeypatch.setattr(composed, "query_docs", query)
+    assert asyncio.run(package.get_docs_by_name("next.js", "routing")) == "docs of /org/next.js on routing"
+    assert asyncio.run(package.compareLibraries(["a", "b"], "routing")) == {
+        "a": "docs of /org/a on routing",
+        "b": "docs of /org/b on routing",
+    }
+    with pytest.raises(composed.ToolError, match="no library is called 'nothing'"):
+        asyncio.run(package.get_docs_by_name("nothing", "routing"))
+
+
+def test_an_overlay_follows_the_tools_and_not_the_servers_name() -> None:
+    renamed = Catalog.of("docs", [tool.to_json() for tool in context7().tools])
+    assert "docs/compare_libraries.py" in files_of([renamed])
+    without = Catalog.of("context7", [tool.to_json() for tool in context7().tools if tool.name != "query-docs"])
+    assert sorted(files_of([without])) == ["context7/__init__.py", "context7/resolve_library_id.py"]
+
+
+def test_a_tool_keeps_its_name_against_an_overlay() -> None:
+    tools = [*(tool.to_json() for tool in context7().tools), {"name": "get_library_docs", "description": "Its own."}]
+    assert "context7.get_library_docs" in files_of([Catalog.of("context7", tools)])["context7/get_library_docs.py"]
+
+
+def test_githubs_newer_server_has_the_names_of_the_older_one(load: Load) -> None:
+    schema = {"type": "object", "properties": {name: {} for name in ("method", "owner", "repo", "title")}}
+    names = ("issue_write", "search_code", "get_file_contents")
+    package = load(files_of([Catalog.of("github", [{"name": name, "inputSchema": schema} for name in names])]))(
+        "github"
+    )
+    answer = asyncio.run(package.create_issue({"owner": "o", "repo": "r"}, title="t"))
+    assert answer["tool"] == "github.issue_write"
+    assert answer["arguments"] == {"owner": "o", "repo": "r", "title": "t", "method": "create"}
+    assert asyncio.run(package.updateIssue(owner="o"))["arguments"]["method"] == "update"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"alias": {}},
+        {"aliases": {"a": {"tool": "t", "params": {}}}},
+        {"aliases": {"../a": {"tool": "t"}}},
+        {"functions": {"a": {"needs": [], "summary": "", "code": ""}}},
+    ],
+)
+def test_an_overlay_that_says_what_none_can_is_refused(tmp_path: Path, data: Any) -> None:
+    (tmp_path / "overlay.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"knows no|no name"):
+        Overlay.load(tmp_path)

@@ -1,0 +1,183 @@
+"""Wrappers of every catalog that was taken from a real server."""
+
+import asyncio
+import keyword
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.unit.tools.wrappers.arguments import allowed
+from tests.unit.tools.wrappers.conftest import CLIENT, ROOT, Load, real_catalogs, write
+from tests.unit.tools.wrappers.hostile import hostile_catalog
+
+from mcp_exec_api.tools.catalog import Catalog, Tool
+from mcp_exec_api.tools.names import camel_case, snake_case
+from mcp_exec_api.tools.wrappers import files_of
+
+CATALOGS = real_catalogs()
+TOOLS = [(catalog, tool) for catalog in CATALOGS for tool in catalog.tools]
+
+
+@pytest.fixture(scope="module")
+def wrappers(load: Load) -> Callable[[str], ModuleType]:
+    return load(files_of(CATALOGS))
+
+
+def called(function: Any, *positional: Any, **keywords: Any) -> Any:
+    return asyncio.run(function(*positional, **keywords))
+
+
+@pytest.mark.parametrize(("catalog", "tool"), TOOLS, ids=[f"{each.server}.{tool.name}" for each, tool in TOOLS])
+def test_arguments_reach_the_server_unchanged_as_a_mapping_and_as_keywords(
+    catalog: Catalog, tool: Tool, wrappers: Callable[[str], ModuleType]
+) -> None:
+    function = getattr(wrappers(catalog.module), tool.function)
+    properties = tool.input_schema.get("properties", {})
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(allowed(tool.input_schema))
+    def check(arguments: Any) -> None:
+        wanted = {
+            "tool": f"{catalog.server}.{tool.name}",
+            "arguments": arguments,
+            "parameters": {name: name in tool.input_schema.get("required", []) for name in properties},
+        }
+        assert called(function, arguments) == wanted
+        assert called(function, **arguments) == wanted
+
+    check()
+
+
+@pytest.mark.parametrize(("catalog", "tool"), TOOLS, ids=[f"{each.server}.{tool.name}" for each, tool in TOOLS])
+def test_parameters_are_known_in_snake_and_in_camel_case_and_with_a_mark_behind_keywords(
+    catalog: Catalog, tool: Tool, wrappers: Callable[[str], ModuleType]
+) -> None:
+    function = getattr(wrappers(catalog.module), tool.function)
+    for name in tool.input_schema.get("properties", {}):
+        spellings = {snake_case(name), camel_case(name)} | ({f"{name}_"} if keyword.iskeyword(name) else set())
+        for spelling in spellings:
+            assert called(function, **{spelling: 1})["arguments"] == {name: 1}
+
+
+def test_each_tool_has_its_name_in_camel_case_as_well(wrappers: Callable[[str], ModuleType]) -> None:
+    for catalog, tool in TOOLS:
+        package = wrappers(catalog.module)
+        assert getattr(package, camel_case(tool.name)) is getattr(package, tool.function)
+
+
+def test_a_description_is_the_functions_documentation(wrappers: Callable[[str], ModuleType]) -> None:
+    text = wrappers("github").create_branch.__doc__
+    assert text.startswith("Create a new branch in a GitHub repository")
+    assert "from_branch (string, optional): Optional: source branch to create from" in text
+
+
+@pytest.mark.parametrize(
+    ("server", "names"),
+    [
+        (
+            "github",
+            "create_repository list_issues create_issue get_file_contents create_pull_request push_files search_code "
+            "search_repositories createRepository listIssues createIssue getFileContents createPullRequest pushFiles",
+        ),
+        (
+            "supabase",
+            "list_tables execute_sql apply_migration list_migrations list_edge_functions deploy_edge_function "
+            "get_advisors listTables executeSQL applyMigration getAdvisors",
+        ),
+        (
+            "context7",
+            "resolve_library_id get_library_docs get_docs_by_name compare_libraries resolveLibraryId getLibraryDocs "
+            "getDocsByName compareLibraries",
+        ),
+    ],
+)
+def test_names_that_users_know_are_there(server: str, names: str, wrappers: Callable[[str], ModuleType]) -> None:
+    package = wrappers(server)
+    assert set(names.split()) <= set(package.__all__)
+    assert all(callable(getattr(package, name)) for name in names.split())
+
+
+def test_every_wrapper_passes_mypy_strict_with_and_without_stubs(tmp_path: Path) -> None:
+    catalogs = [*CATALOGS, hostile_catalog()]
+    write(tmp_path / "plain", {"__init__.py": "", **files_of(catalogs)})
+    write(tmp_path / "stubbed", {"__init__.py": "", **files_of(catalogs, stubs=True)})
+    (tmp_path / "client.py").write_text(CLIENT)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
+    checked = subprocess.run(
+        [*command, "-p", "plain", "-p", "stubbed"], cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert checked.returncode == 0, checked.stdout[-3000:] + checked.stderr[-1000:]
+
+
+def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
+    write(tmp_path / "servers", {"__init__.py": "", **files_of(CATALOGS, stubs=True)})
+    (tmp_path / "client.py").write_text(CLIENT)
+    (tmp_path / "agent.py").write_text(
+        "from servers.github import create_issue, listIssues\n"
+        "from servers.time import get_current_time\n"
+        "async def good() -> None:\n"
+        "    await create_issue(owner='o', repo='r', title='t')\n"
+        "    await create_issue({'owner': 'o', 'repo': 'r', 'title': 't', 'labels': ['bug']})\n"
+        "    await listIssues(owner='o', repo='r', state='open')\n"
+        "async def bad() -> None:\n"
+        "    await create_issue(owner='o', repo='r')\n"
+        "    await listIssues(owner='o', repo='r', state='ajar')\n"
+        "    await create_issue({'owner': 'o', 'repo': 'r', 'title': 5})\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
+    checked = subprocess.run([*command, "agent.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    lines = {line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line}
+    assert lines == {"8", "9", "10"}, checked.stdout
+
+
+def test_what_is_generated_is_formatted_and_clean(tmp_path: Path) -> None:
+    write(tmp_path / "servers", files_of(CATALOGS, stubs=True))
+    formatted = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert formatted.returncode == 0, formatted.stdout[:3000]
+    linted = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F,E7,E9,B,D1", str(tmp_path / "servers")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert linted.returncode == 0, linted.stdout[:3000]
+
+
+def test_the_wrappers_that_ship_are_what_their_catalogs_give() -> None:
+    shipped = [each for each in CATALOGS if (ROOT / "servers" / "catalogs" / f"{each.server}.json").exists()]
+    for name, text in files_of(shipped, stubs=True).items():
+        assert (ROOT / "servers" / name).read_text() == text, "run `make generate`"
+    present = {path.relative_to(ROOT / "servers").as_posix() for path in (ROOT / "servers").glob("*/*.py*")}
+    assert {name for name in present if "__pycache__" not in name} == set(files_of(shipped, stubs=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neither_the_order_of_tools_nor_that_of_keys_changes_anything(seed: int) -> None:
+    random = Random(seed)
+
+    def shuffled(value: Any) -> Any:
+        if isinstance(value, dict):
+            items = list(value.items())
+            random.shuffle(items)
+            return {key: shuffled(each) for key, each in items}
+        return [shuffled(each) for each in value] if isinstance(value, list) else value
+
+    some = [*CATALOGS[:4], hostile_catalog("evil")]
+    again = []
+    for catalog in some:
+        tools = [shuffled(tool.to_json()) for tool in catalog.tools]
+        random.shuffle(tools)
+        again.append(Catalog.of(catalog.server, tools))
+    random.shuffle(again)
+    assert files_of(again, stubs=True) == files_of(some, stubs=True)

@@ -1,0 +1,116 @@
+"""What schemas are in Python."""
+
+from typing import Any
+
+import pytest
+
+from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.wrappers import files_of
+from mcp_exec_api.tools.wrappers.types import Types
+
+
+def source(schema: Any) -> str:
+    types = Types("T")
+    types.define("T", schema, doc="A type.")
+    return "\n".join(line for each in types.definitions for line in each.lines(types.taken))
+
+
+def field(schema: Any) -> str:
+    """The type of a required field of that schema."""
+    text = source({"type": "object", "properties": {"field": schema}, "required": ["field"]})
+    return text.rpartition("field: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "string"}, "str"),
+        ({"type": "integer"}, "int"),
+        ({"type": "number"}, "float"),
+        ({"type": "boolean"}, "bool"),
+        ({"type": "null"}, "None"),
+        ({}, "Any"),
+        (True, "Any"),
+        ({"type": ["string", "null"]}, "str | None"),
+        ({"type": "string", "nullable": True}, "str | None"),
+        ({"enum": ["a", "b"]}, 'Literal["a", "b"]'),
+        ({"enum": ["a", 1, None]}, 'Literal["a", 1] | None'),
+        ({"const": "a"}, 'Literal["a"]'),
+        ({"const": False}, "Literal[False]"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "str | int"),
+        ({"oneOf": [{"const": "a"}, {"const": "b"}, {"type": "null"}]}, 'Literal["a", "b"] | None'),
+        ({"type": "array"}, "list[Any]"),
+        ({"type": "array", "items": {"type": "string"}}, "list[str]"),
+        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}, "list[str | int]"),
+        ({"type": "object"}, "dict[str, Any]"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "dict[str, int]"),
+        ({"type": "object", "properties": {"x": {}}}, "TField"),
+        ({"$ref": "#/nowhere"}, "Any"),
+        ({"$ref": "http://192.0.2.1/schema"}, "Any"),
+    ],
+)
+def test_a_schema_is_a_type(schema: Any, kind: str) -> None:
+    assert field(schema) == kind
+
+
+def test_a_field_that_need_not_be_there_is_marked() -> None:
+    text = source({"type": "object", "properties": {"b": {}, "a": {"type": "string"}, "c": {}}, "required": ["c", "b"]})
+    assert text.splitlines()[-3:] == ["    c: Any", "    b: Any", "    a: NotRequired[str]"]
+
+
+def test_keys_that_are_no_names_make_the_functional_form() -> None:
+    text = source({"type": "object", "properties": {"from": {"type": "string"}, "$x": {}}, "required": ["from"]})
+    assert text == 'T = TypedDict(\n    "T",\n    {\n        "from": str,\n        "$x": NotRequired[Any],\n    },\n)'
+
+
+def test_definitions_are_named_once_and_may_name_themselves() -> None:
+    node = {
+        "type": "object",
+        "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}},
+        "required": ["children"],
+    }
+    text = source(
+        {
+            "type": "object",
+            "properties": {"left": {"$ref": "#/$defs/Node"}, "right": {"$ref": "#/$defs/Node"}},
+            "required": ["left", "right"],
+            "$defs": {"Node": node},
+        }
+    )
+    assert 'children: list["TNode"]' in text
+    assert "left: TNode\n    right: TNode" in text
+    assert text.count("class ") == 2
+
+
+def test_parts_of_allof_are_one_type() -> None:
+    text = source(
+        {
+            "allOf": [{"$ref": "#/$defs/a"}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}],
+            "$defs": {"a": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}},
+        }
+    )
+    assert "    a: str\n    b: int" in text
+
+
+def wrapper(**tool: Any) -> str:
+    return files_of([Catalog.of("s", [{"name": "t", **tool}])])["s/t.py"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        (None, "Any"),
+        ({"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}, "int"),
+        ({"type": "object", "properties": {"result": {"type": "string"}}, "x-fastmcp-wrap-result": True}, "str"),
+        ({"type": "array", "items": {"type": "string"}}, "list[str]"),
+    ],
+)
+def test_the_result_is_typed_as_it_is_returned(schema: Any, kind: str) -> None:
+    assert f"TResponse: TypeAlias = {kind}\n" in wrapper(outputSchema=schema)
+
+
+def test_an_inferred_result_is_that_of_the_value_itself() -> None:
+    schema = {"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}
+    text = wrapper(outputSchema=schema, inferred=True)
+    assert "class TResponse(TypedDict):" in text
+    assert "what was seen" in text
