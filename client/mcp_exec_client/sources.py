@@ -17,6 +17,8 @@ from mcp_exec_client.problems import Problem
 
 _PAGES: Final = 100
 _TOOLS: Final = 5000
+_SEARCHED: Final = 1000
+"""The most tools that a gateway tells of at once."""
 _FILE_BYTES: Final = 32 * 1024 * 1024
 _SEARCH: Final = "/api/v1/mcp/tools/search"
 
@@ -62,7 +64,7 @@ async def from_gateway(gateway: str, server: str, *, key: str | None, seconds: f
     """From what a gateway tells of a ToolServer."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     address = gateway.rstrip("/") + _SEARCH
-    query = {"query": "", "detail_level": "full", "limit": str(_TOOLS)}
+    query = {"query": "", "detail_level": "full", "limit": str(_SEARCHED)}
     try:
         async with (
             aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=seconds)) as session,
@@ -74,11 +76,11 @@ async def from_gateway(gateway: str, server: str, *, key: str | None, seconds: f
             data = await response.json(content_type=None)
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise Problem(f"{address}: {error or 'no answer in time'}") from error
-    found = (
-        data if isinstance(data, list) else data.get("tools", data.get("results")) if isinstance(data, dict) else None
-    )
+    found = data.get("tools") if isinstance(data, dict) else data
     if not isinstance(found, list):
         raise Problem(f"{address} answers with no list of tools")
+    if len(found) >= _SEARCHED:
+        raise Problem(f"{address} knows {_SEARCHED} tools or more: some may be missing; give the server's --from-url")
     entries = [entry for entry in found if isinstance(entry, dict)]
     chosen = [entry for entry in entries if entry.get("server") == server]
     if not chosen:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_api.tools.names import camel_case, identifier, snake_case
-from mcp_exec_api.tools.wrappers.schemas import mapping, merged, properties, required, resolved
+from mcp_exec_api.tools.wrappers.schemas import mapping, merged, opened, properties, required, resolved
 from mcp_exec_api.tools.wrappers.text import WIDTH, clean, docstring, literal, paragraphs
 from mcp_exec_api.tools.wrappers.types import BUILTINS, Types, pascal, used
 
@@ -84,7 +84,7 @@ class Module:
         if arguments.alias is None and not arguments.fields:
             body += ["", *_signature(self.function, mapping_form, self.response, " ...")]
         else:
-            keys = f"Unpack[{self.input}]" if arguments.keywords else "Any"
+            keys = f"Unpack[{self.input}]" if arguments.keywords and not opened(self._object()) else "Any"
             names |= {"overload as _overload", keys.partition("[")[0]}
             body += ["", "@_overload", *_signature(self.function, mapping_form, self.response, " ...")]
             body += ["@_overload", *_signature(self.function, [f"**arguments: {keys}"], self.response, " ...")]
@@ -132,13 +132,20 @@ class Module:
 
     def _function(self, parameters: bool, spellings: bool) -> list[str]:
         arguments = [literal(f"{self.server}.{self.tool.name}"), "input", "arguments"]
-        arguments += ["_PARAMETERS" if parameters else "{}", *(["_SPELLINGS"] if spellings else [])]
+        others: list[str] = []
+        if opened(self._object()):
+            unless = " if name not in _SPELLINGS" if spellings else ""
+            others = [f"    others = {{name: False for name in (*(input or ()), *arguments){unless}}}"]
+            arguments.append("{**others, **_PARAMETERS}" if parameters else "others")
+        else:
+            arguments.append("_PARAMETERS" if parameters else "{}")
+        arguments += ["_SPELLINGS"] if spellings else []
         before = f"    answer: {self.response} = await _call_wrapped("
         call = [f"{before}{', '.join(arguments)})"]
         if len(call[0]) > WIDTH:
             call = [before, *(f"        {each}," for each in arguments), "    )"]
         form = [f"input: {self.input} | None = None", "/", "**arguments: Any"]
-        return [*_signature(self.function, form, self.response, ""), *self._doc(), *call, "    return answer"]
+        return [*_signature(self.function, form, self.response, ""), *self._doc(), *others, *call, "    return answer"]
 
     def _doc(self) -> list[str]:
         summary, rest = split(self.tool.description, self.function)

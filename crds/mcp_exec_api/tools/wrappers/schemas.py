@@ -5,6 +5,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 _HOPS: Final = 16
+_PARTS: Final = 100
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -45,17 +46,35 @@ def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[object
     return True, pointer
 
 
-def merged(schema: Mapping[str, Any], root: Mapping[str, Any], *, depth: int = 8) -> Mapping[str, Any]:
+def merged(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema with the parts of its `allOf` in it, as far as they are objects; the nearer to the top counts more."""
-    parts = sequence(schema.get("allOf"))[:32]
-    if not parts or depth == 0:
+    return _merged(schema, root, [_PARTS])
+
+
+def opened(schema: Mapping[str, Any]) -> bool:
+    """Whether an object takes properties that its schema does not name: where it says so, or says nothing at all.
+
+    JSON Schema would have every object open that is not closed. Tools mean the parameters that they list.
+    """
+    if "patternProperties" in schema or "additionalProperties" in schema:
+        return "patternProperties" in schema or schema["additionalProperties"] is not False
+    return "properties" not in schema and not required(schema)
+
+
+def _merged(schema: Mapping[str, Any], root: Mapping[str, Any], left: list[int]) -> Mapping[str, Any]:
+    """`left` is how many parts may still be looked at: references let a short schema have very many."""
+    parts = sequence(schema.get("allOf"))
+    if not parts:
         return schema
     found: dict[str, Any] = {}
     names: dict[str, Any] = {}
     needed: dict[str, None] = {}
-    for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
+    for part in (*parts[:_PARTS], {key: value for key, value in schema.items() if key != "allOf"}):
+        left[0] -= 1
+        if left[0] < 0:
+            break
         each, _ = resolved(mapping(part), root)
-        each = merged(mapping(each), root, depth=depth - 1)
+        each = _merged(mapping(each), root, left)
         names |= mapping(each.get("properties"))
         needed |= required(each)
         found |= each

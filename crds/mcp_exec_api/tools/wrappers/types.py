@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcp_exec_api.tools.names import words
 from mcp_exec_api.tools.wrappers.expressions import ANY, NONE, Expression, Generic, Name, Union, laid_out, union
-from mcp_exec_api.tools.wrappers.schemas import mapping, merged, properties, required, resolved, sequence
+from mcp_exec_api.tools.wrappers.schemas import mapping, merged, opened, properties, required, resolved, sequence
 from mcp_exec_api.tools.wrappers.text import docstring, literal
 
 BUILTINS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
@@ -93,9 +93,8 @@ class Types:
         """
         self._root, self._title, self._known, self._unfinished = mapping(schema), name, {}, {}
         known = merged(self._root, self._root)
-        open_ = known.get("additionalProperties", False) is not False or "patternProperties" in known
         kind: Expression
-        if closed and not open_ and not properties(known) and "$ref" not in known:
+        if closed and not opened(known) and not properties(known) and "$ref" not in known:
             self.definitions.append(Definition(name, doc=doc))
             return
         if closed and not properties(known) and "$ref" not in known:

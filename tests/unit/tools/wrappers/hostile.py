@@ -87,6 +87,8 @@ HOSTILE_TEXTS = (
 )
 
 HOSTILE_SCHEMAS: tuple[Any, ...] = (
+    {"$ref": "#/$defs/p0", "$defs": {f"p{at}": {"allOf": [{"$ref": f"#/$defs/p{at + 1}"}] * 30} for at in range(30)}},
+    {"$ref": "#/$defs/p0", "$defs": {f"p{at}": {"anyOf": [{"$ref": f"#/$defs/p{at + 1}"}] * 30} for at in range(30)}},
     True,
     False,
     None,

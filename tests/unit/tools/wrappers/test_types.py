@@ -1,8 +1,10 @@
 """What schemas are in Python."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.tools.wrappers.conftest import Load
 
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_api.tools.wrappers import files_of
@@ -114,3 +116,25 @@ def test_an_inferred_result_is_that_of_the_value_itself() -> None:
     text = wrapper(outputSchema=schema, inferred=True)
     assert "class TResponse(TypedDict):" in text
     assert "what was seen" in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "open_"),
+    [
+        ({"type": "object"}, True),
+        ({"type": "object", "properties": {}}, False),
+        ({"type": "object", "additionalProperties": False}, False),
+        ({"type": "object", "properties": {"a": {}}}, False),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": True}, True),
+        ({"type": "object", "properties": {"aB": {}}, "additionalProperties": {"type": "string"}}, True),
+        ({"type": "object", "patternProperties": {"^x-": {}}}, True),
+    ],
+)
+def test_other_parameters_are_let_through_where_the_tool_takes_any(schema: Any, open_: bool, load: Load) -> None:
+    package = load(files_of([Catalog.of("s", [{"name": "t", "inputSchema": schema}])]))("s")
+    own = dict.fromkeys(schema.get("properties", {}), False)
+    answer = asyncio.run(package.t({"other": 1}, another=2))
+    assert answer["parameters"] == own | ({"other": False, "another": False} if open_ else {})
+    if "aB" in own:
+        assert asyncio.run(package.t(a_b=1))["arguments"] == {"aB": 1}
+        assert "a_b" not in asyncio.run(package.t(a_b=1))["parameters"]
