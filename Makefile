@@ -44,6 +44,7 @@ lint: venv  ## style of Python and shell, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/devcluster/netpol
+	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
 
 unit: venv  ## tests without a cluster or a network
 	pytest tests/unit
