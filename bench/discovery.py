@@ -1,0 +1,174 @@
+"""How well tools are found: ours, beside plain substrings and flat BM25, over real servers' catalogs.
+
+Queries are in bench/data/queries.json, each with the tools that answer it. Which are held out was settled by a rule
+before there was a search to tune: those whose SHA-256, taken as a number, is odd. Nothing was tuned by those.
+hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of the first of them, 0 where none came.
+
+    python bench/discovery.py --json discovery.json --misses
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import percentile, table, write_json
+
+from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.search import Index
+
+ROOT = Path(__file__).parents[1]
+QUERIES = ROOT / "bench" / "data" / "queries.json"
+CATALOGS = ROOT / "tests" / "data" / "catalogs"
+DEPTH = 100
+Search = Callable[[str], Sequence[str]]
+"""From a query to tools as SERVER.TOOL, best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What somebody types, and the tools that would do."""
+
+    text: str
+    tools: frozenset[str]
+
+    @property
+    def held_out(self) -> bool:
+        """Whether nothing may be tuned by it."""
+        return int(hashlib.sha256(self.text.encode()).hexdigest(), 16) % 2 == 1
+
+
+def queries() -> list[Query]:
+    """All queries."""
+    found = json.loads(QUERIES.read_text())["queries"]
+    return [Query(text=each["query"], tools=frozenset(each["tools"])) for each in found]
+
+
+def catalogs() -> list[Catalog]:
+    """All catalogs; the one of GitHub's npm package under the name that a server of it has."""
+    found = [json.loads(path.read_text()) for path in sorted(CATALOGS.glob("*.json"))]
+    return [Catalog.of(each["server"].removesuffix("-npm"), each["tools"]) for each in found]
+
+
+def ours(found: Sequence[Catalog]) -> Search:
+    """The search that is shipped."""
+    index = Index(found)
+    names = {(each.server, tool.function): f"{each.server}.{tool.name}" for each in found for tool in each.tools}
+    return lambda query: [names[hit["server"], hit["name"]] for hit in index.search(query, limit=DEPTH)]
+
+
+def _texts(found: Sequence[Catalog]) -> dict[str, str]:
+    """Of each tool, everything that a search could look at, in one piece."""
+    return {
+        f"{each.server}.{tool.name}": " ".join(
+            [each.server, tool.name, tool.description, *tool.input_schema.get("properties", {})]
+        ).lower()
+        for each in found
+        for tool in each.tools
+    }
+
+
+def substring(found: Sequence[Catalog]) -> Search:
+    """Tools whose text has every word of the query somewhere, in the order of their names."""
+    texts = sorted(_texts(found).items())
+    return lambda query: [name for name, text in texts if all(word in text for word in query.lower().split())][:DEPTH]
+
+
+def flat_bm25(found: Sequence[Catalog]) -> Search:
+    """BM25 over one field that has it all, with words as they are but for camelCase and underscores."""
+    counts = {name: Counter(re.findall(r"[a-z0-9]+", text)) for name, text in sorted(_texts(found).items())}
+    average = sum(map(Counter.total, counts.values())) / len(counts)
+    among = Counter(word for each in counts.values() for word in each)
+
+    def score(each: Counter[str], wanted: Sequence[str]) -> float:
+        norm = 1.2 * (0.25 + 0.75 * each.total() / average)
+        return sum(
+            math.log(1 + (len(counts) - among[word] + 0.5) / (among[word] + 0.5))
+            * each[word]
+            * 2.2
+            / (each[word] + norm)
+            for word in wanted
+            if word in each
+        )
+
+    def search(query: str) -> Sequence[str]:
+        wanted = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", query).lower())
+        scores = {name: score(each, wanted) for name, each in counts.items()}
+        return sorted((name for name in scores if scores[name] > 0), key=lambda name: (-scores[name], name))[:DEPTH]
+
+    return search
+
+
+def rank(query: Query, search: Search) -> int | None:
+    """Where the first of the query's tools stands, from 1; None where none was found."""
+    return next((place for place, tool in enumerate(search(query.text), 1) if tool in query.tools), None)
+
+
+def quality(found: Sequence[Query], search: Search) -> dict[str, Any]:
+    """hit@1, hit@5, MRR, and how many queries found none of their tools."""
+    ranks = [rank(query, search) for query in found]
+    return {
+        "queries": len(ranks),
+        "hit@1": round(sum(place == 1 for place in ranks) / len(ranks), 3),
+        "hit@5": round(sum(place is not None and place <= 5 for place in ranks) / len(ranks), 3),
+        "MRR": round(sum(1 / place for place in ranks if place) / len(ranks), 3),
+        "none": sum(place is None for place in ranks),
+    }
+
+
+def speed(found: Sequence[Catalog], asked: Sequence[Query]) -> dict[str, float]:
+    """Milliseconds of processor time to make an index of about 350 tools, and to answer each query with it."""
+    copies = math.ceil(350 / sum(len(each.tools) for each in found))
+    many = [Catalog(server=f"{each.server}-{copy}", tools=each.tools) for copy in range(copies) for each in found]
+    made = []
+    for _ in range(5):
+        start = time.process_time()
+        index = Index(many)
+        made.append((time.process_time() - start) * 1000)
+    took = []
+    for query in asked:
+        start = time.process_time()
+        index.search(query.text, limit=10)
+        took.append((time.process_time() - start) * 1000)
+    return {
+        "tools": sum(len(each.tools) for each in many),
+        "index, first": round(made[0], 2),
+        "index, p50": round(percentile(made, 0.5), 2),
+        "query, p50": round(percentile(took, 0.5), 3),
+        "query, p99": round(percentile(took, 0.99), 3),
+    }
+
+
+def main() -> None:
+    """The command."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--json", type=Path, metavar="FILE", help="writes all figures there")
+    options.add_argument("--misses", action="store_true", help="shows the queries to tune by that ours misses")
+    arguments = options.parse_args()
+    asked, found = queries(), catalogs()
+    searches = {"ours": ours(found), "substring": substring(found), "flat BM25": flat_bm25(found)}
+    halves = {
+        "tune": [query for query in asked if not query.held_out],
+        "held out": [query for query in asked if query.held_out],
+    }
+    rows = {f"{half}, {name}": quality(halves[half], search) for half in halves for name, search in searches.items()}
+    print(table(rows))
+    timing = speed(found, asked)
+    print("\nmilliseconds\n" + table({"ours": timing}))
+    if arguments.misses:
+        for query in halves["tune"]:
+            place = rank(query, searches["ours"])
+            if place is None or place > 1:
+                print(place, query.text, "->", sorted(query.tools), "got", searches["ours"](query.text)[:5])
+    write_json(arguments.json, {"rows": rows, "milliseconds": timing})
+
+
+if __name__ == "__main__":
+    main()

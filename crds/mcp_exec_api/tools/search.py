@@ -1,0 +1,277 @@
+"""Finds tools by what somebody wants to do: BM25 over their fields (Robertson and Zaragoza, 2009), with other words.
+
+It runs inside sandboxes as it does in the gateway: everything that takes time is done once, when the index is made.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final, Literal, get_args
+
+from mcp_exec_api.tools.catalog import Catalog, Tool
+from mcp_exec_api.tools.names import words
+from mcp_exec_api.tools.patterns import any_matches
+from mcp_exec_api.tools.synonyms import IGNORED, MEANINGS, PHRASES, SAME, SERVERS
+
+DetailLevel = Literal["name_only", "with_description", "full"]
+LEVELS: Final[tuple[str, ...]] = get_args(DetailLevel)
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1000
+MAX_QUERY: Final = 1000
+"""The longest query, in characters."""
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_DESCRIPTION: Final = 600
+"""Characters of a description that count: further on stands how, and no longer what for."""
+_PARAMETER_DESCRIPTION: Final = 60
+_PARAMETERS: Final = 40
+_NAME, _SERVER, _KNOWN_AS, _TEXT, _PARAMETER = 6.0, 2.0, 0.7, 1.6, 0.6
+"""How much a word counts by where it stands."""
+_K1: Final = 1.2
+_B: Final = 0.4
+_SYNONYM: Final = 0.7
+"""How much another word for the one that was typed counts."""
+_COVERAGE: Final = 0.5
+"""The share of a score that depends on how much of the query was found."""
+_EXACT: Final = 100.0
+
+
+@lru_cache(maxsize=8192)
+def stem(word: str) -> str:
+    """The word without its ending, so that `issues`, `created` and `creating` meet `issue` and `create`.
+
+    What is only another spelling becomes what it stands for: `repo` is `repository`.
+    """
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-3] + "y" if word.endswith("ies") and len(word) > 4 else word[:-1]
+        if word.endswith(("che", "she", "sse", "xe")):
+            word = word[:-1]
+    for ending in ("ing", "ed"):
+        if len(word) > len(ending) + 3 and word.endswith(ending):
+            word = word[: -len(ending)]
+            if word[-1] == word[-2] and word[-1] not in "ls":
+                word = word[:-1]
+            break
+    word = word[:-1] if len(word) > 3 and word.endswith("e") else word
+    return SAME.get(word, word)
+
+
+def _stems(text: str) -> list[str]:
+    return [stem(word) for word in _WORD.findall(text.lower())]
+
+
+def _meaningful(text: str) -> list[str]:
+    return [stem(word) for word in _WORD.findall(text.lower()) if word not in IGNORED]
+
+
+@lru_cache(maxsize=1)
+def _tables() -> tuple[dict[str, list[str]], dict[tuple[str, str], list[str]]]:
+    """Other words by the stem of a word, and by the stems of two."""
+    meanings: dict[str, list[str]] = {}
+    for word, others in MEANINGS.items():
+        meanings.setdefault(stem(word), []).extend(_stems(others))
+    phrases = {}
+    for two, others in PHRASES.items():
+        first, second = _stems(two)
+        phrases[first, second] = _stems(others)
+    return meanings, phrases
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    server: str
+    module: str
+    tool: Tool
+
+    def to_json(self, level: str) -> dict[str, Any]:
+        tool = self.tool
+        found: dict[str, Any] = {"name": tool.function, "server": self.server}
+        if level == "name_only":
+            return found
+        found |= {"description": tool.description, "import": f"from servers.{self.module} import {tool.function}"}
+        if level == "full":
+            found |= {"input_schema": tool.input_schema, "output_schema": tool.output_schema}
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Terms:
+    """The words of one tool, each with its weight."""
+
+    fixed: dict[str, float]
+    """Those of the names, however long the rest is."""
+    text: dict[str, float]
+    """Those of the free text, which count the less the more of it there is."""
+    length: int
+
+    @classmethod
+    def of(cls, tool: Tool, name: Iterable[str], server: Mapping[str, float]) -> "_Terms":
+        fixed = dict(server)
+        for word in name:
+            fixed[word] = fixed.get(word, 0.0) + _NAME
+        described = _WORD.findall(tool.description[:_DESCRIPTION].lower())
+        taken = _WORD.findall(_parameters(tool.input_schema))
+        text = dict.fromkeys(map(stem, taken), _PARAMETER)
+        for word, times in Counter(map(stem, described)).items():
+            text[word] = text.get(word, 0.0) + _TEXT * times
+        return cls(fixed=fixed, text=text, length=len(described) + len(taken))
+
+
+def _parameters(schema: Mapping[str, Any]) -> str:
+    """Names and descriptions of the parameters, in lower case."""
+    properties = schema.get("properties")
+    pieces: list[str] = []
+    for name, known in islice(properties.items(), _PARAMETERS) if isinstance(properties, Mapping) else ():
+        pieces.append(_spaced(name))
+        described = known.get("description") if isinstance(known, Mapping) else None
+        if isinstance(described, str):
+            pieces.append(described[:_PARAMETER_DESCRIPTION])
+    return " ".join(pieces).lower()
+
+
+@lru_cache(maxsize=2048)
+def _spaced(name: str) -> str:
+    return " ".join(words(name))
+
+
+class Index:
+    """The tools of some servers, ready to be searched."""
+
+    def __init__(self, catalogs: Iterable[Catalog]) -> None:
+        self._entries: list[_Entry] = []
+        self._exact: dict[str, list[int]] = {}
+        self._servers: dict[tuple[str, ...], str] = {}
+        self._names: list[frozenset[str]] = []
+        terms: list[_Terms] = []
+        for catalog in sorted(catalogs, key=lambda catalog: catalog.server):
+            server = _server_terms(catalog.server)
+            own = tuple(map(stem, words(catalog.server)))
+            self._servers.setdefault(own, catalog.server)
+            for tool in catalog.tools:
+                name = [stem(word) for word in words(tool.name)]
+                for spelling in (tuple(name), (*own, *name)):
+                    self._exact.setdefault(" ".join(spelling), []).append(len(self._entries))
+                self._entries.append(_Entry(server=catalog.server, module=catalog.module, tool=tool))
+                self._names.append(frozenset(name))
+                terms.append(_Terms.of(tool, name, server))
+        self._postings = _postings(terms)
+
+    def search(
+        self,
+        query: str,
+        *,
+        detail_level: str = "name_only",
+        limit: int = DEFAULT_LIMIT,
+        allow: Iterable[str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """The tools that fit best, best first; all of them by server and name where the query is empty.
+
+        `name` is what the tool is called in Python. `name_only` has name and server; `with_description` description
+        and import too; `full` also input_schema and output_schema, which is None where it is not known. `allow` are
+        patterns such as `github.create_*`, which leave out all that none of them speaks of. A query that is just a
+        server's name lists its tools, and those of others that have it in their names.
+
+        Raises ValueError where a level, a limit or a query can't be.
+        """
+        _check(query, detail_level, limit)
+        patterns = None if allow is None else list(allow)
+        found: list[dict[str, Any]] = []
+        for number in self._ranked(query):
+            entry = self._entries[number]
+            if patterns is None or any_matches(patterns, server=entry.server, tool=entry.tool.name):
+                found.append(entry.to_json(detail_level))
+                if len(found) == limit:
+                    break
+        return found
+
+    def _ranked(self, query: str) -> list[int]:
+        if not query.strip():
+            return list(range(len(self._entries)))
+        spelled = [stem(word) for word in words(query) if word != "mcp"]
+        scores = self._scores(query)
+        for number in self._exact.get(" ".join(spelled), ()):
+            scores[number] = scores.get(number, 0.0) + _EXACT
+        server = self._servers.get(tuple(spelled))
+        if server is not None:
+            return self._of_server(server, scores, spelled)
+        # entries are ordered by server and name, so their numbers settle ties
+        return sorted(scores, key=lambda number: (-round(scores[number], 9), number))
+
+    def _of_server(self, server: str, scores: Mapping[int, float], spelled: list[str]) -> list[int]:
+        own = [number for number, entry in enumerate(self._entries) if entry.server == server]
+        others = [
+            number
+            for number in sorted(scores, key=lambda number: (-round(scores[number], 9), number))
+            if self._entries[number].server != server and self._names[number].issuperset(spelled)
+        ]
+        return own + others
+
+    def _scores(self, query: str) -> dict[int, float]:
+        totals: dict[int, float] = {}
+        covered: dict[int, int] = {}
+        groups = _groups(query)
+        for group in groups:
+            best: dict[int, float] = {}
+            for term, weight in group.items():
+                rows = self._postings.get(term, ())
+                # a term that few tools have tells more
+                weight *= math.log(1 + (len(self._entries) - len(rows) + 0.5) / (len(rows) + 0.5))
+                for number, amount in rows:
+                    value = weight * amount / (_K1 + amount)
+                    if value > best.get(number, 0.0):
+                        best[number] = value
+            for number, value in best.items():
+                totals[number] = totals.get(number, 0.0) + value
+                covered[number] = covered.get(number, 0) + 1
+        share = _COVERAGE / max(len(groups), 1)
+        return {number: total * (1 - _COVERAGE + share * covered[number]) for number, total in totals.items()}
+
+
+def _check(query: object, detail_level: object, limit: object) -> None:
+    if not isinstance(query, str):
+        raise ValueError(f"query must be a text, not {type(query).__name__}")
+    if len(query) > MAX_QUERY:
+        raise ValueError(f"query has {len(query)} characters, allowed are {MAX_QUERY}")
+    if detail_level not in LEVELS:
+        raise ValueError(f"detail_level must be one of {', '.join(LEVELS)}, not {detail_level!r}")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
+        raise ValueError(f"limit must be an integer from 1 to {MAX_LIMIT}, not {limit!r}")
+
+
+def _server_terms(server: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for word in words(server):
+        for other in _stems(SERVERS.get(word, "")):
+            found.setdefault(other, _KNOWN_AS)
+    return found | {stem(word): _SERVER for word in words(server)}
+
+
+def _groups(query: str) -> list[dict[str, float]]:
+    """For each word of the query, and each known pair: the terms that stand for it, with how much each counts."""
+    meanings, phrases = _tables()
+    # camelCase is taken apart, other scripts' letters are kept
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", query)
+    every = _stems(plain)
+    terms = list(dict.fromkeys(_meaningful(plain) or every))
+    found = [{term: 1.0} | {other: _SYNONYM for other in meanings.get(term, ()) if other != term} for term in terms]
+    for pair in dict.fromkeys(zip(every, every[1:], strict=False)):
+        if pair in phrases:
+            found.extend({other: _SYNONYM} for other in phrases[pair] if other not in terms)
+    return found
+
+
+def _postings(terms: list[_Terms]) -> dict[str, list[tuple[int, float]]]:
+    """By term, the tools that have it, with its weight there."""
+    average = (sum(each.length for each in terms) / len(terms) if terms else 0.0) or 1.0
+    found: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    for number, each in enumerate(terms):
+        norm, fixed = 1.0 / (1 - _B + _B * each.length / average), each.fixed
+        for term, weight in fixed.items():
+            found[term].append((number, weight + norm * each.text.pop(term, 0.0)))
+        for term, weight in each.text.items():
+            found[term].append((number, weight * norm))
+    return dict(found)
