@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final, Literal, get_args
 
 from mcp_exec_api.tools.catalog import Catalog, Tool
@@ -25,6 +25,7 @@ MAX_QUERY: Final = 1000
 """The longest query, in characters."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
+_IGNORED: Final = frozenset(IGNORED.split())
 _DESCRIPTION: Final = 600
 """Characters of a description that count: further on stands how, and no longer what for."""
 _PARAMETER_DESCRIPTION: Final = 60
@@ -65,7 +66,7 @@ def _stems(text: str) -> list[str]:
 
 
 def _meaningful(text: str) -> list[str]:
-    return [stem(word) for word in _WORD.findall(text.lower()) if word not in IGNORED]
+    return [stem(word) for word in _WORD.findall(text.lower()) if word not in _IGNORED]
 
 
 @lru_cache(maxsize=1)
@@ -258,7 +259,7 @@ def _groups(query: str) -> list[dict[str, float]]:
     every = _stems(plain)
     terms = list(dict.fromkeys(_meaningful(plain) or every))
     found = [{term: 1.0} | {other: _SYNONYM for other in meanings.get(term, ()) if other != term} for term in terms]
-    for pair in dict.fromkeys(zip(every, every[1:], strict=False)):
+    for pair in dict.fromkeys(pairwise(every)):
         if pair in phrases:
             found.extend({other: _SYNONYM} for other in phrases[pair] if other not in terms)
     return found

@@ -249,10 +249,10 @@ SERVERS: Final[dict[str, str]] = {
 }
 """What well-known servers are also called, by a word of their names."""
 
-IGNORED: Final = frozenset(
+IGNORED: Final = (
     "a about am an and any are as at awaiting be been by can could did do does exist for from had has have how i "
     "if in into is it its like many may mcp me my need of on one or our please should some that the their them then "
     "there these this those to tool tools up us use used using want was we were what when where which who will with "
-    "would you your".split()
+    "would you your"
 )
-"""Words that tell nothing of a tool."""
+"""Words that tell nothing of a tool, with spaces between them."""
