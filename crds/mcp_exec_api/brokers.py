@@ -6,7 +6,8 @@ execution is the sum of what each replica knows; catalogs and wrappers are the s
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,8 +16,9 @@ from pydantic import ValidationError
 
 from mcp_exec_api.execution import Approval, ToolCalls
 from mcp_exec_api.grants import Bearer, Signer
-from mcp_exec_api.kube import Object
+from mcp_exec_api.kube import Kube, Object, path_of
 from mcp_exec_api.meta import Model
+from mcp_exec_api.reflector import Reflector
 
 
 class BrokerError(Exception):
@@ -111,6 +113,12 @@ class Brokers:
             raise BrokerError("no broker is ready")
         return list(await asyncio.gather(*asked))
 
+    async def ask_at(
+        self, address: str, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0
+    ) -> Object:
+        """What the replica at one of the addresses answers to a GET. Raises BrokerError."""
+        return await self._ask(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
+
     async def _ask(
         self,
         address: str,
@@ -135,6 +143,35 @@ class Brokers:
         if not isinstance(answer, dict):
             raise BrokerError(f"the broker at {address} answers no object")
         return answer
+
+
+def following(
+    *, kube: Kube, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, bearer: Bearer
+) -> tuple[Brokers, Reflector]:
+    """The replicas behind a Service, and the reflector of its Endpoints that they are known by, which does not run yet.
+
+    `key` is that of the sandboxes' tokens.
+    """
+    reflector = Reflector(kube=kube, path=path_of("endpoints", namespace=namespace), fields=f"metadata.name={service}")
+    brokers = Brokers(
+        session=session,
+        signer=Signer(key=key),
+        bearer=bearer,
+        addresses=lambda: addresses_of(reflector.items.get((namespace, service)), port="control"),
+    )
+    return brokers, reflector
+
+
+@asynccontextmanager
+async def connected(
+    *, kube: Kube, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, bearer: Bearer
+) -> AsyncIterator[Brokers]:
+    """The replicas behind a Service, followed while the context stands."""
+    brokers, reflector = following(
+        kube=kube, session=session, namespace=namespace, service=service, key=key, bearer=bearer
+    )
+    async with reflector.running():
+        yield brokers
 
 
 def _calls(answer: Object) -> ExecutionCalls:

@@ -18,12 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from pydantic.alias_generators import to_camel
 
 from mcp_exec_api.execution import ExecutionError, Phase, Reason
-from mcp_exec_api.names import MAX_OUTPUT_BYTES, SUPERVISOR_PORT
+from mcp_exec_api.names import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS, SUPERVISOR_PORT
 
 MAX_LINE_BYTES: Final = 4 * MAX_OUTPUT_BYTES
 """The longest line that a supervisor may send: one stream's text, escaped as JSON."""
-MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES
-"""The most bytes that one reading of a run's events may have."""
+MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES + 3 * MAX_TOOL_CALLS * 1024
+"""The most bytes that one reading of a run's events may have: its output, and what is told of each tool call."""
 
 
 class SandboxError(Exception):
@@ -77,6 +77,39 @@ class ResultEvent(_Event):
     truncated: bool = False
 
 
+class _CallEvent(_Event):
+    id: Annotated[str, Field(min_length=1, max_length=64)]
+    """The call's id, which the sandbox chose, or the approval's."""
+    tool: Annotated[str, Field(min_length=1, max_length=320)]
+    """What the code called it by, or SERVER.TOOL."""
+
+
+class ToolCallEvent(_CallEvent):
+    """The code calls a tool."""
+
+    type: Literal["tool_call"]
+    argument_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
+
+
+class ToolResultEvent(_CallEvent):
+    """A call ended."""
+
+    type: Literal["tool_result"]
+    ok: bool
+    kind: Annotated[str | None, Field(max_length=64)] = None
+    """The exception's class, where it failed."""
+    message: Annotated[str | None, Field(max_length=1024)] = None
+    bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+
+
+class ApprovalEvent(_CallEvent):
+    """A call waits for somebody's consent."""
+
+    type: Literal["approval"]
+    expires_at: datetime
+
+
 class EndEvent(_Event):
     """The run ended; the last event of each run."""
 
@@ -92,7 +125,11 @@ class EndEvent(_Event):
     peak_memory_bytes: int | None = None
 
 
-Event = Annotated[StatusEvent | TextEvent | ResultEvent | EndEvent, Field(discriminator="type")]
+ToolEvent = ToolCallEvent | ToolResultEvent | ApprovalEvent
+Event = Annotated[
+    StatusEvent | TextEvent | ResultEvent | ToolCallEvent | ToolResultEvent | ApprovalEvent | EndEvent,
+    Field(discriminator="type"),
+]
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 
 

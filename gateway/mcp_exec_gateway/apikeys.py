@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from mcp_exec_api.execution import Priority
 from mcp_exec_api.kube import Object
-from mcp_exec_api.meta import Model, field_errors
+from mcp_exec_api.meta import Model, ToolPattern, field_errors
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ class KeyLimits(Model):
     """Pools that may be used."""
     max_priority: Priority | None = None
     """The highest `priority`."""
+    tools: Annotated[list[ToolPattern] | None, Field(max_length=256)] = None
+    """Tools that executions may ask for, and that are found, as patterns such as `github.*`."""
 
 
 class KeyEntry(Model):
@@ -49,6 +51,8 @@ class KeyEntry(Model):
     """The namespace that the key works in."""
     limits: KeyLimits = KeyLimits()
     """Its bounds."""
+    approver: bool = False
+    """Whether it may decide on tool calls that wait for consent."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from mcp_exec_gateway.bodies import ClientGone
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.openapi import DESCRIPTION, complete
 from mcp_exec_gateway.problems import Problem, unavailable
-from mcp_exec_gateway.routes import events, executions, health
+from mcp_exec_gateway.routes import approvals, audit, events, executions, health, tools
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def build_app(*, dependencies: Dependencies) -> FastAPI:
             ClientGone: _client_gone,
         },
     )
-    for noun in (executions, events, health):
+    for noun in (executions, events, approvals, tools, audit, health):
         app.include_router(noun.router(dependencies=dependencies))
     app.add_middleware(Access, metrics=dependencies.metrics, lifecycle=dependencies.lifecycle)
     complete(app)

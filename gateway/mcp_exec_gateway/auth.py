@@ -8,8 +8,8 @@ from mcp_exec_gateway.naming import caller_label
 from mcp_exec_gateway.problems import Problem
 from mcp_exec_gateway.tokens import Tokens, User, token_problem
 
-Verb = Literal["create", "get", "list", "patch"]
-"""What is done with executions, in the API server's words."""
+Verb = Literal["create", "get", "list", "patch", "approve"]
+"""What is done with executions, in the API server's words; `approve` is to `update` the subresource `approval`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,24 +48,27 @@ class Authenticator:
             key = self.keys.find(credential)
             if key is None:
                 raise token_problem()
-            return self._by_key(key, namespace)
+            return self._by_key(key, namespace, verb)
         user = await self.tokens.user(credential)
         if user is None:
             raise token_problem()
         return await self._by_token(user, namespace, verb)
 
-    def _by_key(self, key: ApiKey, namespace: str | None) -> Caller:
+    def _by_key(self, key: ApiKey, namespace: str | None, verb: Verb) -> Caller:
         own = key.entry.namespace
         if namespace is not None and namespace != own:
             raise _forbidden(f"the API key {key.name} works in namespace {own} alone, not in {namespace}")
         self._check_served(own)
+        if verb == "approve" and not key.entry.approver:
+            raise _forbidden(f"the API key {key.name} is no approver")
         return Caller(name=key.name, label=caller_label(key.name), namespace=own, limits=key.entry.limits)
 
     async def _by_token(self, user: User, namespace: str | None, verb: Verb) -> Caller:
         chosen = namespace or user.namespace
         self._check_served(chosen)
-        if not await self.tokens.allowed(user, verb=verb, namespace=chosen):
-            raise _forbidden(f"{user.name} may not {verb} codeexecutions.mcp-exec.dev in namespace {chosen}")
+        done, what = ("update", "codeexecutions/approval") if verb == "approve" else (verb, "codeexecutions")
+        if not await self.tokens.allowed(user, verb=done, namespace=chosen, subresource=what.partition("/")[2]):
+            raise _forbidden(f"{user.name} may not {done} {what} (mcp-exec.dev) in namespace {chosen}")
         return Caller(name=user.name, label=caller_label(user.name), namespace=chosen)
 
     def _check_served(self, namespace: str) -> None:

@@ -7,15 +7,17 @@ server would round, text that is not Unicode.
 import asyncio
 import json
 import math
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from mcp_exec_api.execution import CodeExecutionSpec
-from mcp_exec_api.meta import FieldError, field_errors
+from mcp_exec_api.meta import FieldError, Model, field_errors
 from mcp_exec_gateway.problems import Problem, invalid
 
+NOT_GIVEN: Final = ("cancelRequested", "approvals")
+"""Fields of a spec that come to it later: nobody approves what nobody has asked for."""
 _BODY_SECONDS: Final = 30.0
 _DISCARDED_BYTES: Final = 8 * 1024 * 1024
 """What is read of a body beyond its limit: most clients send all before they read that it was too large."""
@@ -71,8 +73,8 @@ def parse_spec(body: bytes) -> CodeExecutionSpec:
     """The spec that a body asks for. Raises Problem: 400 where it is no JSON, 422 where a field is wrong."""
     given = _parse_json(body)
     errors = []
-    if isinstance(given, dict) and "cancelRequested" in given:
-        errors = [FieldError(field="cancelRequested", message="unknown field")]
+    if isinstance(given, dict):
+        errors = [FieldError(field=name, message="unknown field") for name in NOT_GIVEN if name in given]
     try:
         # by JSON, so that strictness is JSON's own; by alias alone, so that no second spelling is accepted
         spec = CodeExecutionSpec.model_validate_json(body, strict=True, by_alias=True, by_name=False)
@@ -83,6 +85,18 @@ def parse_spec(body: bytes) -> CodeExecutionSpec:
     if errors:
         raise invalid(*errors)
     return spec
+
+
+M = TypeVar("M", bound=Model)
+
+
+def parse_model(model: type[M], body: bytes) -> M:
+    """What a body says. Raises Problem: 400 where it is no JSON, 422 where a field is wrong."""
+    _parse_json(body)
+    try:
+        return model.model_validate_json(body, strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise invalid(*field_errors(error)) from None
 
 
 def _parse_json(body: bytes) -> object:

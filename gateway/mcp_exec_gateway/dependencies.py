@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
+from mcp_exec_api.brokers import Brokers, following
 from mcp_exec_api.kube import Kube, path_of
 from mcp_exec_api.reflector import Reflector
 from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_gateway.apikeys import ApiKeys
 from mcp_exec_gateway.auth import Authenticator
+from mcp_exec_gateway.catalogs import Catalogs
 from mcp_exec_gateway.executions import Executions
 from mcp_exec_gateway.lifecycle import Lifecycle
 from mcp_exec_gateway.metrics import Metrics
@@ -57,6 +59,9 @@ class Dependencies:
     submitter: Submitter
     metrics: Metrics
     streams: Streams
+    brokers: Brokers | None
+    """None where there is no broker."""
+    catalogs: Catalogs
     reflectors: dict[str, Reflector]
     """By what they follow, in words."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
@@ -95,6 +100,16 @@ class Dependencies:
                     "metadata": {name: secret["metadata"].get(name, "") for name in ("namespace", "name")}
                 },
             )
+        brokers = None
+        if settings.broker_service:
+            brokers, reflectors["the broker's addresses"] = following(
+                kube=kube,
+                session=sandboxes.session,
+                namespace=settings.release_namespace,
+                service=settings.broker_service,
+                key=sandboxes.key,
+                bearer="gateway",
+            )
         metrics, streams = Metrics.new(), Streams(most=settings.max_streams)
         metrics.waiters.set_function(lambda: executions.waiting)
         metrics.open_streams.set_function(lambda: streams.open)
@@ -112,6 +127,8 @@ class Dependencies:
             submitter=Submitter(kube=kube, executions=executions, pools=pools),
             metrics=metrics,
             streams=streams,
+            brokers=brokers,
+            catalogs=Catalogs(brokers=brokers),
             reflectors=reflectors,
         )
 

@@ -21,6 +21,14 @@ SUCCEEDED: Final[dict[str, Any]] = {
         "stderrBytes": 0,
         "truncated": False,
     },
+    "toolCalls": {
+        "total": 1,
+        "failed": 0,
+        "byTool": {"expenses.get_expenses": 1},
+        "bytesIn": 118230,
+        "bytesKept": 118143,
+        "complete": True,
+    },
 }
 """An execution that succeeded."""
 FAILED: Final[dict[str, Any]] = {
@@ -44,8 +52,39 @@ PENDING: Final[dict[str, Any]] = {
     "queue": {"position": 12, "of": 40, "expectedWaitSeconds": 6.0},
 }
 """One that waits for a pod."""
+APPROVAL: Final[dict[str, Any]] = {
+    "id": "apr-7k2mq",
+    "tool": "github.merge_pull_request",
+    "arguments": '{"owner":"acme","repo":"site","pull_number":17}',
+    "state": "Pending",
+    "requestedAt": "2026-11-21T20:00:01.000000Z",
+    "expiresAt": "2026-11-21T20:05:01.000000Z",
+}
+"""A tool call that waits for consent."""
+DECIDED: Final[dict[str, Any]] = {**APPROVAL, "state": "Approved", "decidedBy": "release-team"}
+"""One that has it."""
+FOUND: Final[list[dict[str, Any]]] = [
+    {
+        "name": "create_pull_request",
+        "server": "github",
+        "description": "Create a new pull request in a GitHub repository",
+        "import": "from servers.github import create_pull_request",
+    }
+]
+"""Tools that were found."""
+RECORD: Final[dict[str, Any]] = {
+    "id": "c-01k9x3v5t8q2-1",
+    "at": "2026-11-21T20:00:01.000000Z",
+    "namespace": "agents",
+    "execution": "exec-01k9x3v5t8q2",
+    "caller": "team-a",
+    "server": "expenses",
+    "tool": "get_expenses",
+    "outcome": "Ok",
+}
+"""A record of a tool call."""
 LISTED: Final[dict[str, Any]] = {
-    name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations")
+    name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations", "toolCalls")
 }
 """One in a list."""
 EVENTS: Final = """\
@@ -74,6 +113,20 @@ BODIES: Final[dict[str, Any]] = {
             "timeoutSeconds": 10,
             "limits": {"outputBytes": 65536},
             "ttlSecondsAfterFinished": 600,
+        },
+    },
+    "tools": {
+        "summary": "The code calls tools, which are allowed one by one or by a pattern",
+        "value": {
+            "code": (
+                "from servers.expenses import get_expenses\n"
+                "rows = await get_expenses(user_id=user_id)\n"
+                "sum(row['amount'] for row in rows)"
+            ),
+            "context": {"user_id": "u-42"},
+            "tools": ["expenses.get_expenses", "filesystem.*"],
+            "user": "u-42",
+            "limits": {"toolCalls": 20},
         },
     },
 }

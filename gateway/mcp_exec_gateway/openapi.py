@@ -7,12 +7,25 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from mcp_exec_api.execution import CodeExecutionSpec
-from mcp_exec_gateway.examples import BODIES, FAILED, LISTED, PENDING, PROBLEMS, SUCCEEDED
+from mcp_exec_api.execution import Approval, CodeExecutionSpec
+from mcp_exec_gateway.approvals import NewDecision
+from mcp_exec_gateway.bodies import NOT_GIVEN
+from mcp_exec_gateway.examples import (
+    APPROVAL,
+    BODIES,
+    DECIDED,
+    FAILED,
+    FOUND,
+    LISTED,
+    PENDING,
+    PROBLEMS,
+    RECORD,
+    SUCCEEDED,
+)
 from mcp_exec_gateway.examples import EVENTS as EVENT_STREAM
 from mcp_exec_gateway.problems import MEDIA_TYPE, TITLES, ProblemDetails
-from mcp_exec_gateway.queries import CreateQuery, EventsQuery, GetQuery, ListQuery, Query
-from mcp_exec_gateway.views import Execution, ExecutionList
+from mcp_exec_gateway.queries import AuditQuery, CreateQuery, EventsQuery, GetQuery, ListQuery, Query, SearchQuery
+from mcp_exec_gateway.views import ApprovalList, CallList, Execution, ExecutionList, FoundTool
 
 DESCRIPTION: Final = """\
 Runs code in warm, single-use sandbox pods. A request that waits answers **200** when the execution ended, whatever
@@ -138,8 +151,8 @@ CANCEL: Final[dict[str, Any]] = {
 EVENTS: Final[dict[str, Any]] = {
     "summary": "Follow an execution's events",
     "description": (
-        "`status`, `stdout`, `stderr`, `result` and `end`, live from the sandbox and, when it is gone, from the "
-        "status. Ids are opaque; a reader that sends the last one it has goes on exactly there. `end` has phase null "
+        "`status`, `stdout`, `stderr`, `tool_call`, `tool_result`, `approval`, `result` and `end`, live from the sandbox and, when it is gone, from the "
+        "status, which has no calls. Ids are opaque; a reader that sends the last one it has goes on exactly there. `end` has phase null "
         "and reason Deleted where the execution was deleted. Lines of JSON with `Accept: application/x-ndjson`."
     ),
     "response_model": None,
@@ -158,10 +171,78 @@ EVENTS: Final[dict[str, Any]] = {
 }
 """`GET /v1/executions/{name}/events`."""
 
+APPROVALS: Final[dict[str, Any]] = {
+    "summary": "List an execution's approvals",
+    "description": "Tool calls that need or needed somebody's consent, the newest 50.",
+    "response_model": None,
+    "openapi_extra": {"parameters": _parameters(Query)},
+    "responses": {200: _answer("The approvals", "ApprovalList", one={"items": [APPROVAL]}), **_problems(404)},
+}
+"""`GET /v1/executions/{name}/approvals`."""
+
+DECIDE: Final[dict[str, Any]] = {
+    "summary": "Approve or deny a tool call",
+    "description": (
+        "Decides once and for all on a call that waits. By an API key that is an approver's, or a ServiceAccount that "
+        "may `update` `codeexecutions/approval`."
+    ),
+    "response_model": None,
+    "openapi_extra": {
+        "parameters": _parameters(Query),
+        "requestBody": {
+            "required": True,
+            "content": {_JSON: {"schema": {"$ref": _REF + "NewDecision"}, "example": {"decision": "Approve"}}},
+        },
+    },
+    "responses": {
+        200: _answer("The approval", "Approval", approved=DECIDED),
+        409: {**_problem(409), "description": "It is decided, expired or withdrawn"},
+        **_problems(400, 404, 408, 413, 415),
+    },
+}
+"""`POST /v1/executions/{name}/approvals/{id}`."""
+
+SEARCH: Final[dict[str, Any]] = {
+    "summary": "Find tools",
+    "description": (
+        "Tools that code in the namespace can call, best first. `name_only` tells name and server; "
+        "`with_description` adds description and import; `full` adds input_schema and output_schema."
+    ),
+    "response_model": None,
+    "openapi_extra": {"parameters": _parameters(SearchQuery)},
+    "responses": {
+        200: {
+            "description": "The tools",
+            "content": {
+                _JSON: {"schema": {"type": "array", "items": {"$ref": _REF + "FoundTool"}}, "example": FOUND},
+            },
+        },
+        **_problems(),
+    },
+}
+"""`GET /api/v1/mcp/tools/search`."""
+
+AUDIT: Final[dict[str, Any]] = {
+    "summary": "List records of tool calls",
+    "description": "Of all calls in the namespace, newest first, with redacted arguments.",
+    "response_model": None,
+    "openapi_extra": {"parameters": _parameters(AuditQuery)},
+    "responses": {
+        200: _answer("A page", "CallList", page={"items": [RECORD], "next": None}),
+        **_problems(),
+    },
+}
+"""`GET /v1/audit`."""
+
 _MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (CodeExecutionSpec, "validation"),
     (Execution, "serialization"),
     (ExecutionList, "serialization"),
+    (Approval, "serialization"),
+    (ApprovalList, "serialization"),
+    (NewDecision, "validation"),
+    (FoundTool, "serialization"),
+    (CallList, "serialization"),
     (ProblemDetails, "serialization"),
 ]
 
@@ -171,7 +252,8 @@ def schemas() -> dict[str, Any]:
     _, document = models_json_schema(_MODELS, ref_template=_REF + "{model}")
     found: dict[str, Any] = document["$defs"]
     body = found.pop("CodeExecutionSpec")
-    del body["properties"]["cancelRequested"]
+    for name in NOT_GIVEN:
+        del body["properties"][name]
     found[_NEW] = {**body, "title": _NEW, "description": "What to run."}
     return found
 
@@ -192,7 +274,7 @@ def complete(app: FastAPI) -> None:
                 }
             }
             for path, methods in made["paths"].items():
-                if path.startswith("/v1/"):
+                if path.startswith(("/v1/", "/api/v1/")):
                     for operation in methods.values():
                         operation["security"] = [{"bearer": []}]
             app.openapi_schema = made

@@ -19,6 +19,7 @@ TITLES: Final = {
     "method-not-allowed": "The method is not allowed here",
     "request-timeout": "The body came too slowly",
     "conflict": "Another object has this name",
+    "decided": "It is decided already",
     "deleted": "The execution was deleted",
     "expired": "The list has changed too much",
     "body-too-large": "The body is too large",

@@ -3,11 +3,12 @@
 import re
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from mcp_exec_api.execution import Phase
 from mcp_exec_api.meta import FieldError, field_errors
+from mcp_exec_api.tools.search import DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERY, DetailLevel
 from mcp_exec_gateway.problems import invalid, invalid_field
 from mcp_exec_gateway.waits import DEFAULT_WAIT_SECONDS
 
@@ -87,6 +88,28 @@ class EventsQuery(Query):
             description="The id of the last event that was received, for clients that can't send `Last-Event-ID`.",
         ),
     ] = None
+
+
+class SearchQuery(Query):
+    """What tools to find."""
+
+    query: Annotated[
+        str, Field(max_length=MAX_QUERY, description="What somebody wants to do; empty lists all tools.")
+    ] = ""
+    detail_level: Annotated[DetailLevel, Field(description="How much is told of each tool.")] = "name_only"
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The most tools.")] = DEFAULT_LIMIT
+
+
+class AuditQuery(Query):
+    """Which records of tool calls."""
+
+    execution: Annotated[str | None, Field(min_length=1, max_length=253, description="The execution's name.")] = None
+    tool: Annotated[str | None, Field(min_length=3, max_length=256, description="SERVER.TOOL.")] = None
+    outcome: Annotated[str | None, Field(min_length=1, max_length=64, description="How the call ended.")] = None
+    since: Annotated[AwareDatetime | None, Field(description="Only calls from this moment on (RFC 3339).")] = None
+    until: Annotated[AwareDatetime | None, Field(description="Only calls up to this moment (RFC 3339).")] = None
+    limit: Annotated[int, Field(ge=1, le=500, description="The most records on a page.")] = 100
+    cursor: Annotated[str | None, Field(max_length=8192, description="The `next` of the page before.")] = None
 
 
 Q = TypeVar("Q", bound=Query)

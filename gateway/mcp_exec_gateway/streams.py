@@ -15,7 +15,17 @@ from mcp_exec_api.kube import ApiError, Kube, Object, custom_path, path_of
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.names import EXECUTIONS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.reflector import Key
-from mcp_exec_api.sandboxes import EndEvent, Event, ResultEvent, Sandbox, SandboxError, Sandboxes, TextEvent
+from mcp_exec_api.sandboxes import (
+    ApprovalEvent,
+    EndEvent,
+    Event,
+    ResultEvent,
+    Sandbox,
+    SandboxError,
+    Sandboxes,
+    TextEvent,
+    ToolEvent,
+)
 from mcp_exec_gateway.executions import Executions, Gone, bound, finished
 from mcp_exec_gateway.positions import Position
 
@@ -118,6 +128,11 @@ class Follower:
             return self._step(event.type, at=at, text=event.text)
         if isinstance(event, ResultEvent):
             return self._step("result", at=at, value=event.value, truncated=event.truncated)
+        if isinstance(event, ToolEvent):
+            told = event.model_dump(by_alias=True, exclude_none=True, exclude={"seq", "at", "type"}, mode="json")
+            # the frame's own id is its position
+            what = "approval" if isinstance(event, ApprovalEvent) else "call"
+            return self._step(event.type, at=at, **{what: told.pop("id")}, **told)
         return self._step("status", at=at, phase="Running")
 
     def _rest(self, execution: Object) -> Iterator[Frame]:

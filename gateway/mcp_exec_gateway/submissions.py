@@ -16,6 +16,7 @@ from mcp_exec_api.names import (
     MANAGED_BY,
 )
 from mcp_exec_api.reflector import Key
+from mcp_exec_api.tools.patterns import within
 from mcp_exec_gateway.auth import Caller
 from mcp_exec_gateway.executions import Executions
 from mcp_exec_gateway.naming import (
@@ -61,12 +62,13 @@ class Submission:
 def fitted_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: Pools) -> CodeExecutionSpec:
     """The spec, within the bounds of caller and pool; what was not asked for is lowered to them.
 
-    Raises Problem: 403 for a pool that the key may not use, 422 for a field that does not fit.
+    Raises Problem: 403 for a pool or a tool that the key may not use, 422 for a field that does not fit.
     """
     pool, limits = spec.pool_ref.name, caller.limits
     if limits.pools is not None and pool not in limits.pools:
         message = f"the API key {caller.name} may use only {', '.join(limits.pools)}"
         raise Problem("forbidden", 403, message, errors=[FieldError(field="poolRef.name", message=message)])
+    _check_tools(spec, caller=caller)
     pool_seconds = pools.max_timeout_seconds(caller.namespace, pool)
     if pool_seconds is None:
         names = ", ".join(pools.names(caller.namespace)) or "none"
@@ -74,6 +76,20 @@ def fitted_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: Pools) -> Cod
             "poolRef.name", f"there is no pool {pool} in namespace {caller.namespace}; there are: {names}"
         )
     return _fitted_priority(_fitted_time(spec, caller=caller, pool_seconds=pool_seconds), caller=caller)
+
+
+def _check_tools(spec: CodeExecutionSpec, *, caller: Caller) -> None:
+    allowed = caller.limits.tools
+    if allowed is None:
+        return
+    may = f"the API key {caller.name} may use only {', '.join(allowed) or 'none'}"
+    errors = [
+        FieldError(field=f"tools.{number}", message=f"{pattern}: {may}")
+        for number, pattern in enumerate(spec.tools)
+        if not within(pattern, allowed)
+    ]
+    if errors:
+        raise Problem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)
 
 
 def _fitted_time(spec: CodeExecutionSpec, *, caller: Caller, pool_seconds: int) -> CodeExecutionSpec:

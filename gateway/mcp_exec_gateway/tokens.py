@@ -102,9 +102,15 @@ class Tokens:
         digest = hashlib.sha256(token.encode()).digest()
         return await self.users.get(digest, lambda: self._review(token, expires))
 
-    async def allowed(self, user: User, *, verb: str, namespace: str) -> bool:
-        """Whether the user may do this with executions. Raises Problem where the API server can't say."""
-        return await self.access.get((user, verb, namespace), lambda: self._ask(user, verb, namespace))
+    async def allowed(self, user: User, *, verb: str, namespace: str, subresource: str = "") -> bool:
+        """Whether the user may do this with executions, or a subresource of them.
+
+        Raises Problem where the API server can't say.
+        """
+        attributes = {"namespace": namespace, "verb": verb, "group": GROUP, "resource": EXECUTIONS}
+        if subresource:
+            attributes["subresource"] = subresource
+        return await self.access.get((user, verb, namespace, subresource), lambda: self._ask(user, attributes))
 
     async def _review(self, token: str, expires: float) -> User | None:
         spec: dict[str, Any] = {"token": token, **({"audiences": [self.audience]} if self.audience else {})}
@@ -126,13 +132,13 @@ class Tokens:
             expires=expires,
         )
 
-    async def _ask(self, user: User, verb: str, namespace: str) -> bool:
+    async def _ask(self, user: User, attributes: dict[str, str]) -> bool:
         spec = {
             "user": user.name,
             "uid": user.uid,
             "groups": list(user.groups),
             "extra": json.loads(user.extra),
-            "resourceAttributes": {"namespace": namespace, "verb": verb, "group": GROUP, "resource": EXECUTIONS},
+            "resourceAttributes": attributes,
         }
         status = await self._post(_ACCESS, "SubjectAccessReview", "authorization.k8s.io/v1", spec)
         return bool(status.get("allowed")) and not status.get("denied")

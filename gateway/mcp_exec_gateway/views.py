@@ -6,10 +6,10 @@ The models below say so to OpenAPI; answers are not built with them, which would
 import json
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from mcp_exec_api.execution import CodeExecutionStatus, Phase, Reason, Start
+from mcp_exec_api.execution import Approval, CodeExecutionStatus, Phase, Reason, Start
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.names import ANNOTATION_CREATED, LABEL_CALLER
@@ -71,6 +71,41 @@ class ExecutionList(Model):
     """The executions of the page."""
     continue_token: Annotated[str | None, Field(alias="continue")] = None
     """Where there is more: the next page's `continue`."""
+
+
+class ApprovalList(Model):
+    """An execution's approvals."""
+
+    items: list[Approval]
+    """Oldest first."""
+
+
+class FoundTool(Model):
+    """A tool that was found, with as much as was asked for."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    name: str
+    """What it is called in Python."""
+    server: str
+    """Its server."""
+    description: str | None = None
+    """What its server says of it."""
+    import_line: Annotated[str | None, Field(alias="import")] = None
+    """The statement that imports it."""
+    input_schema: dict[str, Any] | None = None
+    """JSON Schema of its arguments."""
+    output_schema: dict[str, Any] | None = None
+    """JSON Schema of its structured result, where it is known."""
+
+
+class CallList(Model):
+    """One page of records of tool calls."""
+
+    items: list[dict[str, Any]]
+    """The records, newest first."""
+    next: str | None
+    """The next page's `cursor`; null at the end."""
 
 
 def execution_view(execution: Object) -> dict[str, Any]:

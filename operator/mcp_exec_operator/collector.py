@@ -74,7 +74,7 @@ class Collector:
             self.started_at, self.started = event.at, monotonic()
         elif isinstance(event, ResultEvent):
             self._add_result(event)
-        else:
+        elif isinstance(event, EndEvent):
             self.end, self.ended = event, monotonic()
             return True
         return False

@@ -23,5 +23,14 @@ def may_use_server(patterns: Iterable[str], server: str) -> bool:
     return any(_matches(pattern.partition(".")[0], server) for pattern in patterns)
 
 
+def within(pattern: str, bounds: Iterable[str]) -> bool:
+    """Whether one of the bounds speaks of all that the pattern speaks of."""
+    server, _, tool = pattern.partition(".")
+    return any(
+        _matches(bound_server, server) and _matches(bound_tool, tool)
+        for bound_server, _, bound_tool in (bound.partition(".") for bound in bounds)
+    )
+
+
 def _matches(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

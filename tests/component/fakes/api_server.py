@@ -178,7 +178,8 @@ class FakeApiServer:
         if request.path.endswith("/subjectaccessreviews"):
             wanted = body["spec"]["resourceAttributes"]
             assert (wanted["group"], wanted["resource"]) == ("mcp-exec.dev", "codeexecutions")
-            allowed = (body["spec"]["user"], wanted["verb"], wanted["namespace"]) in self.rights
+            verb = "/".join(filter(None, (wanted["verb"], wanted.get("subresource"))))
+            allowed = (body["spec"]["user"], verb, wanted["namespace"]) in self.rights
             return web.json_response({**body, "status": {"allowed": allowed}}, status=201)
         parts = request.path.removesuffix("/status").split("/")
         named = len(parts) % 2 == (1 if parts[1] == "api" else 0)
@@ -189,6 +190,9 @@ class FakeApiServer:
             return self._list(request, collection)
         if name not in self.collections.get(collection, {}):
             return _status(404, "NotFound", f"{name} not found")
+        wanted = ((body or {}).get("metadata") or {}).get("resourceVersion") if request.method == "PATCH" else None
+        if wanted not in (None, self.collections[collection][name]["metadata"]["resourceVersion"]):
+            return _status(409, "Conflict", "the object has been modified")
         if request.method == "PATCH":
             return web.json_response(self.merge(collection, name, body))
         if request.method == "DELETE":

@@ -1,0 +1,27 @@
+"""The tools that code can call."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mcp_exec_gateway import openapi
+from mcp_exec_gateway.callers import caller_who_may
+from mcp_exec_gateway.dependencies import Dependencies
+from mcp_exec_gateway.queries import SearchQuery, parse_query
+from mcp_exec_gateway.views import json_response
+
+
+def router(*, dependencies: Dependencies) -> APIRouter:
+    """The route."""
+    routes = APIRouter(prefix="/api/v1/mcp", tags=["mcp"])
+    may_list = caller_who_may("list", dependencies=dependencies)
+
+    @routes.get("/tools/search", **openapi.SEARCH)
+    async def search_tools(request: Request) -> Response:
+        caller = await may_list(request)
+        query = parse_query(SearchQuery, request)
+        index = await dependencies.catalogs.index(caller.namespace)
+        found = index.search(query.query, detail_level=query.detail_level, limit=query.limit, allow=caller.limits.tools)
+        return json_response(found)
+
+    return routes
