@@ -66,9 +66,10 @@ class Authenticator:
     async def _by_token(self, user: User, namespace: str | None, verb: Verb) -> Caller:
         chosen = namespace or user.namespace
         self._check_served(chosen)
-        done, what = ("update", "codeexecutions/approval") if verb == "approve" else (verb, "codeexecutions")
-        if not await self.tokens.allowed(user, verb=done, namespace=chosen, subresource=what.partition("/")[2]):
-            raise _forbidden(f"{user.name} may not {done} {what} (mcp-exec.dev) in namespace {chosen}")
+        done, subresource = ("update", "approval") if verb == "approve" else (verb, "")
+        if not await self.tokens.allowed(user, verb=done, namespace=chosen, subresource=subresource):
+            what = "codeexecutions.mcp-exec.dev" + (f"/{subresource}" if subresource else "")
+            raise _forbidden(f"{user.name} may not {done} {what} in namespace {chosen}")
         return Caller(name=user.name, label=caller_label(user.name), namespace=chosen)
 
     def _check_served(self, namespace: str) -> None:

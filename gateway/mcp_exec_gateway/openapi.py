@@ -151,9 +151,10 @@ CANCEL: Final[dict[str, Any]] = {
 EVENTS: Final[dict[str, Any]] = {
     "summary": "Follow an execution's events",
     "description": (
-        "`status`, `stdout`, `stderr`, `tool_call`, `tool_result`, `approval`, `result` and `end`, live from the sandbox and, when it is gone, from the "
-        "status, which has no calls. Ids are opaque; a reader that sends the last one it has goes on exactly there. `end` has phase null "
-        "and reason Deleted where the execution was deleted. Lines of JSON with `Accept: application/x-ndjson`."
+        "`status`, `stdout`, `stderr`, `tool_call`, `tool_result`, `approval`, `result` and `end`, live from the "
+        "sandbox and, when it is gone, from the status, which does not tell calls one by one. Ids are opaque; a reader "
+        "that sends the last one it has goes on exactly there. `end` has phase null and reason Deleted where the "
+        "execution was deleted. Lines of JSON with `Accept: application/x-ndjson`."
     ),
     "response_model": None,
     "openapi_extra": {"parameters": _parameters(EventsQuery, _LAST_EVENT_ID)},
@@ -228,7 +229,7 @@ AUDIT: Final[dict[str, Any]] = {
     "response_model": None,
     "openapi_extra": {"parameters": _parameters(AuditQuery)},
     "responses": {
-        200: _answer("A page", "CallList", page={"items": [RECORD], "next": None}),
+        200: _answer("A page", "CallList", page={"items": [RECORD], "next": "eyJ1bnRpbCI6IjIwMjYifQ=="}),
         **_problems(),
     },
 }

@@ -152,7 +152,7 @@ class Follower:
         totals = {name: output[name] for name in _TOTALS if name in output}
         yield self._step("end", at=at, **fields, **totals)
 
-    def _step(self, kind: str, *, at: str, **fields: Any) -> Frame:
+    def _step(self, kind: str, /, *, at: str, **fields: Any) -> Frame:
         self.position = self.position.after(kind, fields.get("text", ""))
         return Frame(type=kind, position=self.position, at=at, fields=fields)
 

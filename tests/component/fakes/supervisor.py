@@ -38,7 +38,7 @@ class FakeSupervisor:
             self.broken = True
             self._wake()
 
-    def say(self, kind: str, **fields: Any) -> None:
+    def say(self, kind: str, /, **fields: Any) -> None:
         """Adds an event."""
         event = {"seq": len(self.events) + 1, "at": "2026-11-21T20:00:00.000000Z", "type": kind, **fields}
         self.events.append(event)

@@ -348,3 +348,45 @@ async def test_what_can_not_be_had_is_not_acceptable(scene: Scene) -> None:
     path = f"/v1/executions/{scene.name}/events"
     assert (await scene.gateway.ask("GET", path, headers={"Accept": "text/html"})).status == 406
     assert (await scene.gateway.ask("GET", path, key=OTHER_KEY)).status == 404
+
+
+async def test_tool_calls_and_approvals_are_told_as_they_come(scene: Scene) -> None:
+    scene.bind()
+    say = scene.supervisor.say
+    say("status", phase="Running")
+    say("tool_call", id="c1", tool="github.merge", argumentBytes=12)
+    say("approval", id="a1", tool="github.merge", expiresAt="2026-11-21T20:05:00Z")
+    say("tool_result", id="c1", tool="github.merge", ok=False, kind="ToolDenied", message="no", bytes=0, ms=3.5)
+    frames = await scene.read().upto(4)
+    assert [{name: value for name, value in frame.items() if name not in ("id", "at")} for frame in frames[1:]] == [
+        {"seq": 2, "type": "tool_call", "call": "c1", "tool": "github.merge", "argumentBytes": 12},
+        {
+            "seq": 3,
+            "type": "approval",
+            "approval": "a1",
+            "tool": "github.merge",
+            "expiresAt": "2026-11-21T20:05:00Z",
+        },
+        {
+            "seq": 4,
+            "type": "tool_result",
+            "call": "c1",
+            "tool": "github.merge",
+            "ok": False,
+            "kind": "ToolDenied",
+            "message": "no",
+            "bytes": 0,
+            "ms": 3.5,
+        },
+    ]
+    async with scene.gateway.request("GET", f"/v1/executions/{scene.name}/events") as response:
+        seen = b""
+        async with asyncio.timeout(DEADLINE):
+            while b"event: tool_result" not in seen:
+                seen += await response.content.readany()
+    assert b"event: approval\n" in seen
+    # what the end tells has all of the text still to come
+    scene.finish()
+    scene.gateway.api.remove(PODS, POD)
+    rest = await scene.read(frames[-1]["id"]).upto()
+    assert text(rest, "stdout") == "".join(STDOUT)

@@ -40,7 +40,9 @@ async def test_what_is_written_is_whole_and_named_by_time(gateway: Gateway) -> N
         "context": {"a": None, "b": [1, {"c": "ü"}]},
         "poolRef": {"name": "long"},
         "timeoutSeconds": 120,
-        "limits": {"outputBytes": 2048},
+        "limits": {"outputBytes": 2048, "toolCalls": 20},
+        "tools": ["github.create_issue", "filesystem.*"],
+        "user": "u-42",
         "priority": "Low",
         "ttlSecondsAfterFinished": 5,
     }
@@ -50,7 +52,7 @@ async def test_what_is_written_is_whole_and_named_by_time(gateway: Gateway) -> N
     assert re.fullmatch(r"exec-[0-9a-hjkmnp-tv-z]{12}", name)
     assert answer.headers["Location"] == f"/v1/executions/{name}"
     made = gateway.executions[name]
-    assert made["spec"] == {**body, "cancelRequested": False}
+    assert made["spec"] == {**body, "cancelRequested": False, "approvals": []}
     CodeExecutionSpec.model_validate_json(json.dumps(made["spec"]), strict=True)
     assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "mcp-exec", "mcp-exec.dev/caller": "team-a"}
     created = made["metadata"]["annotations"]["mcp-exec.dev/created-at"]

@@ -1,0 +1,152 @@
+"""Deciding on tool calls that wait: who may, once each, also where two do at once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.component.fakes.api_server import FakeApiServer, Fault
+from tests.component.gateway.conftest import CEX, KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, until
+from tests.component.gateway.test_auth import BOT, allow
+from tests.component.gateway.test_refusals import assert_problem
+
+BOSS = "mcpx_" + "b" * 43
+YES = {"decision": "Approve"}
+
+
+def approval(id: str, state: str = "Pending", expires: str = "2999-01-01T00:00:00.000000Z") -> dict[str, Any]:
+    at = "2026-11-21T20:00:00.000000Z"
+    return {
+        "id": id,
+        "tool": "github.merge",
+        "arguments": "{}",
+        "state": state,
+        "requestedAt": at,
+        "expiresAt": expires,
+    }
+
+
+async def waiting(gateway: Gateway, *approvals: dict[str, Any]) -> str:
+    """The name of an execution whose code waits for these; BOSS may decide on them."""
+    entries = {"team-a": key_entry(KEY), "boss": {**key_entry(BOSS), "approver": True}, "b": key_entry(OTHER_KEY)}
+    gateway.api.put(SECRETS, keys_secret(**entries))
+    await until(lambda: gateway.dependencies.authenticator.keys.find(BOSS) is not None)
+    name = str((await gateway.post(query="?wait=0")).json["name"])
+    status = {"phase": "Running", "podName": "p", "approvals": list(approvals or [approval("a1")])}
+    gateway.api.merge(CEX, name, {"status": status})
+    return name
+
+
+async def decide(gateway: Gateway, name: str, id: str = "a1", body: Any = YES, key: str = BOSS) -> Any:
+    return await gateway.ask("POST", f"/v1/executions/{name}/approvals/{id}", json=body, key=key)
+
+
+def spec_of(gateway: Gateway, name: str) -> Any:
+    return gateway.executions[name]["spec"]["approvals"]
+
+
+async def test_an_approver_decides_and_all_see_it_at_once(gateway: Gateway) -> None:
+    name = await waiting(gateway, approval("a1"), approval("a2"))
+    answer = await decide(gateway, name, body={"decision": "Approve", "comment": "go on"})
+    assert (answer.status, answer.json) == (200, {**approval("a1", "Approved"), "decidedBy": "boss"})
+    assert (await decide(gateway, name, "a2", {"decision": "Deny"})).json["state"] == "Denied"
+    assert spec_of(gateway, name) == [
+        {"id": "a1", "decision": "Approve", "comment": "go on", "by": "boss"},
+        {"id": "a2", "decision": "Deny", "by": "boss"},
+    ]
+    listed = (await gateway.ask("GET", f"/v1/executions/{name}/approvals")).json["items"]
+    assert [(each["id"], each["state"]) for each in listed] == [("a1", "Approved"), ("a2", "Denied")]
+    shown = (await gateway.ask("GET", f"/v1/executions/{name}")).json["approvals"]
+    assert [each["id"] for each in shown] == ["a1", "a2"]
+
+
+async def test_who_is_no_approver_may_not_decide_not_even_on_their_own(gateway: Gateway) -> None:
+    name = await waiting(gateway)
+    assert "no approver" in assert_problem(await decide(gateway, name, key=KEY), 403).detail
+    assert_problem(await decide(gateway, name, key=OTHER_KEY), 403)
+    assert not spec_of(gateway, name)
+
+
+async def test_a_service_account_needs_the_right_on_the_subresource(gateway: Gateway, api: FakeApiServer) -> None:
+    name = await waiting(gateway)
+    weak = allow(api, "create", "get", "list", "patch", "update", user="system:serviceaccount:agents:weak")
+    problem = assert_problem(await decide(gateway, name, key=weak), 403)
+    assert "may not update codeexecutions.mcp-exec.dev/approval in namespace agents" in problem.detail
+    bot = allow(api, "update/approval")
+    assert (await decide(gateway, name, key=bot)).json["decidedBy"] == BOT
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (approval("a1", "Approved"), "it is Approved"),
+        (approval("a1", "Withdrawn"), "it is Withdrawn"),
+        (approval("a1", "Expired"), "it is Expired"),
+        (approval("a1", expires="2026-01-01T00:00:00.000000Z"), "it expired"),
+    ],
+)
+async def test_what_is_settled_is_409(gateway: Gateway, given: dict[str, Any], why: str) -> None:
+    name = await waiting(gateway, given)
+    problem = assert_problem(await decide(gateway, name), 409)
+    assert (problem.type, problem.execution) == ("urn:mcp-exec:problem:decided", name)
+    assert why in problem.detail
+    assert not spec_of(gateway, name)
+
+
+async def test_a_second_decision_is_409_and_so_is_one_after_the_end(gateway: Gateway) -> None:
+    name = await waiting(gateway, approval("a1"), approval("a2"))
+    assert (await decide(gateway, name)).status == 200
+    assert "by boss" in assert_problem(await decide(gateway, name, body={"decision": "Deny"}), 409).detail
+    gateway.finish(name)
+    assert "ended" in assert_problem(await decide(gateway, name, "a2"), 409).detail
+    assert len(spec_of(gateway, name)) == 1
+
+
+async def test_of_many_that_decide_at_once_one_does(gateway: Gateway) -> None:
+    name = await waiting(gateway)
+    answers = await asyncio.gather(
+        *(decide(gateway, name, body={"decision": word}) for word in ("Approve", "Deny") * 3)
+    )
+    # the same word by the same approver counts as said once
+    assert {answer.status for answer in answers} <= {200, 409}
+    assert len(spec_of(gateway, name)) == 1
+
+
+async def test_decisions_on_different_calls_do_not_lose_each_other(gateway: Gateway) -> None:
+    ids = [f"a{number}" for number in range(4)]
+    name = await waiting(gateway, *map(approval, ids))
+    answers = await asyncio.gather(*(decide(gateway, name, id) for id in ids))
+    assert [answer.status for answer in answers] == [200] * 4
+    assert sorted(each["id"] for each in spec_of(gateway, name)) == ids
+
+
+@pytest.mark.parametrize("what", ["lost before", "lost after", "busy after", 409])
+async def test_a_write_that_fails_or_whose_answer_is_lost_is_made_once(
+    gateway: Gateway, api: FakeApiServer, what: Any
+) -> None:
+    name = await waiting(gateway)
+    api.faults.append(Fault("PATCH", f"/{name}", what))
+    answer = await decide(gateway, name)
+    assert (answer.status, answer.json["state"]) == (200, "Approved")
+    assert len(spec_of(gateway, name)) == 1
+
+
+async def test_what_is_not_there_is_404(gateway: Gateway) -> None:
+    name = await waiting(gateway)
+    assert_problem(await decide(gateway, name, "a9"), 404)
+    assert_problem(await decide(gateway, "exec-none"), 404)
+    assert_problem(await decide(gateway, "NO NAME"), 404)
+    assert_problem(await gateway.ask("GET", "/v1/executions/exec-none/approvals"), 404)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "decision"),
+        ({"decision": "Maybe"}, "decision"),
+        ({"decision": "Approve", "by": "me"}, "by"),
+        ({"decision": "Approve", "comment": "x" * 1025}, "comment"),
+    ],
+)
+async def test_a_body_that_decides_nothing_is_refused(gateway: Gateway, body: Any, field: str) -> None:
+    name = await waiting(gateway)
+    assert_problem(await decide(gateway, name, body=body), 422, field)

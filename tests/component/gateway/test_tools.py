@@ -1,0 +1,181 @@
+"""Finding tools at the gateway: what the broker tells, cut to what the key may use, also while the broker is down."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.component.fakes.api_server import FakeApiServer
+from tests.component.fakes.broker import FakeBroker
+from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving, until
+from tests.component.gateway.test_limits import limited
+from tests.component.gateway.test_refusals import assert_problem
+
+from mcp_exec_api.kube import path_of
+
+ENDPOINTS = path_of("endpoints", namespace="mcp-exec-system")
+SEARCH = "/api/v1/mcp/tools/search"
+
+
+def tool(name: str, description: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
+
+
+CATALOG = {
+    "hash": "one",
+    "servers": [
+        {
+            "server": "github",
+            "available": True,
+            "description": "",
+            "tools": [
+                tool("create_issue", "Create a new issue", outputSchema={"type": "object", "properties": {}}),
+                tool("create_pull_request", "Create a new pull request"),
+                tool("get_file_contents", "Get the contents of a file"),
+            ],
+        },
+        {"server": "my-docs", "available": False, "description": "", "tools": [tool("get-page", "Reads a page")]},
+    ],
+}
+
+
+@pytest.fixture
+async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
+    async with FakeBroker(key=SANDBOX_KEY).running() as made:
+        made.catalogs["agents"] = CATALOG
+        api.put(ENDPOINTS, made.endpoints())
+        yield made
+
+
+@pytest.fixture
+async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
+    async with serving(api, broker_service="mcp-exec-broker") as made:
+        yield made
+
+
+async def names(gateway: Gateway, query: str = "", key: str = KEY) -> list[str]:
+    answer = await gateway.ask("GET", f"{SEARCH}?{query}", key=key)
+    assert answer.status == 200
+    return [each["name"] for each in answer.json]
+
+
+async def test_each_level_has_exactly_its_keys(gateway: Gateway, broker: FakeBroker) -> None:
+    keys = {"name", "server"}
+    for level, more in (
+        ("name_only", set()),
+        ("with_description", {"description", "import"}),
+        ("full", {"input_schema", "output_schema"}),
+    ):
+        keys |= more
+        answer = await gateway.ask("GET", f"{SEARCH}?query=open+a+PR&detail_level={level}")
+        assert set(answer.json[0]) == keys
+        assert answer.json[0]["name"] == "create_pull_request"
+    answer = await gateway.ask("GET", f"{SEARCH}?query=docs+page&detail_level=full")
+    assert answer.json[0]["import"] == "from servers.my_docs import get_page"
+    assert answer.json[0]["output_schema"] is None
+    assert broker.bearers == {"gateway"}
+
+
+async def test_no_query_lists_all_up_to_the_limit(gateway: Gateway) -> None:
+    assert await names(gateway) == ["create_issue", "create_pull_request", "get_file_contents", "get_page"]
+    assert await names(gateway, "limit=2") == ["create_issue", "create_pull_request"]
+    assert await names(gateway, key=OTHER_KEY) == []
+
+
+async def test_a_key_finds_only_what_it_may_use(gateway: Gateway) -> None:
+    await limited(gateway, tools=["github.create_*"])
+    assert await names(gateway) == ["create_issue", "create_pull_request"]
+    assert await names(gateway, "query=file+contents") == []
+    await limited(gateway, tools=[])
+    assert await names(gateway) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("detail_level=all", "detail_level"),
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=many", "limit"),
+        ("query=" + "x" * 1001, "query"),
+        ("q=x", "q"),
+    ],
+)
+async def test_what_is_wrong_with_a_search_is_named(gateway: Gateway, query: str, field: str) -> None:
+    assert_problem(await gateway.ask("GET", f"{SEARCH}?{query}"), 422, field)
+
+
+async def test_many_searches_ask_the_broker_once(gateway: Gateway, broker: FakeBroker) -> None:
+    await asyncio.gather(*(names(gateway, "query=issue") for _ in range(10)))
+    assert [path for path, _ in broker.asked] == ["/v1/namespaces/agents/catalog"]
+
+
+async def test_the_last_good_catalog_serves_while_the_broker_is_down(gateway: Gateway, broker: FakeBroker) -> None:
+    now = [0.0]
+    gateway.dependencies.catalogs._fresh.clock = lambda: now[0]
+    before = await names(gateway)
+    broker.broken = True
+    now[0] += 60
+    assert await names(gateway) == before
+    broker.broken = False
+    broker.catalogs["agents"] = {"hash": "two", "servers": CATALOG["servers"][1:]}
+    now[0] += 60
+    assert await names(gateway) == ["get_page"]
+    broker.catalogs["agents"] = {"hash": "three", "servers": [{"server": "x", "tools": [{}]}]}
+    now[0] += 60
+    assert await names(gateway) == ["get_page"]
+
+
+async def test_without_a_broker_a_search_is_503(api: FakeApiServer, gateway: Gateway, broker: FakeBroker) -> None:
+    broker.broken = True
+    assert "does not answer" in assert_problem(await gateway.ask("GET", SEARCH), 503).detail
+    api.remove(ENDPOINTS, "mcp-exec-broker")
+    assert gateway.dependencies.brokers is not None
+    addresses = gateway.dependencies.brokers.addresses
+    await until(lambda: not addresses())
+    assert_problem(await gateway.ask("GET", SEARCH), 503)
+    async with serving(api) as without:
+        assert "configured" in assert_problem(await without.ask("GET", SEARCH), 503).detail
+        assert "configured" in assert_problem(await without.ask("GET", "/v1/audit"), 503).detail
+
+
+async def test_what_an_execution_asks_for_is_written_down(gateway: Gateway) -> None:
+    given = {
+        "code": "1",
+        "tools": ["github.create_issue", "nobody.knows_it", "x.*"],
+        "user": "u-42",
+        "limits": {"toolCalls": 7},
+    }
+    answer = await gateway.post(given, "?wait=0")
+    assert answer.status == 202
+    spec = gateway.executions[answer.json["name"]]["spec"]
+    assert (spec["tools"], spec["user"], spec["limits"]["toolCalls"]) == (given["tools"], "u-42", 7)
+    calls = {"total": 3, "failed": 1, "byTool": {"github.create_issue": 3}, "bytesIn": 9, "bytesKept": 1}
+    gateway.finish(answer.json["name"], toolCalls=calls)
+    assert (await gateway.ask("GET", f"/v1/executions/{answer.json['name']}")).json["toolCalls"] == calls
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"tools": ["github"]}, "tools.0"),
+        ({"tools": ["a.b", "*x.y"]}, "tools.1"),
+        ({"tools": "github.*"}, "tools"),
+        ({"user": ""}, "user"),
+        ({"limits": {"toolCalls": -1}}, "limits.toolCalls"),
+        ({"approvals": [{"id": "x", "decision": "Approve"}]}, "approvals"),
+    ],
+)
+async def test_what_can_not_be_asked_for_is_refused(gateway: Gateway, body: dict[str, Any], field: str) -> None:
+    assert_problem(await gateway.post({"code": "1", **body}), 422, field)
+    assert gateway.executions == {}
+
+
+async def test_a_key_can_not_ask_for_more_tools_than_it_may_use(gateway: Gateway) -> None:
+    await limited(gateway, tools=["github.create_*", "fs.*"])
+    fine = {"code": "1", "tools": ["github.create_issue", "github.create_p*", "fs.*", "fs.read"]}
+    assert (await gateway.post(fine, "?wait=0")).status == 202
+    assert (await gateway.post({"code": "1"}, "?wait=0")).status == 202
+    for beyond in ("github.*", "*.*", "git*.create_issue", "github.delete_repo", "f*.read"):
+        problem = assert_problem(await gateway.post({"code": "1", "tools": ["fs.read", beyond]}), 403, "tools.1")
+        assert "github.create_*" in problem.errors[0].message
