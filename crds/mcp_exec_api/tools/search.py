@@ -30,15 +30,17 @@ _DESCRIPTION: Final = 600
 """Characters of a description that count: further on stands how, and no longer what for."""
 _PARAMETER_DESCRIPTION: Final = 60
 _PARAMETERS: Final = 40
-_NAME, _SERVER, _KNOWN_AS, _TEXT, _PARAMETER = 6.0, 2.0, 0.7, 1.6, 0.6
+_NAME, _SERVER, _KNOWN_AS, _TEXT, _PARAMETER = 8.0, 3.0, 0.7, 1.0, 0.6
 """How much a word counts by where it stands."""
 _K1: Final = 1.2
 _B: Final = 0.4
-_SYNONYM: Final = 0.7
+_SYNONYM: Final = 0.8
 """How much another word for the one that was typed counts."""
-_COVERAGE: Final = 0.5
+_COVERAGE: Final = 0.7
 """The share of a score that depends on how much of the query was found."""
 _EXACT: Final = 100.0
+_AS_IS: Final = "="
+"""Marks a name's word with its ending: `projects` is nearer to `list_projects` than to `pause_project`."""
 
 
 @lru_cache(maxsize=8192)
@@ -63,10 +65,6 @@ def stem(word: str) -> str:
 
 def _stems(text: str) -> list[str]:
     return [stem(word) for word in _WORD.findall(text.lower())]
-
-
-def _meaningful(text: str) -> list[str]:
-    return [stem(word) for word in _WORD.findall(text.lower()) if word not in _IGNORED]
 
 
 @lru_cache(maxsize=1)
@@ -158,7 +156,7 @@ class Index:
                     self._exact.setdefault(" ".join(spelling), []).append(len(self._entries))
                 self._entries.append(_Entry(server=catalog.server, module=catalog.module, tool=tool))
                 self._names.append(frozenset(name))
-                terms.append(_Terms.of(tool, name, server))
+                terms.append(_Terms.of(tool, name + [_AS_IS + word for word in words(tool.name)], server))
         self._postings = _postings(terms)
 
     def search(
@@ -256,12 +254,15 @@ def _groups(query: str) -> list[dict[str, float]]:
     meanings, phrases = _tables()
     # camelCase is taken apart, other scripts' letters are kept
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", query)
-    every = _stems(plain)
-    terms = list(dict.fromkeys(_meaningful(plain) or every))
-    found = [{term: 1.0} | {other: _SYNONYM for other in meanings.get(term, ()) if other != term} for term in terms]
+    typed = _WORD.findall(plain.lower())
+    every = [stem(word) for word in typed]
+    told = {stem(word): word for word in typed if word not in _IGNORED} or dict(zip(every, typed, strict=True))
+    found = [
+        dict.fromkeys(meanings.get(term, ()), _SYNONYM) | {term: 1.0, _AS_IS + word: 1.0} for term, word in told.items()
+    ]
     for pair in dict.fromkeys(pairwise(every)):
         if pair in phrases:
-            found.extend({other: _SYNONYM} for other in phrases[pair] if other not in terms)
+            found.extend({other: _SYNONYM} for other in phrases[pair] if other not in told)
     return found
 
 
