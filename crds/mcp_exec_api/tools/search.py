@@ -6,7 +6,7 @@ It runs inside sandboxes as it does in the gateway: everything that takes time i
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -25,6 +25,7 @@ MAX_QUERY: Final = 1000
 """The longest query, in characters."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _IGNORED: Final = frozenset(IGNORED.split())
 _DESCRIPTION: Final = 600
 """Characters of a description that count: further on stands how, and no longer what for."""
@@ -143,17 +144,17 @@ class Index:
     def __init__(self, catalogs: Iterable[Catalog]) -> None:
         self._entries: list[_Entry] = []
         self._exact: dict[str, list[int]] = {}
-        self._servers: dict[tuple[str, ...], str] = {}
+        self._servers: dict[str, str] = {}
         self._names: list[frozenset[str]] = []
         terms: list[_Terms] = []
         for catalog in sorted(catalogs, key=lambda catalog: catalog.server):
             server = _server_terms(catalog.server)
-            own = tuple(map(stem, words(catalog.server)))
+            own = _squeezed(catalog.server)
             self._servers.setdefault(own, catalog.server)
             for tool in catalog.tools:
                 name = [stem(word) for word in words(tool.name)]
-                for spelling in (tuple(name), (*own, *name)):
-                    self._exact.setdefault(" ".join(spelling), []).append(len(self._entries))
+                for spelling in (_squeezed(tool.name), own + _squeezed(tool.name)):
+                    self._exact.setdefault(spelling, []).append(len(self._entries))
                 self._entries.append(_Entry(server=catalog.server, module=catalog.module, tool=tool))
                 self._names.append(frozenset(name))
                 terms.append(_Terms.of(tool, name + [_AS_IS + word for word in words(tool.name)], server))
@@ -190,29 +191,30 @@ class Index:
     def _ranked(self, query: str) -> list[int]:
         if not query.strip():
             return list(range(len(self._entries)))
-        spelled = [stem(word) for word in words(query) if word != "mcp"]
+        spelled = _squeezed(query.removeprefix("mcp__"))
         scores = self._scores(query)
-        for number in self._exact.get(" ".join(spelled), ()):
+        for number in self._exact.get(spelled, ()) if spelled else ():
             scores[number] = scores.get(number, 0.0) + _EXACT
-        server = self._servers.get(tuple(spelled))
+        server = self._servers.get(spelled) if spelled else None
         if server is not None:
-            return self._of_server(server, scores, spelled)
+            return self._of_server(server, scores)
         # entries are ordered by server and name, so their numbers settle ties
         return sorted(scores, key=lambda number: (-round(scores[number], 9), number))
 
-    def _of_server(self, server: str, scores: Mapping[int, float], spelled: list[str]) -> list[int]:
+    def _of_server(self, server: str, scores: Mapping[int, float]) -> list[int]:
+        named, whole = {stem(word) for word in words(server)}, stem(server.lower())
         own = [number for number, entry in enumerate(self._entries) if entry.server == server]
         others = [
             number
             for number in sorted(scores, key=lambda number: (-round(scores[number], 9), number))
-            if self._entries[number].server != server and self._names[number].issuperset(spelled)
+            if self._entries[number].server != server and (named <= self._names[number] or whole in self._names[number])
         ]
         return own + others
 
     def _scores(self, query: str) -> dict[int, float]:
         totals: dict[int, float] = {}
         covered: dict[int, int] = {}
-        groups = _groups(query)
+        groups = _groups(_typed(query, self._postings))
         for group in groups:
             best: dict[int, float] = {}
             for term, weight in group.items():
@@ -249,12 +251,23 @@ def _server_terms(server: str) -> dict[str, float]:
     return found | {stem(word): _SERVER for word in words(server)}
 
 
-def _groups(query: str) -> list[dict[str, float]]:
+def _squeezed(name: str) -> str:
+    """The name without what separates its words, and without capitals."""
+    return "".join(words(name))
+
+
+def _typed(query: str, known: Container[str]) -> list[str]:
+    """The words of a query; camelCase is taken apart, unless it is a known word as it is, such as GitHub."""
+    found: list[str] = []
+    for word in _WORD.findall(query):
+        parts = [word] if stem(word.lower()) in known else _CAMEL.split(word)
+        found.extend(part.lower() for part in parts)
+    return found
+
+
+def _groups(typed: list[str]) -> list[dict[str, float]]:
     """For each word of the query, and each known pair: the terms that stand for it, with how much each counts."""
     meanings, phrases = _tables()
-    # camelCase is taken apart, other scripts' letters are kept
-    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", query)
-    typed = _WORD.findall(plain.lower())
     every = [stem(word) for word in typed]
     told = {stem(word): word for word in typed if word not in _IGNORED} or dict(zip(every, typed, strict=True))
     found = [

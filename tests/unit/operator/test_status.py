@@ -92,10 +92,13 @@ def test_text_is_joined_in_order_and_repeats_are_ignored() -> None:
         event(3, "stderr", text="e"),
         event(2, "stdout", text="a"),
         event(4, "stdout", text="b"),
-        event(5, "result", value={"n": None}),
+        event(5, "tool_call", id="c", tool="a.b", argumentBytes=2),
+        event(6, "approval", id="a", tool="a.b", expiresAt="2026-11-21T20:05:00Z"),
+        event(7, "tool_result", id="c", tool="a.b", ok=True, bytes=1, ms=0.5),
+        event(8, "result", value={"n": None}),
     ]
     assert [collector.add(each) for each in events] == [False] * len(events)
-    assert collector.add(event(6, "end", phase="Succeeded", stdoutBytes=2, stderrBytes=1))
+    assert collector.add(event(9, "end", phase="Succeeded", stdoutBytes=2, stderrBytes=1))
     output = collector.output()
     assert (output["stdout"], output["stderr"], output["result"]) == ("ab", "e", {"n": None})
     assert output["stdoutBytes"] == 2

@@ -1,0 +1,37 @@
+"""The broker's replicas, found by its Service's Endpoints."""
+
+import aiohttp
+import pytest
+from tests.component.fakes.api_server import FakeApiServer
+from tests.component.fakes.broker import FakeBroker
+
+from mcp_exec_api.brokers import BrokerError, connected
+from mcp_exec_api.credentials import Credentials
+from mcp_exec_api.kube import Kube, path_of
+
+KEY = b"the key of the sandboxes"
+
+
+async def test_replicas_are_followed_as_they_come() -> None:
+    endpoints = path_of("endpoints", namespace="system")
+    async with (
+        FakeApiServer().running() as api,
+        FakeBroker(key=KEY).running() as broker,
+        aiohttp.ClientSession(base_url=api.url) as kube_session,
+        aiohttp.ClientSession() as session,
+    ):
+        kube = Kube(session=kube_session, credentials=Credentials(server=""), backoffs=(0.001,), timeout_seconds=5)
+        api.put(endpoints, broker.endpoints("192.0.2.1", name="another"))
+        async with connected(
+            kube=kube, session=session, namespace="system", service="broker", key=KEY, bearer="operator"
+        ) as brokers:
+            with pytest.raises(BrokerError, match="no broker is ready"):
+                await brokers.ask("/v1/namespaces/agents/catalog")
+            api.put(endpoints, broker.endpoints(name="broker"))
+            await api.until_asked(lambda: any("watch" in seen.query for seen in api.seen))
+            api.drop_watches()
+            while not brokers.addresses():
+                await api.until_asked(lambda: True)
+            assert (await brokers.ask("/v1/namespaces/agents/catalog"))["hash"] == "none"
+            assert (await brokers.ask_at(brokers.addresses()[0], "/v1/namespaces/x/catalog"))["servers"] == []
+    assert broker.bearers == {"operator"}

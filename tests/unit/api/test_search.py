@@ -1,0 +1,203 @@
+"""Finding tools: what is told of them, in which order, and what can't be asked."""
+
+import random
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.patterns import matches, within
+from mcp_exec_api.tools.search import Index, stem
+
+
+def tool(name: str, description: str = "", **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties}
+    return {"name": name, "description": description, "inputSchema": schema}
+
+
+GITHUB = Catalog.of(
+    "github",
+    [
+        tool("create_issue", "Create a new issue", title={"type": "string", "description": "Headline of it"}),
+        tool("create_pull_request", "Create a new pull request"),
+        tool("getFileContents", "Get the contents of a file or directory"),
+        tool("list_issues", "List issues with filtering options"),
+        tool("search-code", "Search for code"),
+    ],
+)
+OTHER = Catalog.of(
+    "my-files",
+    [tool("delete_file", "Deletes a file, as GitHub would"), tool("github_backup", "Saves a copy")],
+)
+INDEX = Index([OTHER, GITHUB])
+
+
+def names(query: str, **options: Any) -> list[str]:
+    return [found["name"] for found in INDEX.search(query, **options)]
+
+
+def test_each_level_has_exactly_its_keys() -> None:
+    assert INDEX.search("create_issue")[0] == {"name": "create_issue", "server": "github"}
+    described = INDEX.search("get file contents", detail_level="with_description")[0]
+    assert described == {
+        "name": "get_file_contents",
+        "server": "github",
+        "description": "Get the contents of a file or directory",
+        "import": "from servers.github import get_file_contents",
+    }
+    full = INDEX.search("create_issue", detail_level="full")[0]
+    assert set(full) == {"name", "server", "description", "import", "input_schema", "output_schema"}
+    assert full["output_schema"] is None
+    assert "title" in full["input_schema"]["properties"]
+    other = INDEX.search("delete file", detail_level="with_description")[0]
+    assert (other["server"], other["import"]) == ("my-files", "from servers.my_files import delete_file")
+
+
+def test_an_empty_query_lists_all_by_server_and_name() -> None:
+    listed = [(found["server"], found["name"]) for found in INDEX.search("")]
+    assert listed == [
+        ("github", "create_issue"),
+        ("github", "create_pull_request"),
+        ("github", "get_file_contents"),
+        ("github", "list_issues"),
+        ("github", "search_code"),
+        ("my-files", "delete_file"),
+        ("my-files", "github_backup"),
+    ]
+    assert INDEX.search("  ", limit=2) == INDEX.search("")[:2]
+
+
+def test_a_servers_name_lists_its_tools_and_then_those_named_after_it() -> None:
+    found = [(found["server"], found["name"]) for found in INDEX.search("GitHub")]
+    assert [server for server, _ in found] == ["github"] * 5 + ["my-files"]
+    assert found[-1] == ("my-files", "github_backup")
+    assert names("my files") == ["delete_file", "github_backup"]
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("getFileContents", "get_file_contents"),
+        ("mcp__github__create_issue", "create_issue"),
+        ("github.list_issues", "list_issues"),
+        ("search-code", "search_code"),
+        ("open a PR", "create_pull_request"),
+        ("creating issues", "create_issue"),
+        ("remove files", "delete_file"),
+        ("report a bug", "create_issue"),
+        ("headline", "create_issue"),
+        ("grep", "search_code"),
+    ],
+)
+def test_spellings_endings_and_other_words_find_their_tool(query: str, best: str) -> None:
+    assert names(query)[0] == best
+
+
+def test_only_what_is_allowed_is_found_and_the_limit_counts_that_alone() -> None:
+    assert names("", allow=["github.*issue*"]) == []
+    assert names("", allow=["github.create_*", "my-files.delete_file"]) == [
+        "create_issue",
+        "create_pull_request",
+        "delete_file",
+    ]
+    # by the tool's name at its server, and not by what it is called in Python
+    assert names("", allow=["github.getFileContents"]) == ["get_file_contents"]
+    assert names("", allow=["*.*"], limit=1) == ["create_issue"]
+    assert names("issue", allow=["github.list_*"], limit=1) == ["list_issues"]
+    assert names("", allow=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"detail_level": "all"}, "name_only, with_description, full"),
+        ({"detail_level": None}, "name_only, with_description, full"),
+        ({"limit": 0}, "1 to 1000"),
+        ({"limit": 1001}, "1 to 1000"),
+        ({"limit": True}, "1 to 1000"),
+        ({"limit": "5"}, "1 to 1000"),
+        ({"query": "x" * 1001}, "1001 characters"),
+        ({"query": None}, "NoneType"),
+    ],
+)
+def test_what_can_not_be_asked_is_told(options: dict[str, Any], message: str) -> None:
+    given = {"query": "", **options}
+    with pytest.raises(ValueError, match=message):
+        INDEX.search(given.pop("query"), **given)
+
+
+def test_ties_and_the_order_of_catalogs_change_nothing() -> None:
+    many = [Catalog.of(f"s{number}", [tool("read_page", "Reads a page")]) for number in range(20)]
+    wanted = [f"s{number}" for number in sorted(range(20), key=str)]
+    for seed in range(3):
+        shuffled = random.Random(seed).sample(many, len(many))
+        assert [found["server"] for found in Index(shuffled).search("read a page")] == wanted
+
+
+def test_nothing_is_found_where_nothing_is() -> None:
+    assert Index([]).search("anything") == []
+    assert Index([Catalog.of("empty", [])]).search("") == []
+    assert INDEX.search("qwertyuiop") == []
+
+
+def test_a_hostile_catalog_is_searched_like_any() -> None:
+    hostile = [
+        {"name": "\u0000\n'''", "description": "x " * 10**6, "inputSchema": {"properties": {"a": 5, "b": {"c": []}}}},
+        {"name": "e\u0301\u4e2d", "description": None, "inputSchema": {"properties": ["no", "object"]}},
+        {"name": "import os", "description": "__import__('os')", "inputSchema": {"properties": {"": {}}}},
+    ]
+    index = Index([Catalog.of("évil", hostile)])
+    assert len(index.search("")) == 3
+    assert [found["name"] for found in index.search("import os")] == ["import_os"]
+
+
+@given(st.text(max_size=200))
+def test_any_text_can_be_searched_for(query: str) -> None:
+    assert len(INDEX.search(query)) <= 7
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("issues", "issue"),
+        ("queries", "query"),
+        ("branches", "branch"),
+        ("created", "create"),
+        ("committing", "commit"),
+        ("directories", "folder"),
+        ("repos", "repository"),
+    ],
+)
+def test_words_that_are_the_same_meet(one: str, other: str) -> None:
+    assert stem(one) == stem(other)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bounds", "expected"),
+    [
+        ("a.b", ["a.b"], True),
+        ("a.b*", ["a.b*"], True),
+        ("a.bc*", ["a.b*"], True),
+        ("a.*", ["a.b*"], False),
+        ("a.*", ["a.b", "a.*"], True),
+        ("a*.b", ["*.*"], True),
+        ("a*.b", ["a.b"], False),
+        ("*.*", ["a.*"], False),
+        ("a.b", [], False),
+    ],
+)
+def test_a_pattern_is_within_bounds_where_one_covers_it(pattern: str, bounds: list[str], expected: bool) -> None:
+    assert within(pattern, bounds) is expected
+
+
+_SEGMENT = st.text(alphabet="ab", max_size=2).flatmap(lambda text: st.sampled_from([text + "*", text or "a"]))
+_PATTERN = st.tuples(_SEGMENT, _SEGMENT).map(".".join)
+
+
+@given(_PATTERN, st.lists(_PATTERN, max_size=3), st.text(alphabet=string.ascii_lowercase[:3], min_size=1, max_size=3))
+def test_what_a_pattern_within_bounds_speaks_of_its_bounds_do(pattern: str, bounds: list[str], name: str) -> None:
+    if within(pattern, bounds) and matches(pattern, server=name, tool=name):
+        assert any(matches(bound, server=name, tool=name) for bound in bounds)
