@@ -22,8 +22,8 @@ from mcp_exec_api.names import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS, SUPERVISOR_PORT
 
 MAX_LINE_BYTES: Final = 4 * MAX_OUTPUT_BYTES
 """The longest line that a supervisor may send: one stream's text, escaped as JSON."""
-MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES + 3 * MAX_TOOL_CALLS * 1024
-"""The most bytes that one reading of a run's events may have: its output, and what is told of each tool call."""
+MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES + 3 * 512 * MAX_TOOL_CALLS
+"""The most bytes that one reading of a run's events may have: three events a tool call beside its output."""
 
 
 class SandboxError(Exception):
@@ -77,37 +77,35 @@ class ResultEvent(_Event):
     truncated: bool = False
 
 
-class _CallEvent(_Event):
-    id: Annotated[str, Field(min_length=1, max_length=64)]
-    """The call's id, which the sandbox chose, or the approval's."""
-    tool: Annotated[str, Field(min_length=1, max_length=320)]
-    """What the code called it by, or SERVER.TOOL."""
-
-
-class ToolCallEvent(_CallEvent):
-    """The code calls a tool."""
+class ToolCallEvent(_Event):
+    """The code called a tool, by what the sandbox says."""
 
     type: Literal["tool_call"]
-    argument_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    id: Annotated[str, Field(max_length=64)]
+    tool: Annotated[str, Field(max_length=300)]
+    argument_bytes: Annotated[int, Field(ge=0)] = 0
 
 
-class ToolResultEvent(_CallEvent):
-    """A call ended."""
+class ToolResultEvent(_Event):
+    """That call ended."""
 
     type: Literal["tool_result"]
+    id: Annotated[str, Field(max_length=64)]
+    tool: Annotated[str, Field(max_length=300)]
     ok: bool
     kind: Annotated[str | None, Field(max_length=64)] = None
-    """The exception's class, where it failed."""
-    message: Annotated[str | None, Field(max_length=1024)] = None
-    bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
-    ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    message: Annotated[str | None, Field(max_length=MAX_OUTPUT_BYTES)] = None
+    bytes: Annotated[int, Field(ge=0)] = 0
+    ms: Annotated[float, Field(ge=0)] = 0.0
 
 
-class ApprovalEvent(_CallEvent):
-    """A call waits for somebody's consent."""
+class ApprovalEvent(_Event):
+    """That call waits for somebody's consent."""
 
     type: Literal["approval"]
-    expires_at: datetime
+    id: Annotated[str, Field(max_length=64)]
+    tool: Annotated[str, Field(max_length=300)]
+    expires_at: datetime | None = None
 
 
 class EndEvent(_Event):
@@ -125,7 +123,6 @@ class EndEvent(_Event):
     peak_memory_bytes: int | None = None
 
 
-ToolEvent = ToolCallEvent | ToolResultEvent | ApprovalEvent
 Event = Annotated[
     StatusEvent | TextEvent | ResultEvent | ToolCallEvent | ToolResultEvent | ApprovalEvent | EndEvent,
     Field(discriminator="type"),

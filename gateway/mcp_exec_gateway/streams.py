@@ -5,6 +5,7 @@ alone, so who has seen it finds the same in every later answer.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -24,7 +25,8 @@ from mcp_exec_api.sandboxes import (
     SandboxError,
     Sandboxes,
     TextEvent,
-    ToolEvent,
+    ToolCallEvent,
+    ToolResultEvent,
 )
 from mcp_exec_gateway.executions import Executions, Gone, bound, finished
 from mcp_exec_gateway.positions import Position
@@ -128,8 +130,9 @@ class Follower:
             return self._step(event.type, at=at, text=event.text)
         if isinstance(event, ResultEvent):
             return self._step("result", at=at, value=event.value, truncated=event.truncated)
-        if isinstance(event, ToolEvent):
-            told = event.model_dump(by_alias=True, exclude_none=True, exclude={"seq", "at", "type"}, mode="json")
+        if isinstance(event, ToolCallEvent | ToolResultEvent | ApprovalEvent):
+            # by way of text, in which an infinity is null
+            told = json.loads(event.model_dump_json(by_alias=True, exclude_none=True, exclude={"seq", "at", "type"}))
             # the frame's own id is its position
             what = "approval" if isinstance(event, ApprovalEvent) else "call"
             return self._step(event.type, at=at, **{what: told.pop("id")}, **told)

@@ -26,7 +26,7 @@ def test_text_and_end_are_read() -> None:
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "end", "phase": "Running"}',
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "end", "phase": "Failed", "reason": "Anything"}',
         b'{"seq": 1, "at": "never", "type": "stdout", "text": ""}',
-        b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_call", "id": "", "tool": "a.b"}',
+        b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_call", "id": "1"}',
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_call", "id": "1", "tool": "a.b", "argumentBytes": -1}',
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_call", "id": "1", "tool": "' + b"x" * 400 + b'"}',
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_result", "id": "1", "tool": "a.b"}',
