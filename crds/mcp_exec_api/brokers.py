@@ -22,7 +22,11 @@ from mcp_exec_api.reflector import Reflector
 
 
 class BrokerError(Exception):
-    """No broker can be reached, or what it said is no answer."""
+    """No broker can be reached, or what it said is no answer. `status` is the HTTP status that it gave, else 0."""
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ExecutionCalls(Model):
@@ -136,7 +140,8 @@ class Brokers:
             ) as response:
                 body = await response.read()
                 if response.status != 200:
-                    raise BrokerError(f"the broker at {address} answers {response.status}: {body[:300]!r}")
+                    message = f"the broker at {address} answers {response.status}: {body[:300]!r}"
+                    raise BrokerError(message, status=response.status)
                 answer: Any = json.loads(body)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise BrokerError(f"the broker at {address}: {type(error).__name__} {error}") from error

@@ -85,6 +85,8 @@ async def audit_page(brokers: Brokers | None, *, namespace: str, query: AuditQue
     try:
         pages = dict(zip((a for a in addresses if not places[a].ended), await asyncio.gather(*asked), strict=True))
     except BrokerError as error:
+        if error.status == 400:  # all but these two were judged here
+            raise invalid_field("outcome" if query.outcome else "cursor", "the broker knows no such thing") from error
         raise unavailable("not every tool broker answers, so the records would not be complete") from error
     items = list(_newest(pages, query.limit))
     places |= {address: page.after() for address, page in pages.items()}

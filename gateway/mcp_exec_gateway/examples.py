@@ -80,7 +80,7 @@ RECORD: Final[dict[str, Any]] = {
     "caller": "team-a",
     "server": "expenses",
     "tool": "get_expenses",
-    "outcome": "Ok",
+    "outcome": "ok",
 }
 """A record of a tool call."""
 LISTED: Final[dict[str, Any]] = {

@@ -104,10 +104,10 @@ class AuditQuery(Query):
     """Which records of tool calls."""
 
     execution: Annotated[str | None, Field(min_length=1, max_length=253, description="The execution's name.")] = None
-    tool: Annotated[str | None, Field(min_length=3, max_length=256, description="SERVER.TOOL.")] = None
+    tool: Annotated[str | None, Field(min_length=1, max_length=256, description="SERVER.TOOL, or SERVER.")] = None
     outcome: Annotated[str | None, Field(min_length=1, max_length=64, description="How the call ended.")] = None
     since: Annotated[AwareDatetime | None, Field(description="Only calls from this moment on (RFC 3339).")] = None
-    until: Annotated[AwareDatetime | None, Field(description="Only calls up to this moment (RFC 3339).")] = None
+    until: Annotated[AwareDatetime | None, Field(description="Only calls before this moment (RFC 3339).")] = None
     limit: Annotated[int, Field(ge=1, le=500, description="The most records on a page.")] = 100
     cursor: Annotated[str | None, Field(max_length=8192, description="The `next` of the page before.")] = None
 

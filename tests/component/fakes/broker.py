@@ -59,11 +59,13 @@ class FakeBroker:
 
     async def _audit(self, request: web.Request) -> web.Response:
         self._check(request)
+        if request.query.get("outcome", "ok") not in ("ok", "error"):
+            raise web.HTTPBadRequest
         query, start = request.query, int(request.query.get("cursor", "0"))
         found = [
             record
             for record in self.records
-            if record["at"] <= query["until"]
+            if record["at"] < query["until"]
             and record["at"] >= query.get("since", "")
             and (record["namespace"] == query["namespace"] or not self.honest)
             and all(record.get(name) == query[name] for name in ("execution", "tool", "outcome") if name in query)

@@ -68,8 +68,8 @@ async def test_calls_that_are_made_while_somebody_reads_shift_nothing(
 async def test_filters_travel_and_the_namespace_is_always_the_callers(
     gateway: Gateway, brokers: list[FakeBroker]
 ) -> None:
-    brokers[0].records = [record(2, tool="a.b", outcome="Ok"), record(1, namespace="others")]
-    query = "execution=exec-1&tool=a.b&outcome=Ok&since=2026-11-21T20:00:00Z&until=2026-11-21T20:01:00Z"
+    brokers[0].records = [record(2, tool="a.b", outcome="ok"), record(1, namespace="others")]
+    query = "execution=exec-1&tool=a.b&outcome=ok&since=2026-11-21T20:00:00Z&until=2026-11-21T20:01:00Z"
     assert await pages(gateway, query) == [[2]]
     asked = brokers[0].asked[-1][1]
     assert (asked["since"], asked["until"]) == ("2026-11-21T20:00:00.000000Z", "2026-11-21T20:01:00.000000Z")
@@ -101,6 +101,7 @@ async def test_a_replica_that_is_silent_makes_no_list_that_looks_whole(
         ("cursor=x", "cursor"),
         ("cursor=e30=", "cursor"),
         ("who=me", "who"),
+        ("outcome=nonsense", "outcome"),
     ],
 )
 async def test_what_is_wrong_with_a_question_is_named(gateway: Gateway, query: str, field: str) -> None:

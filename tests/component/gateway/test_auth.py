@@ -128,6 +128,9 @@ async def test_a_service_account_works_in_its_own_namespace(gateway: Gateway, ap
         ("list", "GET", "/v1/executions"),
         ("get", "GET", "/v1/executions/exec-a"),
         ("get", "GET", "/v1/executions/exec-a/events"),
+        ("get", "GET", "/v1/executions/exec-a/approvals"),
+        ("list", "GET", "/api/v1/mcp/tools/search"),
+        ("list", "GET", "/v1/audit"),
         ("patch", "DELETE", "/v1/executions/exec-a"),
     ],
 )
