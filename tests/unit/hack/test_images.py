@@ -1,7 +1,6 @@
 """How images are built where Docker runs: once for each content, from dependencies that are fetched beforehand."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from tests.unit.hack.shims import ROOT, Machine, refusal
