@@ -58,7 +58,7 @@ def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(d
         module.write_text(module.read_text() + "\n# changed\n")
         docker.run("images")
         files = [call.split("--file ")[1].split()[0] for call in builds(docker)[before:]]
-        assert [file.split("/")[0].removesuffix("_image") for file in files] == images
+        assert [file.split("/")[-2].removesuffix("_image") for file in files] == images
     assert len(docker.calls("python")) == 3
 
 
