@@ -20,6 +20,7 @@ from mcp_exec_api.tools.names import identifier
 from mcp_exec_api.tools.patterns import may_use_server
 from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
 from mcp_exec_sandbox.supervisor.request import InvalidRequest, read_object
+from mcp_exec_sandbox.supervisor.runner import parse_object
 
 MAX_WRAPPERS_BYTES = 16 * 1024 * 1024
 """The largest body of `PUT /v1/wrappers`."""
@@ -89,12 +90,18 @@ def _catalogs(text: str | None) -> dict[str, Any]:
     """The catalog of each server by the name of its package."""
     if text is None:
         return {}
-    try:
-        entries = json.loads(text)
-        entries = entries["servers"] if isinstance(entries, dict) else entries
-        return {identifier(entry["server"]): entry for entry in entries}
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-        raise InvalidRequest(f"files: {_CATALOG} is no catalog") from None
+    content = parse_object(text.encode("utf-8", "replace"))
+    entries = content.get("servers") if content is not None else None
+    if not isinstance(entries, list):
+        raise InvalidRequest(f"files: {_CATALOG} has no list of servers")
+    found = {}
+    for entry in entries:
+        server = entry.get("server") if isinstance(entry, dict) else None
+        if not isinstance(server, str) or not server:
+            raise InvalidRequest(f"files: {_CATALOG} has a server without a name")
+        module = entry.get("module")
+        found[module if isinstance(module, str) else identifier(server)] = entry
+    return found
 
 
 class WrapperStore:

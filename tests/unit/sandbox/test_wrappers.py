@@ -131,6 +131,12 @@ found
     assert broker.calls == []
 
 
+def test_a_failure_in_a_wrapper_shows_the_codes_own_frames_alone(filled, broker):
+    run = filled.run("from servers.slack import post\n\nawait post()", tools=broker.job)
+    assert (run.error["type"], run.error["line"]) == ("ToolError", 3)
+    assert run.error["traceback"].count("File ") == 1
+
+
 def test_search_finds_exactly_the_tools_that_may_be_called(filled, broker):
     code = """
 from tool_discovery import search_tools
