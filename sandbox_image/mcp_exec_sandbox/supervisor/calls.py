@@ -1,5 +1,7 @@
 """Tool calls as events of the run. What the runner says of them is hostile input: checked, and bounded in number."""
 
+import contextlib
+from datetime import datetime
 from typing import Any
 
 from mcp_exec_sandbox.supervisor.events import EventLog
@@ -50,7 +52,7 @@ def _fields(kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
         return None
     fields: dict[str, Any] = {"id": identifier[:_ID_CHARACTERS], "tool": tool[:_NAME_CHARACTERS]}
     if kind == "approval":
-        return fields | {"expiresAt": _text(message.get("expiresAt"), _KIND_CHARACTERS)}
+        return fields | {"expiresAt": _time(message.get("expiresAt"))}
     if kind == "tool_call":
         return fields | {"argumentBytes": _count(message.get("argumentBytes"))}
     fields |= {"ok": message.get("ok") is True, "kind": _text(message.get("kind"), _KIND_CHARACTERS)}
@@ -63,6 +65,14 @@ def _fields(kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
 
 def _text(value: object, limit: int) -> str | None:
     return value[:limit] if isinstance(value, str) else None
+
+
+def _time(value: object) -> str | None:
+    """A time with a zone, or None: readers take others for a broken stream."""
+    with contextlib.suppress(ValueError):
+        if isinstance(value, str) and datetime.fromisoformat(value[:_KIND_CHARACTERS]).tzinfo is not None:
+            return value[:_KIND_CHARACTERS]
+    return None
 
 
 def _count(value: object) -> int:

@@ -110,9 +110,11 @@ class WrapperStore:
     def __init__(self, workspace: Path) -> None:
         self._shown = workspace / SERVERS_FOLDER
         self._hidden = workspace / HIDDEN_FOLDER
-        self._kept = self._hidden / "wrappers"
+        self._kept = self._hidden
         self._servers: dict[str, str] = {}
         self._paths: list[str] = []
+        self._trash: list[tuple[Path, list[str]]] = []
+        self._versions = 0
         self._closed = False
         self._turn = asyncio.Lock()
         self.hash: str | None = None
@@ -124,19 +126,19 @@ class WrapperStore:
         Raises NotIdle where an execution came first, OSError where they can't be written.
         """
         async with self._turn:
-            incoming, old, written = self._hidden / "incoming", self._hidden / "old", list[str]()
             self._check_open()
+            self._versions += 1
+            incoming, written = self._hidden / str(self._versions), list[str]()
             try:
                 await self._write(wrappers, incoming, written)
                 self._check_open()
-                if self.hash is not None:
-                    self._kept.rename(old)
-                incoming.rename(self._kept)
             except BaseException:
-                await _remove(incoming, written)
+                self._trash.append((incoming, written))
                 raise
-            self.hash, self._servers, (self._paths, written) = wrappers.hash, wrappers.servers, (written, self._paths)
-            await _remove(old, written)
+            self._trash.append((self._kept, self._paths))
+            self._kept, self._paths = incoming, written
+            self._servers, self.hash = wrappers.servers, wrappers.hash
+            await self._empty_trash()
 
     async def _write(self, wrappers: Wrappers, folder: Path, written: list[str]) -> None:
         """Write and compile; `written` gets the paths of all files."""
@@ -186,7 +188,13 @@ class WrapperStore:
 
     async def discard(self) -> None:
         """Remove what was not shown."""
-        await _remove(self._kept, self._paths)
+        self._trash.append((self._kept, self._paths))
+        await self._empty_trash()
+
+    async def _empty_trash(self) -> None:
+        while self._trash:
+            await _remove(*self._trash[0])
+            del self._trash[0]
         with contextlib.suppress(OSError):
             os.rmdir(self._hidden)
 

@@ -274,13 +274,14 @@ def test_what_the_runner_says_of_a_call_is_bounded_field_by_field():
     long = "x" * 100_000
     events.add("tool_call", {**CALL, "id": long, "tool": long, "argumentBytes": -1, "more": 1})
     events.add("tool_result", {**CALL, "ok": 1, "kind": long, "message": long, "bytes": 1 << 80, "ms": "1"})
-    events.add("approval", {**CALL, "expiresAt": 5})
-    call, result, approval = logged(log)
+    for time in (5, "soon", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z"):
+        events.add("approval", {**CALL, "expiresAt": time})
+    call, result, *approvals = logged(log)
     assert (len(call["id"]), len(call["tool"]), call["argumentBytes"]) == (64, 300, 0)
     assert "more" not in call
     assert (result["ok"], len(result["kind"]), len(result["message"])) == (False, 64, 1000)
     assert (result["bytes"], result["ms"]) == (0, 0)
-    assert approval["expiresAt"] is None
+    assert [approval["expiresAt"] for approval in approvals] == [None, None, None, "2026-01-01T00:00:00Z"]
 
 
 def test_events_of_calls_are_bounded_in_number_and_size():
