@@ -1,8 +1,8 @@
 """What the supervisor and its runner agree on: file descriptor, names, bounds and the lines of the control channel.
 
 The channel is a socket pair that carries one JSON object a line. The supervisor sends one job; the runner answers
-`ready` (once, before the job), `interrupted` (where the code stood when it was told to stop) and `done`. The agent's
-code shares the runner's process, so the supervisor treats every line as hostile input.
+`ready` (once, before the job), tool events, `interrupted` (where the code stood when it was told to stop) and `done`.
+The agent's code shares the runner's process, so the supervisor treats every line as hostile input.
 """
 
 import json
@@ -19,6 +19,15 @@ text in the form of `faulthandler`, innermost frame first."""
 
 AGENT_FILE = "<agent>"
 """The file name of the agent's code in tracebacks."""
+
+SERVERS_FOLDER = "servers"
+"""Where in the workspace the wrappers of MCP servers are: a Python package."""
+
+CATALOG_FILE = ".catalog.json"
+"""In the package of each server, what `search_tools` reads."""
+
+TOOL_EVENTS = ("tool_call", "tool_result", "approval")
+"""Messages of the runner that become events of the run."""
 
 MESSAGE_CHARACTERS = 4096
 """Bound on the message of an error."""

@@ -29,7 +29,7 @@ async def supervisor_port(tmp_path: Path) -> AsyncIterator[int]:
         cwd="/",
         env={
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "sandbox_image"),
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "sandbox_image"), str(ROOT / "crds"))),
             "MCP_EXEC_TOKEN_SHA256": token_digest(token),
             "MCP_EXEC_PORT": "0",
             "MCP_EXEC_HOST": "127.0.0.1",

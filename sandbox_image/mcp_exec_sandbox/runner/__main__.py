@@ -12,17 +12,22 @@ import os
 import sys
 from pathlib import Path
 
+from mcp_exec_sandbox import sdk
 from mcp_exec_sandbox.protocol import CONTROL_FD, STANDING_SIGNAL, RunnerLimits
 from mcp_exec_sandbox.runner import forks, resources, shield
 from mcp_exec_sandbox.runner.channel import Channel
 from mcp_exec_sandbox.runner.job import Job, Runner
 from mcp_exec_sandbox.runner.loop import AgentLoop, install
+from mcp_exec_sandbox.runner.streams import Streams
+from mcp_exec_sandbox.tools.hints import ServersHint
+from mcp_exec_sandbox.tools.rehearsal import rehearse
 
 PREIMPORTED = """
 argparse base64 bisect calendar collections concurrent.futures contextlib copy csv dataclasses datetime decimal enum
 fractions functools glob hashlib heapq html inspect io itertools json logging math operator os pathlib pickle pprint
 queue random re shutil signal socket statistics string struct subprocess tempfile textwrap threading time traceback
 types typing unicodedata urllib.parse uuid zoneinfo
+client tool_discovery
 """
 
 
@@ -30,13 +35,17 @@ def main() -> None:
     """Prepare, take one job, run it, report."""
     channel = Channel(CONTROL_FD)
     faulthandler.register(STANDING_SIGNAL, file=CONTROL_FD, all_threads=False)
-    _open_streams()
+    streams = Streams()
+    streams.install()
+    sys.path.append(str(Path(sdk.__file__).parent))
     for name in PREIMPORTED.split():
         importlib.import_module(name)
     loop = AgentLoop()
     install(loop)
-    runner = Runner(channel=channel, loop=loop, workspace=Path.cwd())
+    runner = Runner(channel=channel, loop=loop, workspace=Path.cwd(), streams=streams)
     runner.rehearse()
+    loop.run_until_complete(rehearse())
+    sys.meta_path.append(ServersHint())
     resources.apply(RunnerLimits.from_argument(sys.argv[1]))
     forks.serialise()
     shield.install(os.getppid())
@@ -47,12 +56,6 @@ def main() -> None:
         runner.run(Job.from_message(channel.receive()))
         channel.wait_for_end()
     os._exit(0)
-
-
-def _open_streams() -> None:
-    """Text goes out line by line; what UTF-8 can't carry is escaped instead of raising."""
-    for name in ("stdout", "stderr"):
-        getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 if __name__ == "__main__":

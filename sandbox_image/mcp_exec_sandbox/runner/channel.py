@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import threading
 from typing import Any
 
 from mcp_exec_sandbox.protocol import encode
@@ -15,6 +16,8 @@ class Channel:
         os.set_inheritable(descriptor, False)
         self._owner = os.getpid()
         self._socket = socket.socket(fileno=descriptor)
+        # Entered again where an interrupt is told from the middle of a message.
+        self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._socket.close)
 
     def receive(self) -> dict[str, Any]:
@@ -33,7 +36,8 @@ class Channel:
     def send(self, message: dict[str, Any]) -> None:
         """Send one line; the line break before it ends whatever the code may have written to the descriptor."""
         if self.is_own():
-            self._socket.sendall(b"\n" + encode(message))
+            with self._lock:
+                self._socket.sendall(b"\n" + encode(message))
 
     def is_own(self) -> bool:
         """Whether this process is the runner, and not a child that the code forked."""

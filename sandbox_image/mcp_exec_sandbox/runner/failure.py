@@ -9,6 +9,7 @@ from types import FrameType, TracebackType
 from mcp_exec_sandbox.protocol import (
     AGENT_FILE,
     MESSAGE_CHARACTERS,
+    SERVERS_FOLDER,
     TRACEBACK_CHARACTERS,
     ErrorFields,
     LimitName,
@@ -106,4 +107,7 @@ def _strip(summary: traceback.TracebackException, workspace: Path, depth: int) -
 
 
 def _is_agents(filename: str, workspace: Path) -> bool:
-    return filename == AGENT_FILE or filename.startswith(f"{workspace}/")
+    """Whether the code is the agent's: the job's own, or a module of the workspace that is no wrapper of ours."""
+    if filename.startswith(f"{workspace}/"):
+        return not filename.startswith(f"{workspace}/{SERVERS_FOLDER}/")
+    return filename == AGENT_FILE

@@ -17,7 +17,9 @@ from mcp_exec_sandbox.runner.interrupt import Interruption
 from mcp_exec_sandbox.runner.loop import AgentLoop, wind_down
 from mcp_exec_sandbox.runner.namespace import make_main_module
 from mcp_exec_sandbox.runner.program import RESULT_NAME, RETURN_NAME, Program, Returned, compile_program
+from mcp_exec_sandbox.runner.streams import Streams
 from mcp_exec_sandbox.runner.values import to_json
+from mcp_exec_sandbox.tools.session import Grant, Session, begin
 
 RESULT_VARIABLE = "result"
 
@@ -29,21 +31,28 @@ class Job:
     code: str
     context: dict[str, Any]
     output_bytes: int
+    grant: Grant | None = None
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> "Job":
         """The job of a channel message."""
-        return cls(code=message["code"], context=message["context"], output_bytes=message["outputBytes"])
+        tools = message.get("tools")
+        return cls(
+            code=message["code"],
+            context=message["context"],
+            output_bytes=message["outputBytes"],
+            grant=Grant.from_job(tools) if tools is not None else None,
+        )
 
 
 class Runner:
     """Runs one job in the main thread."""
 
-    def __init__(self, *, channel: Channel, loop: AgentLoop, workspace: Path) -> None:
+    def __init__(self, *, channel: Channel, loop: AgentLoop, workspace: Path, streams: Streams) -> None:
         self._channel = channel
         self._loop = loop
         self._workspace = workspace
-        self._streams = (sys.stdout, sys.stderr)
+        self._streams = streams
         self._interruption = Interruption(report=self._tell_interruption, loop=loop)
         self._interruption.install()
 
@@ -51,12 +60,13 @@ class Runner:
         """Run the code and report; a process that the code forked ends here without a word."""
         sys.argv = ["agent.py"]
         sys.path.insert(0, str(self._workspace))
+        begin(Session(grant=job.grant, emit=self._tell_event, workspace=self._workspace))
         module = make_main_module(job.context, self._workspace)
         report = self._report(job, module)
         if not self._channel.is_own():
-            self._flush()
+            self._streams.flush()
             os._exit(report["exitCode"] or int(report["error"] is not None))
-        self._flush()
+        self._streams.flush()
         with contextlib.suppress(OSError):
             self._channel.send(report)
 
@@ -136,10 +146,11 @@ class Runner:
         with contextlib.suppress(OSError):
             self._channel.send({"type": "interrupted", "line": line, "traceback": text})
 
-    def _flush(self) -> None:
-        for stream in self._streams:
-            with contextlib.suppress(Exception):
-                stream.flush()
+    def _tell_event(self, event: dict[str, Any]) -> None:
+        """Tell of a tool call; the text that the code printed before comes before it."""
+        self._streams.flush()
+        with contextlib.suppress(OSError):
+            self._channel.send({**event, "written": self._streams.written()})
 
 
 def _success(value: Any, limit: int) -> dict[str, Any]:

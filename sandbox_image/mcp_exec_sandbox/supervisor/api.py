@@ -4,13 +4,14 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from mcp_exec_sandbox.supervisor.events import Batch
 from mcp_exec_sandbox.supervisor.request import ExecutionRequest, InvalidRequest
 from mcp_exec_sandbox.supervisor.sandbox import Conflict, NotReady, Sandbox
+from mcp_exec_sandbox.supervisor.wrappers import MAX_WRAPPERS_BYTES, NotIdle, Wrappers
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 
@@ -36,7 +37,7 @@ class Response:
     headers: list[tuple[str, str]] = field(default_factory=list)
 
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[Request], Response | Awaitable[Response]]
 
 
 class Api:
@@ -49,6 +50,7 @@ class Api:
             "/healthz": {"GET": self._health},
             "/v1/execution": {"POST": self._start, "GET": self._describe, "DELETE": self._cancel},
             "/v1/execution/events": {"GET": self._events},
+            "/v1/wrappers": {"PUT": self._put_wrappers},
         }
 
     def refuse(self, request: Request) -> Response | None:
@@ -63,8 +65,12 @@ class Api:
             return _error(405, "no such method here", headers=[("allow", ", ".join(sorted(methods)))])
         return None
 
-    def handle(self, request: Request) -> Response:
-        """Answer a request that `refuse` let pass."""
+    def max_body_bytes(self, request: Request) -> int:
+        """The largest body that is read."""
+        return MAX_WRAPPERS_BYTES if request.path == "/v1/wrappers" else MAX_BODY_BYTES
+
+    def handle(self, request: Request) -> Response | Awaitable[Response]:
+        """Answer a request that `refuse` let pass, at once or after a while."""
         return self._routes[request.path][request.method](request)
 
     def _is_authorised(self, authorization: str) -> bool:
@@ -74,7 +80,23 @@ class Api:
 
     def _health(self, request: Request) -> Response:
         state = self._sandbox.state
-        return _json(503 if state in ("starting", "stopping") else 200, {"state": state})
+        return _json(
+            503 if state in ("starting", "stopping") else 200, {"state": state, "wrappers": self._sandbox.wrappers.hash}
+        )
+
+    async def _put_wrappers(self, request: Request) -> Response:
+        if self._sandbox.state != "idle":
+            return _error(409, f"the sandbox is {self._sandbox.state}")
+        try:
+            wrappers = Wrappers.from_body(request.body)
+            await self._sandbox.wrappers.replace(wrappers)
+        except InvalidRequest as error:
+            return _error(400, str(error))
+        except NotIdle:
+            return _error(409, "an execution came first")
+        except OSError as error:
+            return _error(507, f"the wrappers can't be written: {error.strerror}")
+        return _json(200, {"hash": wrappers.hash})
 
     def _start(self, request: Request) -> Response:
         try:
@@ -110,9 +132,9 @@ class Api:
         return _json(202 if cancelled else 200, {"state": self._sandbox.state})
 
 
-def too_large() -> Response:
+def too_large(limit: int) -> Response:
     """The answer to a body over the bound."""
-    return _error(413, f"the body may have at most {MAX_BODY_BYTES} bytes")
+    return _error(413, f"the body may have at most {limit} bytes")
 
 
 def _json(status: int, content: object, *, headers: list[tuple[str, str]] | None = None) -> Response:

@@ -5,12 +5,12 @@ A connection has at most one request at a time. A client that goes away ends its
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from http import HTTPStatus
 
 import h11
 
-from mcp_exec_sandbox.supervisor.api import MAX_BODY_BYTES, Api, Request, Response, too_large
+from mcp_exec_sandbox.supervisor.api import Api, Request, Response, too_large
 from mcp_exec_sandbox.supervisor.events import Batch
 
 MAX_HEADER_BYTES = 16 * 1024
@@ -132,8 +132,8 @@ class Connection(asyncio.Protocol):
                 self._begin(event)
             elif isinstance(event, h11.Data):
                 self._body += event.data
-                if len(self._body) > MAX_BODY_BYTES:
-                    self._respond(too_large(), close=True)
+                if self._request is not None and len(self._body) > (limit := self._api.max_body_bytes(self._request)):
+                    self._respond(too_large(limit), close=True)
             elif isinstance(event, h11.EndOfMessage):
                 self._complete()
             elif isinstance(event, h11.ConnectionClosed):
@@ -151,8 +151,9 @@ class Connection(asyncio.Protocol):
         )
         length = headers.get(b"content-length", "0")
         refusal = self._api.refuse(self._request)
-        if refusal is None and length.isdigit() and int(length[:12]) > MAX_BODY_BYTES:
-            refusal = too_large()
+        limit = self._api.max_body_bytes(self._request)
+        if refusal is None and length.isdigit() and int(length[:12]) > limit:
+            refusal = too_large(limit)
         if refusal is not None:
             if length == "0" and b"transfer-encoding" not in headers:
                 self._http.next_event()
@@ -174,7 +175,18 @@ class Connection(asyncio.Protocol):
             body=bytes(self._body),
         )
         self._body.clear()
-        self._respond(self._api.handle(whole), close=False)
+        answer = self._api.handle(whole)
+        if isinstance(answer, Response):
+            self._respond(answer, close=False)
+        else:
+            self._answer = asyncio.create_task(self._respond_later(answer))
+
+    async def _respond_later(self, answer: Awaitable[Response]) -> None:
+        response = await answer
+        self._answer = None
+        self._unread = 0
+        self._respond(response, close=False)
+        self._go_on()
 
     def _respond(self, response: Response, *, close: bool) -> None:
         self._request = None
@@ -204,6 +216,10 @@ class Connection(asyncio.Protocol):
         self._answer = None
         self._unread = 0
         self._next_request()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Read what the client has sent during its answer."""
         try:
             self._read_requests()
         except h11.RemoteProtocolError:

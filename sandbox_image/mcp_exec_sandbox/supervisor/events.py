@@ -36,7 +36,7 @@ class EventLog:
         """The number of the newest event; 0 before the first."""
         return len(self._lines)
 
-    def append(self, kind: str, **fields: Any) -> None:
+    def append(self, kind: str, /, **fields: Any) -> None:
         """Add an event. The one of type `end` is the last."""
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         event = {"seq": len(self._lines) + 1, "at": at, "type": kind, **fields}

@@ -10,6 +10,8 @@ import json
 import time
 from typing import Any
 
+from mcp_exec_sandbox.protocol import TOOL_EVENTS
+from mcp_exec_sandbox.supervisor.calls import CallEvents, written_of
 from mcp_exec_sandbox.supervisor.events import EventLog
 from mcp_exec_sandbox.supervisor.processes import stop_descendants
 from mcp_exec_sandbox.supervisor.request import ExecutionRequest
@@ -18,6 +20,7 @@ from mcp_exec_sandbox.supervisor.settings import MIB
 from mcp_exec_sandbox.supervisor.stream import OutputStream
 from mcp_exec_sandbox.supervisor.verdict import Interruption, Outcome, Report, Verdict, decide
 from mcp_exec_sandbox.supervisor.watchdog import Watchdog
+from mcp_exec_sandbox.supervisor.wrappers import DISCARD_SECONDS, WrapperStore
 
 MAX_WRITTEN_BYTES = 128 * MIB
 """Output beyond this, of both streams together, ends the run: it would only burn CPU."""
@@ -36,12 +39,15 @@ class Execution:
         runner: RunnerProcess,
         log: EventLog,
         watchdog: Watchdog,
+        wrappers: WrapperStore,
         grace_seconds: float,
     ) -> None:
         self._request = request
         self._runner = runner
         self._log = log
         self._watchdog = watchdog
+        self._wrappers = wrappers
+        self._calls = CallEvents(log)
         self._grace_seconds = grace_seconds
         self._over = asyncio.Event()
         self._verdict: Verdict | None = None
@@ -61,14 +67,22 @@ class Execution:
         started = time.perf_counter()
         timer = loop.call_later(self._request.timeout_seconds, self._time_out)
         watch = asyncio.create_task(self._watchdog.watch(self._condemn))
+        tidying = asyncio.create_task(self._tidy())
+        tools = self._request.tools
+        if tools is not None:
+            self._wrappers.show(tools.allow)
         try:
             await self._runner.submit(
-                code=self._request.code, context=self._request.context, output_bytes=self._request.output_bytes
+                code=self._request.code,
+                context=self._request.context,
+                output_bytes=self._request.output_bytes,
+                tools=tools.to_message() if tools is not None else None,
             )
             await self._over.wait()
         finally:
             timer.cancel()
             watch.cancel()
+            tidying.cancel()
         elapsed = time.perf_counter() - started
         kernel_kill = self._watchdog.kernel_kill()
         if self._verdict is None and self._report is not None:
@@ -80,6 +94,11 @@ class Execution:
         else:
             self._runner.kill_all()
             self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+
+    async def _tidy(self) -> None:
+        """Remove the wrappers that the code may not use, unless it ends before; the pod goes with them then."""
+        await asyncio.sleep(DISCARD_SECONDS)
+        await self._wrappers.discard()
 
     async def clean_up(self) -> None:
         """End what the code left behind."""
@@ -95,6 +114,10 @@ class Execution:
         if self._over.is_set():
             return
         kind = message.get("type")
+        if kind in TOOL_EVENTS:
+            self._runner.take_output(written_of(message))
+            self._calls.add(kind, message)
+            return
         # The interpreter's own word, with a traceback, stands above the bare line.
         if kind == "interrupted" or (kind == "standing" and self._interruption.line is None):
             self._interruption = Interruption.from_message(message)

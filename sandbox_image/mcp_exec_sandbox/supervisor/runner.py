@@ -52,6 +52,7 @@ class RunnerProcess:
         self._line = bytearray()
         self._line_limit = line_bytes + LINE_SLACK_BYTES
         self._listener: Listener | None = None
+        self._taken = {1: 0, 2: 0}
         self.exit_code: int | None = None
         """How the process ended, once it has."""
 
@@ -62,12 +63,14 @@ class RunnerProcess:
         if self._listener is None:
             loop.add_reader(self._control, self._read_control)
             for stream, descriptor in self._outputs.items():
-                loop.add_reader(descriptor, self._read_output, stream)
+                loop.add_reader(descriptor, self._on_output, stream)
         self._listener = listener
 
-    async def submit(self, *, code: str, context: dict[str, Any], output_bytes: int) -> None:
-        """Hand over the job."""
-        job = encode({"code": code, "context": context, "outputBytes": output_bytes})
+    async def submit(
+        self, *, code: str, context: dict[str, Any], output_bytes: int, tools: dict[str, Any] | None = None
+    ) -> None:
+        """Hand over the job; `tools` is how it may call tools, if it may."""
+        job = encode({"code": code, "context": context, "outputBytes": output_bytes, "tools": tools})
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._control, job)
 
@@ -98,12 +101,27 @@ class RunnerProcess:
                     break
         self._read_control()
 
-    def _read_output(self, stream: int) -> bool:
+    def take_output(self, written: dict[int, int]) -> None:
+        """Take output up to what the runner had `written` to each stream when it sent a message, so that order is kept.
+
+        The numbers may be wrong; no more is taken than is there.
+        """
+        for stream, total in written.items():
+            while (missing := total - self._taken[stream]) > 0:
+                if not self._read_output(stream, most=missing):
+                    break
+
+    def _on_output(self, stream: int) -> None:
+        # Messages first: they say how much of the output came before them.
+        self._read_control()
+        self._read_output(stream)
+
+    def _read_output(self, stream: int, most: int = PIPE_BYTES) -> bool:
         descriptor = self._outputs.get(stream)
         if descriptor is None:
             return False
         try:
-            size = os.readv(descriptor, [self._buffer])
+            size = os.readv(descriptor, [memoryview(self._buffer)[:most]])
         except BlockingIOError:
             return False
         except OSError:
@@ -112,6 +130,7 @@ class RunnerProcess:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(self._outputs.pop(stream))
             return False
+        self._taken[stream] += size
         if self._listener is not None:
             self._listener.on_output(stream, memoryview(self._buffer)[:size])
         return True

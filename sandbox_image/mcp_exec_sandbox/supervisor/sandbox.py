@@ -13,6 +13,7 @@ from mcp_exec_sandbox.supervisor.runner import RunnerProcess
 from mcp_exec_sandbox.supervisor.settings import Settings
 from mcp_exec_sandbox.supervisor.tasks import TaskGauge
 from mcp_exec_sandbox.supervisor.watchdog import Watchdog
+from mcp_exec_sandbox.supervisor.wrappers import WrapperStore
 
 State = Literal["starting", "idle", "running", "finished", "stopping"]
 
@@ -46,6 +47,8 @@ class Sandbox:
         """The execution that was accepted."""
         self.log = EventLog()
         """Its events."""
+        self.wrappers = WrapperStore(settings.workspace)
+        """Wrappers of MCP servers for it."""
         self.state: State = "starting"
         """Where the sandbox stands."""
         runner.listen(self)
@@ -80,11 +83,13 @@ class Sandbox:
             raise NotReady(f"the sandbox is {self.state}")
         self.execution_id = request.id
         self.state = "running"
+        self.wrappers.close()
         self._execution = Execution(
             request=request,
             runner=self._runner,
             log=self.log,
             watchdog=self._watchdog,
+            wrappers=self.wrappers,
             grace_seconds=self._settings.grace_seconds,
         )
         self._task = asyncio.create_task(self._run(self._execution))

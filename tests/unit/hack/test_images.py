@@ -1,7 +1,6 @@
 """How images are built where Docker runs: once for each content, from dependencies that are fetched beforehand."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from tests.unit.hack.shims import ROOT, Machine, refusal
@@ -53,12 +52,13 @@ def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:
 
 def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(docker: Machine) -> None:
     docker.run("images")
-    package = docker.checkout / "crds/mcp_exec_api/__init__.py"
-    package.write_text(package.read_text() + "\n# changed\n")
-    docker.run("images")
-    assert [Path(call.split("--file ")[1].split()[0]).parent.name for call in builds(docker)[3:]] == [
-        "operator", "gateway",
-    ]  # fmt: skip
+    for name, images in (("meta.py", ["operator", "gateway"]), ("tools/names.py", ["sandbox", "operator", "gateway"])):
+        before = len(builds(docker))
+        module = docker.checkout / "crds/mcp_exec_api" / name
+        module.write_text(module.read_text() + "\n# changed\n")
+        docker.run("images")
+        files = [call.split("--file ")[1].split()[0] for call in builds(docker)[before:]]
+        assert [file.split("/")[-2].removesuffix("_image") for file in files] == images
     assert len(docker.calls("python")) == 3
 
 

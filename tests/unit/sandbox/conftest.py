@@ -15,11 +15,13 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.unit.sandbox.broker import FakeBroker
 
 TOKEN = "a-token-of-this-test"
 SECONDS = 20
 MIB = 1024 * 1024
 SANDBOX_IMAGE = Path(__file__).parents[3] / "sandbox_image"
+CRDS = Path(__file__).parents[3] / "crds"
 
 
 class SandboxProcess:
@@ -36,7 +38,7 @@ class SandboxProcess:
                 os.chown(folder, self.uid, self.uid)
         environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(SANDBOX_IMAGE),
+            "PYTHONPATH": os.pathsep.join(map(str, (SANDBOX_IMAGE, CRDS))),
             "KUBERNETES_SERVICE_HOST": "192.0.2.1",
             "MCP_EXEC_TOKEN_SHA256": hashlib.sha256(TOKEN.encode()).hexdigest(),
             "MCP_EXEC_PORT": "0",
@@ -172,3 +174,11 @@ def make_sandbox() -> Iterator[Any]:
     yield make
     for sandbox in made:
         sandbox.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    """A broker that gives the arguments of each call back, unless told otherwise."""
+    broker = FakeBroker()
+    yield broker
+    broker.close()

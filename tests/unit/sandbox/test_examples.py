@@ -64,7 +64,7 @@ def test_an_allocation_of_one_gigabyte_is_out_of_memory(sandbox):
 def test_a_fork_bomb_reaches_the_process_limit(sandbox):
     run = sandbox.run("import os\nwhile True:\n    os.fork()\n")
     assert (run.phase, run.reason) == ("Failed", "ProcessLimit")
-    assert sandbox.client.get("/healthz").json() == {"state": "finished"}
+    assert sandbox.client.get("/healthz").json()["state"] == "finished"
 
 
 def test_a_hundred_megabytes_of_output_keep_head_and_tail(sandbox):

@@ -6,7 +6,7 @@ MIB = 1024 * 1024
 
 
 def is_alive(sandbox):
-    return sandbox.client.get("/healthz").json() == {"state": "finished"}
+    return sandbox.client.get("/healthz").json()["state"] == "finished"
 
 
 def test_growing_memory_is_out_of_memory(sandbox):

@@ -1,0 +1,24 @@
+"""Calls MCP tools from code that runs in this sandbox.
+
+    from client import call_mcp_tool, ToolError
+    issue = await call_mcp_tool("github.create_issue", {"owner": "o", "repo": "r", "title": "Bug"})
+
+The functions under `servers` do the same with types: `from servers.github import create_issue`.
+`except ToolError` catches every failure; ToolDenied, ToolTimeout and ToolProtocolError are kinds of it.
+"""
+
+from mcp_exec_sandbox.tools.calls import call_mcp_tool, call_wrapped
+from mcp_exec_sandbox.tools.errors import ToolDenied, ToolError, ToolProtocolError, ToolTimeout
+from mcp_exec_sandbox.tools.results import Blob, Link, ToolResult
+
+__all__ = [
+    "Blob",
+    "Link",
+    "ToolDenied",
+    "ToolError",
+    "ToolProtocolError",
+    "ToolResult",
+    "ToolTimeout",
+    "call_mcp_tool",
+    "call_wrapped",
+]

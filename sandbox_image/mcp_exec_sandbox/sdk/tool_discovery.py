@@ -1,0 +1,9 @@
+"""Finds tools by what they do, among those that this execution may call. Needs no network and no `await`.
+
+from tool_discovery import search_tools
+search_tools("open an issue", detail_level="with_description", limit=5)
+"""
+
+from mcp_exec_sandbox.tools.discovery import search_tools
+
+__all__ = ["search_tools"]

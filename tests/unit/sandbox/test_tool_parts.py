@@ -1,0 +1,306 @@
+"""The parts of a tool call, each by itself: arguments, answers from the wire, results, errors, events."""
+
+import asyncio
+import base64
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_exec_sandbox.supervisor.calls import MAX_CALL_EVENT_CHARACTERS, CallEvents, written_of
+from mcp_exec_sandbox.supervisor.events import EventLog
+from mcp_exec_sandbox.tools import connection as wire
+from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, alike, encode_arguments, merge
+from mcp_exec_sandbox.tools.connection import BrokerLost, BrokerRefused, Connection
+from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, error_of
+from mcp_exec_sandbox.tools.results import Files, cast, result_of
+from mcp_exec_sandbox.tools.session import Grant, Session
+
+PARAMETERS = {"owner": True, "from": False, "perPage": False}
+SPELLINGS = {"from_": "from", "per_page": "perPage"}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)  # fmt: skip
+
+
+def merged(given=None, /, **named):
+    return merge("s.t", given, named, PARAMETERS, SPELLINGS)
+
+
+def test_arguments_are_merged_under_their_original_names():
+    assert merged({"owner": 1, "from_": 2}, per_page=3) == {"owner": 1, "from": 2, "perPage": 3}
+    assert merged(owner=None) == {"owner": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "message", "suggestions"),
+    [
+        (None, {}, "missing parameter: owner", []),
+        ({"owner": 1, "perpage": 2}, {}, "there is no parameter perpage", ["perPage"]),
+        ({"owner": 1}, {"Owner": 2}, "there is no parameter Owner", ["owner"]),
+        ({"owner": 1, "from": 2}, {"from_": 2}, "the parameter from is given twice", []),
+        ([1], {}, "arguments are a dict or keywords, not list '[1]'", []),
+    ],
+)
+def test_wrong_arguments_are_named(given, named, message, suggestions):
+    with pytest.raises(ToolError) as failure:
+        merged(given, **named)
+    assert (failure.value.message, failure.value.suggestions) == (message, suggestions)
+    assert (failure.value.reason, failure.value.server) == ("InvalidArguments", "s")
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_json_arguments_travel_unchanged(arguments):
+    text = encode_arguments("s.t", arguments)
+    assert json.loads(text) == arguments
+
+
+@pytest.mark.parametrize("value", [math.nan, object(), {(1, 2): 3}, "x" * (MAX_ARGUMENT_BYTES + 1)])
+def test_what_has_no_json_form_or_is_too_much_is_refused(value):
+    with pytest.raises(ToolError) as failure:
+        encode_arguments("s.t", {"value": value})
+    assert failure.value.reason == "InvalidArguments"
+
+
+def test_a_name_is_alike_whatever_its_case_and_dashes():
+    assert alike("Create-Isue", ["create_issue", "delete_repo"]) == ["create_issue"]
+    assert alike("zzz", ["create_issue"]) == []
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.closed = False
+
+    def write(self, data):
+        self.sent += data
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        self.closed = True
+
+    abort = close
+
+
+def connected():
+    transport, made = Wire(), Connection(host="10.0.0.1:8082", token="t")
+    made.connection_made(transport)
+    return made, transport
+
+
+def answer(*lines, status=b"200 OK", extra=b""):
+    body = b"".join(line + b"\n" for line in lines)
+    return b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n%s" % (status, extra, len(body), body)
+
+
+NOTICE = b'{"type":"approval","id":"1"}'
+FINAL = b'{"type":"result","tool":"s.t","value":[1]}'
+
+
+async def exchange(made, *pieces):
+    notices = []
+    task = asyncio.ensure_future(made.call(b'{"id":"1"}', notices.append))
+    await asyncio.sleep(0)
+    for piece in pieces:
+        made.data_received(piece)
+    return await task, notices
+
+
+async def test_an_answer_is_read_wherever_it_is_cut():
+    whole = answer(NOTICE, FINAL)
+    for cut in range(1, len(whole)):
+        made, transport = connected()
+        (final, size), notices = await exchange(made, whole[:cut], whole[cut:])
+        assert (final["value"], size, notices) == ([1], len(FINAL), [json.loads(NOTICE)])
+        assert made.is_usable
+    assert transport.sent.startswith(b"POST /v1/calls HTTP/1.1\r\n")
+    assert transport.sent.endswith(b'\r\n\r\n{"id":"1"}')
+
+
+async def test_a_connection_carries_call_after_call_until_the_broker_wants_no_more():
+    made, transport = connected()
+    for _ in range(3):
+        await exchange(made, answer(FINAL))
+    assert transport.sent.count(b"POST") == 3
+    await exchange(made, answer(FINAL, extra=b"connection: close\r\n"))
+    assert not made.is_usable
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        b"nonsense\r\n\r\n",
+        answer(b"{"),
+        answer(b"5"),
+        answer(b"[" * 100_000),
+        answer(NOTICE),
+        answer(),
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000,
+    ],
+)
+async def test_what_is_no_answer_is_a_lost_connection(received):
+    made, transport = connected()
+    with pytest.raises(BrokerLost):
+        await exchange(made, received)
+    assert transport.closed
+
+
+async def test_an_answer_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 100)
+    made, transport = connected()
+    with pytest.raises(BrokerLost, match="longer than can be read"):
+        await exchange(made, answer(b'{"type":"result","value":"' + b"x" * 100 + b'"}'))
+    assert transport.closed
+
+
+async def test_notices_without_end_are_not_told(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_NOTICES", 3)
+    made, _ = connected()
+    _, notices = await exchange(made, answer(*[NOTICE] * 10, FINAL))
+    assert len(notices) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"title":"T","detail":"D"}', "D"),
+        (b'{"error":"E"}', "E"),
+        (b"plain", "plain"),
+        (b"[1]", "[1]"),
+        (b"x" * 9000, "x"),
+    ],
+)
+async def test_a_refusal_has_the_brokers_words(body, text):
+    made, _ = connected()
+    with pytest.raises(BrokerRefused) as refusal:
+        await exchange(made, answer(body, status=b"413 Too Large"))
+    assert refusal.value.status == 413
+    assert refusal.value.text.startswith(text) or len(body) > 4096
+
+
+async def test_a_cancelled_call_closes_its_connection():
+    made, transport = connected()
+    task = asyncio.ensure_future(made.call(b"{}", lambda notice: None))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert transport.closed
+    assert not made.is_usable
+
+
+@given(st.dictionaries(st.sampled_from(["kind", "message", "tool", "code", "parameters", "content"]), JSON))
+def test_an_error_is_made_of_whatever_is_answered(fields):
+    error = error_of(fields, tool="s.t")
+    assert isinstance(error, ToolError)
+    assert isinstance(str(error), str)
+
+
+@given(blocks=st.lists(JSON | st.fixed_dictionaries({"type": st.sampled_from(["text", "resource", "x"])},
+                                                    optional={"text": JSON, "resource": JSON})))  # fmt: skip
+def test_a_result_is_made_of_whatever_blocks_come(tmp_path_factory, blocks):
+    result = result_of(blocks, None, Files(tmp_path_factory.getbasetemp()))
+    assert isinstance(result.text, str)
+
+
+@pytest.mark.parametrize("data", [None, 5, "a", "é"])
+def test_bytes_that_are_none_are_a_protocol_error(tmp_path, data):
+    with pytest.raises(ToolProtocolError):
+        result_of([{"type": "image", "data": data}], None, Files(tmp_path))
+
+
+def test_files_never_overwrite_what_is_there_and_have_the_types_extension(tmp_path):
+    (tmp_path / "tool_results").mkdir()
+    (tmp_path / "tool_results/1.png").write_bytes(b"kept")
+    data = base64.b64encode(b"new").decode()
+    blocks = [{"type": "image", "data": data, "mimeType": kind} for kind in ("image/png", "../../x", "TEXT/CSV; a=b")]
+    result = result_of(blocks, None, Files(tmp_path))
+    names = [blob.path.rpartition("/")[2] for blob in result.images]
+    assert names == ["2.png", "3.bin", "4.csv"]
+    assert (tmp_path / "tool_results/1.png").read_bytes() == b"kept"
+
+
+def test_a_type_that_asks_for_nothing_changes_nothing():
+    for wanted in (dict, list, str, list[int], int | None):
+        assert cast({"a": 1}, wanted, tool="s.t") == {"a": 1}
+
+
+def test_a_grant_does_not_show_its_token():
+    grant = Grant.from_job({"url": "http://[fd00::1]:8082", "token": "secret", "allow": ["a.*"]})
+    assert (grant.host, grant.port) == ("fd00::1", 8082)
+    assert "secret" not in repr(grant)
+
+
+async def test_a_call_is_told_even_where_it_is_refused_by_nobody(tmp_path):
+    told = []
+    grant = Grant(host="127.0.0.1", port=1, token="t", allow=())
+    session = Session(grant=grant, emit=told.append, workspace=tmp_path)
+    with pytest.raises(ToolProtocolError):
+        await session.call("s.t", {}, None)
+    assert [event["type"] for event in told] == ["tool_call", "tool_result"]
+    assert (told[1]["ok"], told[1]["kind"], told[1]["bytes"]) == (False, "ToolProtocolError", 0)
+
+
+CALL = {"type": "tool_call", "id": "1", "tool": "s.t", "argumentBytes": 5}
+
+
+def logged(log):
+    return [json.loads(line) for line in log._lines]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"id": 1, "tool": "s.t"}, {"id": "1", "tool": None}],
+)
+def test_a_message_that_is_no_event_is_dropped(message):
+    log = EventLog()
+    CallEvents(log).add("tool_call", message)
+    assert log.last_sequence == 0
+
+
+def test_what_the_runner_says_of_a_call_is_bounded_field_by_field():
+    log = EventLog()
+    events = CallEvents(log)
+    long = "x" * 100_000
+    events.add("tool_call", {**CALL, "id": long, "tool": long, "argumentBytes": -1, "more": 1})
+    events.add("tool_result", {**CALL, "ok": 1, "kind": long, "message": long, "bytes": 1 << 80, "ms": "1"})
+    for time in (5, "soon", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z"):
+        events.add("approval", {**CALL, "expiresAt": time})
+    call, result, *approvals = logged(log)
+    assert (len(call["id"]), len(call["tool"]), call["argumentBytes"]) == (64, 300, 0)
+    assert "more" not in call
+    assert (result["ok"], len(result["kind"]), len(result["message"])) == (False, 64, 1000)
+    assert (result["bytes"], result["ms"]) == (0, 0)
+    assert [approval["expiresAt"] for approval in approvals] == [None, None, None, "2026-01-01T00:00:00Z"]
+
+
+def test_events_of_calls_are_bounded_in_number_and_size():
+    log = EventLog()
+    events = CallEvents(log)
+    for _ in range(31_000):
+        events.add("tool_call", CALL)
+    assert log.last_sequence == 30_000
+    log = EventLog()
+    events = CallEvents(log)
+    for _ in range(20_000):
+        events.add("tool_result", {**CALL, "message": "x" * 1000})
+    size = sum(len(event.get("message", "")) for event in logged(log))
+    assert size <= MAX_CALL_EVENT_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [([1, 2], {1: 1, 2: 2}), ([1], {}), (None, {}), ("ab", {}), (["a", -5], {1: 0, 2: 0}), ([True, 1.5], {1: 0, 2: 0})],
+)
+def test_counts_of_output_are_numbers_or_nothing(written, expected):
+    assert written_of({"written": written}) == expected

@@ -1,0 +1,258 @@
+"""Wrappers that are put into an idle sandbox, and what the code of an execution sees of them."""
+
+import json
+import socket
+
+import pytest
+from tests.unit.sandbox.conftest import TOKEN
+
+TOOLS = {
+    "github": [("create_issue", {"owner": True, "repo": True, "from": False, "labelNames": False}), ("star", {})],
+    "file-system": [("read_file", {"path": True})],
+    "slack": [("post", {"text": True})],
+}
+
+
+def wrapper(server, tool, parameters):
+    spellings = {"from_": "from", "label_names": "labelNames", "labelNames": "labelNames"}
+    spellings = {spelling: name for spelling, name in spellings.items() if name in parameters}
+    return f'''"""The tool {tool}."""
+
+from typing import Any
+
+from client import call_wrapped
+
+
+async def {tool}(input: Any = None, /, **arguments: Any) -> Any:
+    """Does {tool}."""
+    return await call_wrapped("{server}.{tool}", input, arguments, {parameters!r}, {spellings!r})
+'''
+
+
+def wrappers(digest="h1", servers=tuple(TOOLS)):
+    files = {}
+    for server in servers:
+        module = server.replace("-", "_")
+        names = [tool for tool, _ in TOOLS[server]]
+        imports = "".join(f"from servers.{module}.{name} import {name}\n" for name in names)
+        files[f"{module}/__init__.py"] = f'"""Server {server}."""\n\n{imports}\n__all__ = {names!r}\n'
+        for tool, parameters in TOOLS[server]:
+            files[f"{module}/{tool}.py"] = wrapper(server, tool, parameters)
+    catalog = [
+        {"server": server, "tools": [{"name": tool, "description": f"Can {tool}."} for tool, _ in TOOLS[server]]}
+        for server in servers
+    ]
+    files["catalog.json"] = json.dumps({"hash": digest, "servers": catalog})
+    return {"hash": digest, "files": files}
+
+
+@pytest.fixture
+def filled(sandbox):
+    """A sandbox that has wrappers."""
+    assert sandbox.client.put("/v1/wrappers", json=wrappers()).json() == {"hash": "h1"}
+    return sandbox
+
+
+def test_the_servers_that_an_execution_may_use_are_real_files(filled, broker):
+    assert filled.client.get("/healthz").json() == {"state": "idle", "wrappers": "h1"}
+    code = """
+import inspect, os
+import servers
+from servers.github import create_issue
+text = inspect.getsource(inspect.getmodule(create_issue))
+[sorted(os.listdir("servers")), open("servers/github/create_issue.py").read() == text,
+ inspect.getsource(create_issue).splitlines()[0], create_issue.__code__.co_filename, "search_tools" in servers.__doc__,
+ await create_issue({"owner": "o"}, repo="r"), await create_issue(owner="o", repo="r", from_=1, label_names=["x"])]
+"""
+    run = filled.run(code, tools={**broker.job, "allow": ["github.create_issue", "file-*.*"], "wrappers": "h1"})
+    path = filled.workspace / "servers/github/create_issue.py"
+    assert run.result == [
+        ["__init__.py", "__pycache__", "file_system", "github"],
+        True,
+        "async def create_issue(input: Any = None, /, **arguments: Any) -> Any:",
+        str(path),
+        True,
+        {"owner": "o", "repo": "r"},
+        {"owner": "o", "repo": "r", "from": 1, "labelNames": ["x"]},
+    ]
+    assert broker.calls[0].tool == "github.create_issue"
+    assert list(path.parent.glob("__pycache__/create_issue.*.pyc"))
+
+
+def test_what_an_execution_may_not_use_is_soon_gone(filled, broker):
+    code = "import os\nwhile os.path.exists('.mcp-exec'):\n    pass\nsorted(os.listdir('.')), os.listdir('servers')"
+    run = filled.run(code, tools={**broker.job, "allow": ["slack.*"]})
+    assert run.result[0] == ["servers"]
+    assert sorted(run.result[1]) == ["__init__.py", "__pycache__", "slack"]
+
+
+@pytest.mark.parametrize("statement", ["import servers.slak", "from servers import slak", "from servers.slak import x"])
+def test_a_server_that_may_not_be_used_says_what_may(filled, broker, statement):
+    run = filled.run(statement, tools={**broker.job, "allow": ["slack.*", "github.star"]})
+    assert (run.error["type"], run.error["line"]) == ("ModuleNotFoundError", 1)
+    assert run.error["message"] == (
+        "No module named 'servers.slak': this execution may use github, slack. Did you mean: servers.slack? "
+        "(spec.tools: slack.*, github.star)"
+    )
+
+
+def test_without_tools_there_are_no_servers_and_the_error_says_why(filled):
+    code = "import os\nprint(os.path.exists('servers'))\nimport servers.github"
+    run = filled.run(code)
+    assert run.stdout == "False\n"
+    assert run.error["message"].endswith("this execution may call no tools, as its spec.tools is empty")
+
+
+def test_without_wrappers_the_package_is_there_and_says_what_works(sandbox, broker):
+    code = "import os\nprint(os.listdir('servers'))\nimport servers.github"
+    run = sandbox.run(code, tools=broker.job)
+    assert run.stdout == "['__init__.py']\n"
+    assert "`from client import call_mcp_tool` works without" in run.error["message"]
+
+
+def test_wrong_parameters_are_refused_before_anything_travels(filled, broker):
+    code = """
+from client import ToolError
+from servers.github import create_issue
+found = []
+for call in (lambda: create_issue(owner="o", repo="r", labelname=[]), lambda: create_issue({"owner": "o"}),
+             lambda: create_issue({"owner": "o"}, owner="o", repo="r"), lambda: create_issue("o")):
+    try:
+        await call()
+    except ToolError as error:
+        found.append([error.reason, error.message, error.suggestions, error.parameters])
+found
+"""
+    known = ["owner*", "repo*", "from", "labelNames"]
+    assert filled.run(code, tools=broker.job).result == [
+        ["InvalidArguments", "there is no parameter labelname", ["labelNames"], known],
+        ["InvalidArguments", "missing parameter: repo", [], known],
+        ["InvalidArguments", "the parameter owner is given twice", [], known],
+        ["InvalidArguments", "arguments are a dict or keywords, not str 'o'", [], []],
+    ]
+    assert broker.calls == []
+
+
+def test_a_failure_in_a_wrapper_shows_the_codes_own_frames_alone(filled, broker):
+    run = filled.run("from servers.slack import post\n\nawait post()", tools=broker.job)
+    assert (run.error["type"], run.error["line"]) == ("ToolError", 3)
+    assert run.error["traceback"].count("File ") == 1
+
+
+def test_search_finds_exactly_the_tools_that_may_be_called(filled, broker):
+    code = """
+from tool_discovery import search_tools
+full = search_tools("issue", detail_level="full")[0]
+try:
+    search_tools(detail_level="some")
+except ValueError as error:
+    refused = str(error)
+[search_tools(), search_tools("issue", "with_description", 1), sorted(full), refused]
+"""
+    run = filled.run(code, tools={**broker.job, "allow": ["github.create_issue", "file-system.*"]})
+    listed, described, keys, refused = run.result
+    assert listed == [{"name": "read_file", "server": "file-system"}, {"name": "create_issue", "server": "github"}]
+    assert described[0]["import"] == "from servers.github import create_issue"
+    assert keys == ["description", "import", "input_schema", "name", "output_schema", "server"]
+    assert "detail_level" in refused
+    assert broker.calls == []
+
+
+def test_without_tools_a_search_finds_nothing(filled):
+    assert filled.run("from tool_discovery import search_tools\nsearch_tools('issue')").result == []
+
+
+def test_later_wrappers_replace_earlier_ones_wholly(filled, broker):
+    assert filled.client.put("/v1/wrappers", json=wrappers("h2", ["slack"])).json() == {"hash": "h2"}
+    assert filled.client.put("/v1/wrappers", json=wrappers("h3", ["slack", "github"])).json() == {"hash": "h3"}
+    assert filled.client.get("/healthz").json()["wrappers"] == "h3"
+    assert [path.name for path in filled.workspace.iterdir()] == [".mcp-exec"]
+    assert len(list((filled.workspace / ".mcp-exec").iterdir())) == 1
+    run = filled.run("import os\nsorted(os.listdir('servers'))", tools=broker.job)
+    assert run.result == ["__init__.py", "__pycache__", "github", "slack"]
+
+
+def test_a_client_that_goes_away_in_the_middle_leaves_what_was_there(filled):
+    port = filled.client.base_url.port
+    body = json.dumps(wrappers("h2")).encode()
+    head = f"PUT /v1/wrappers HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {len(body)}"
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n" + body[:-1])
+    assert filled.client.get("/healthz").json()["wrappers"] == "h1"
+    assert filled.client.put("/v1/wrappers", json=wrappers("h3")).json() == {"hash": "h3"}
+
+
+def test_wrappers_are_taken_only_while_the_sandbox_is_idle(sandbox):
+    response = sandbox.start("import threading\nthreading.Event().wait()")
+    assert sandbox.client.put("/v1/wrappers", json=wrappers()).status_code == 409
+    sandbox.client.delete("/v1/execution")
+    response.read()
+    assert sandbox.client.put("/v1/wrappers", json=wrappers()).status_code == 409
+    assert sandbox.client.get("/healthz").json()["wrappers"] is None
+    assert list(sandbox.workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({}, "hash"),
+        ({"hash": "", "files": {}}, "hash"),
+        ({"hash": "h", "files": []}, "files"),
+        ({"hash": "h", "files": {"a.py": 5}}, "a.py"),
+        ({"hash": "h", "files": {"../a.py": ""}}, "../a.py"),
+        ({"hash": "h", "files": {"a/../../b.py": ""}}, "a/../../b.py"),
+        ({"hash": "h", "files": {"/etc/a.py": ""}}, "/etc/a.py"),
+        ({"hash": "h", "files": {"a/.hidden": ""}}, ".hidden"),
+        ({"hash": "h", "files": {"a\n.py": ""}}, "path"),
+        ({"hash": "h", "files": {"a": "", "a/b.py": ""}}, "'a' is a file and a folder"),
+        ({"hash": "h", "files": {"catalog.json": "{"}}, "catalog.json"),
+        ({"hash": "h", "files": {"catalog.json": '{"servers": [{}]}'}}, "catalog.json"),
+        ({"hash": "h", "files": {}, "more": 1}, "more"),
+    ],
+)
+def test_bad_wrappers_are_refused_by_name_and_change_nothing(filled, body, named):
+    response = filled.client.put("/v1/wrappers", json=body)
+    assert response.status_code == 400
+    assert named in response.json()["error"]
+    assert filled.client.get("/healthz").json() == {"state": "idle", "wrappers": "h1"}
+
+
+def test_the_size_of_wrappers_is_bounded_above_that_of_a_job(sandbox):
+    large = {"hash": "h", "files": {"a/b.py": "#" * (6 << 20)}}
+    assert sandbox.client.put("/v1/wrappers", json=large).status_code == 200
+    assert sandbox.client.put("/v1/wrappers", content=b" " * (17 << 20)).status_code == 413
+
+
+def test_wrappers_want_the_token(sandbox):
+    assert sandbox.client.put("/v1/wrappers", json=wrappers(), headers={"authorization": ""}).status_code == 401
+
+
+def test_a_module_that_is_no_python_harms_only_itself(sandbox, broker):
+    body = wrappers()
+    body["files"]["github/star.py"] = "def ("
+    body["files"]["github/__init__.py"] = ""
+    assert sandbox.client.put("/v1/wrappers", json=body).status_code == 200
+    code = "from servers.github.create_issue import create_issue\nawait create_issue(owner='o', repo='r')"
+    assert sandbox.run(code, tools=broker.job).result == {"owner": "o", "repo": "r"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "named"),
+    [
+        ([], "tools"),
+        ({"url": "http://127.0.0.1:1", "token": "t", "allow": [], "more": 1}, "tools.more"),
+        ({"url": "https://127.0.0.1:1", "token": "t", "allow": []}, "tools.url"),
+        ({"url": "http://broker:1", "token": "t", "allow": []}, "tools.url"),
+        ({"url": "http://127.0.0.1", "token": "t", "allow": []}, "tools.url"),
+        ({"url": "http://u@127.0.0.1:1", "token": "t", "allow": []}, "tools.url"),
+        ({"url": "http://127.0.0.1:1", "token": "a\r\nb", "allow": []}, "tools.token"),
+        ({"url": "http://127.0.0.1:1", "token": "", "allow": []}, "tools.token"),
+        ({"url": "http://127.0.0.1:1", "token": "t", "allow": "a.b"}, "tools.allow"),
+        ({"url": "http://127.0.0.1:1", "token": "t", "allow": ["a"]}, "tools.allow"),
+        ({"url": "http://127.0.0.1:1", "token": "t", "allow": [], "wrappers": 5}, "tools.wrappers"),
+    ],
+)
+def test_a_job_with_a_bad_field_of_tools_is_refused(sandbox, tools, named):
+    response = sandbox.start("1", tools=tools)
+    assert response.status_code == 400
+    assert json.loads(response.read())["error"].startswith(named)
