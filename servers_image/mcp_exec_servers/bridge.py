@@ -201,7 +201,8 @@ async def _until_an_end(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: asyncio.subprocess.Process
 ) -> None:
     """Carries bytes both ways until the connection or the process ends."""
-    assert process.stdin is not None and process.stdout is not None  # noqa: S101  # both are pipes
+    assert process.stdin is not None  # noqa: S101  # both are pipes
+    assert process.stdout is not None  # noqa: S101
     incoming = asyncio.ensure_future(_carry(reader, process.stdin))
     outgoing = asyncio.ensure_future(_carry(process.stdout, writer))
     ended = asyncio.ensure_future(process.wait())

@@ -17,7 +17,7 @@ import pytest
 
 from mcp_exec_servers import bridge
 
-TOKEN = "the bridge's token"  # noqa: S105
+TOKEN = "the bridge's token"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
 DEADLINE = 20
 TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
@@ -190,9 +190,8 @@ async def test_a_program_that_can_not_be_started_is_told(start: Start) -> None:
 
 async def test_no_more_sessions_than_allowed_and_a_place_comes_free_again(start: Start) -> None:
     running = await start(*ECHO, MCP_EXEC_MAX_SESSIONS="1")
-    async with running.session():
-        async with running.connected() as second:
-            assert json.loads(await second.line()) == {"error": "1 sessions are open, and no more may be"}
+    async with running.session(), running.connected() as second:
+        assert json.loads(await second.line()) == {"error": "1 sessions are open, and no more may be"}
     await running.said("session ended")
     async with running.session() as third:
         third.writer.write(b"again\n")
