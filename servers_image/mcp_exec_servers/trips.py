@@ -3,6 +3,7 @@
 import itertools
 import math
 import threading
+from itertools import pairwise
 from typing import Annotated, Final
 
 from mcp.server import MCPServer
@@ -30,8 +31,9 @@ CITIES: Final = {
 }
 ROADS_ARE_LONGER: Final = 1.18
 """Than the shortest line."""
-DETOUR: Final = 1.12
-"""How much longer a way may become by a stop."""
+DETOUR: Final = 1.15
+"""How much longer a way may become by stops."""
+MOST_STOPS: Final = 4
 MAX_BOOKINGS: Final = 1000
 
 server = MCPServer("trips", instructions="Plans journeys by camper: the way, places to stay, what the fuel costs.")
@@ -85,17 +87,25 @@ def city_of(name: str) -> str:
     raise ToolError(f"no city {name!r} is known; there are {', '.join(CITIES)}")
 
 
+def length(way: list[str]) -> float:
+    """Miles along some cities, in a straight line from each to the next."""
+    return sum(miles(one, other) for one, other in pairwise(way))
+
+
 def stops(origin: str, destination: str) -> list[str]:
-    """Cities that lie on the way, in order."""
-    straight = miles(origin, destination)
-    between = [
-        city
-        for city in CITIES
-        if city not in (origin, destination)
-        and miles(origin, city) + miles(city, destination) <= DETOUR * straight
-        and min(miles(origin, city), miles(city, destination)) > 90
-    ]
-    return sorted(between, key=lambda city: (miles(origin, city), city))[:4]
+    """Cities that lie on the way, in order: those with the smallest detours, as long as the way stays short."""
+
+    def through(cities: list[str]) -> list[str]:
+        return [origin, *sorted(cities, key=lambda city: miles(origin, city)), destination]
+
+    chosen: list[str] = []
+    others = [city for city in CITIES if city not in (origin, destination)]
+    for city in sorted(others, key=lambda city: (length(through([city])), city)):
+        way = through([*chosen, city])
+        apart = min(miles(one, other) for one, other in pairwise(way))
+        if len(chosen) < MOST_STOPS and apart > 90 and length(way) <= DETOUR * miles(origin, destination):
+            chosen.append(city)
+    return through(chosen)[1:-1]
 
 
 def parks_of(city: str) -> list[Park]:
