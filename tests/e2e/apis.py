@@ -66,7 +66,12 @@ def answer(api: str, method: str, path: str, query: dict[str, list[str]], body: 
         case "github", "GET", "/search/repositories":
             return {"total_count": 1, "incomplete_results": False, "items": [REPOSITORY]}
         case "github", "POST", "/repos/octo/demo/issues":
-            return {"number": 7, "title": body["title"], "state": "open", "html_url": f"{REPOSITORY['html_url']}/issues/7"}
+            return {
+                "number": 7,
+                "title": body["title"],
+                "state": "open",
+                "html_url": f"{REPOSITORY['html_url']}/issues/7",
+            }
         case "github", "GET", "/repos/octo/demo/issues":
             return [{"number": 7, "title": "It works", "state": query.get("state", ["open"])[0]}]
         case "supabase", "GET", "/v1/projects":
