@@ -10,11 +10,12 @@ from tests.unit.hack.shims import ROOT, Machine, refusal
 def docker(machine: Machine) -> Machine:
     """A machine with Docker and a virtual environment, whose `docker save` writes a file."""
     machine.stand_in("docker", '[ "$1" != save ] || echo archive > "$3"')
+    machine.stand_in("npm", "mkdir -p node_modules")
     machine.stand_in("python", "while [ $# -gt 1 ]; do [ $1 = --target ] && mkdir -p $2; shift; done")
     venv = machine.checkout / ".venv/bin"
     venv.mkdir(parents=True)
     shutil.copy(machine.folder / "bin/python", venv / "python")
-    for name in ("crds/mcp_exec_api", "operator", "gateway", "sandbox_image", "locks"):
+    for name in ("crds/mcp_exec_api", "operator", "gateway", "sandbox_image", "servers_image", "locks"):
         shutil.copytree(ROOT / name, machine.checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / ".dockerignore", machine.checkout)
     return machine
@@ -27,10 +28,10 @@ def builds(machine: Machine) -> list[str]:
 def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> None:
     assert docker.run("images").returncode == 0
     assert [call.split("--tag ")[1].split()[0] for call in builds(docker)] == [
-        f"localhost/mcp-exec-{name}:dev" for name in ("sandbox", "operator", "gateway")
+        f"localhost/mcp-exec-{name}:dev" for name in ("sandbox", "operator", "gateway", "servers")
     ]
     assert {path.name for path in (docker.checkout / ".cache/images").glob("*.tar")} == {
-        "sandbox.tar", "operator.tar", "gateway.tar",
+        "sandbox.tar", "operator.tar", "gateway.tar", "servers.tar",
     }  # fmt: skip
 
 
@@ -46,8 +47,8 @@ def test_dependencies_come_from_the_lock_file_with_hashes_for_the_images_interpr
 def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:
     docker.run("images")
     docker.run("images")
-    assert len(builds(docker)) == 3
-    assert len(docker.calls("python")) == 3
+    assert len(builds(docker)) == 4
+    assert len(docker.calls("python")) == 4
 
 
 def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(docker: Machine) -> None:
@@ -59,7 +60,15 @@ def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(d
         docker.run("images")
         files = [call.split("--file ")[1].split()[0] for call in builds(docker)[before:]]
         assert [file.split("/")[-2].removesuffix("_image") for file in files] == images
-    assert len(docker.calls("python")) == 3
+    assert len(docker.calls("python")) == 4
+
+
+def test_the_servers_image_gets_what_npm_has_by_its_lock_and_no_script_of_it_runs(docker: Machine) -> None:
+    for _ in range(2):
+        docker.run("images", "servers")
+        (docker.checkout / ".cache/images/servers.tar").unlink()
+    (call,) = docker.calls("npm")
+    assert call.startswith("ci --omit=dev --ignore-scripts")
 
 
 def test_another_tag_is_another_image(docker: Machine) -> None:

@@ -1,5 +1,6 @@
 """The lock files hold exact, hashed versions of what pyproject.toml asks for, from no particular place."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -10,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = ("dev", "operator", "gateway", "sandbox")
+LOCKS = ("dev", "operator", "gateway", "servers", "sandbox")
 
 
 def locked(name: str) -> dict[str, list[str]]:
@@ -46,10 +47,28 @@ def test_a_lock_satisfies_what_is_declared(name: str) -> None:
         assert all(requirement.specifier.contains(version) for version in found), f"{requirement}: run `make lock`"
 
 
-@pytest.mark.parametrize("name", ["operator", "gateway", "sandbox"])
+@pytest.mark.parametrize("name", ["operator", "gateway", "servers", "sandbox"])
 def test_images_hold_the_versions_that_the_tests_run_with(name: str) -> None:
     dev = locked("dev")
     assert {package: versions for package, versions in locked(name).items() if dev.get(package) != versions} == {}
+
+
+@pytest.mark.parametrize("name", ["operator", "gateway", "servers", "sandbox"])
+def test_what_an_image_gets_does_not_hang_on_the_patch_level_of_this_machine_s_python(name: str) -> None:
+    # pip judges markers by the interpreter that it runs in, and the images have another
+    text = (ROOT / "locks" / f"{name}.txt").read_text()
+    assert not re.findall(r"python_full_version \S+ '3\.11\.[1-9]\d*'", text)
+
+
+def test_what_npm_has_is_locked_by_digest_and_from_no_particular_registry() -> None:
+    wanted = json.loads((ROOT / "servers_image/package.json").read_text())
+    lock = json.loads((ROOT / "servers_image/package-lock.json").read_text())
+    own, *packages = lock["packages"].values()
+    assert (own["dependencies"], own["optionalDependencies"]) == (
+        wanted["dependencies"],
+        wanted["optionalDependencies"],
+    )
+    assert all(package["integrity"].startswith("sha512-") and "resolved" not in package for package in packages)
 
 
 def test_the_sandbox_holds_h11_alone() -> None:

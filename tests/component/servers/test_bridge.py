@@ -1,0 +1,293 @@
+"""The bridge as a process, with the real mcp-server-time and with programs that behave badly behind it."""
+
+import ast
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_exec_servers import bridge
+
+TOKEN = "the bridge's token"
+DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
+DEADLINE = 20
+TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
+ECHO = [sys.executable, "-c", "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"]
+
+
+@dataclass
+class Session:
+    """A connection that got a process."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _number: int = field(default=0)
+
+    async def line(self) -> bytes:
+        async with asyncio.timeout(DEADLINE):
+            return await self.reader.readline()
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.writer.write(json.dumps(message).encode() + b"\n")
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
+        while (answer := json.loads(await self.line())).get("id") != self._number:
+            pass
+        return dict(answer["result"])
+
+
+@dataclass
+class Running:
+    """A bridge that takes connections."""
+
+    process: asyncio.subprocess.Process
+    port: int
+
+    @asynccontextmanager
+    async def connected(self, greeting: bytes | None = None) -> AsyncIterator[Session]:
+        if greeting is None:
+            greeting = json.dumps({"token": TOKEN, "version": 1}).encode() + b"\n"
+        async with asyncio.timeout(DEADLINE):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            writer.write(greeting)
+            try:
+                yield Session(reader=reader, writer=writer)
+            finally:
+                writer.close()
+                await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        async with self.connected() as session:
+            assert json.loads(await session.line()) == {"ok": True}
+            yield session
+
+    async def said(self, what: str) -> dict[str, Any]:
+        """The next line of its log with that message."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                line = await self.process.stderr.readline()
+                assert line, "the bridge is gone"
+                if line.startswith(b"{") and (record := json.loads(line))["message"] == what:
+                    return dict(record)
+
+
+Start = Callable[..., Awaitable[Running]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    processes: list[asyncio.subprocess.Process] = []
+
+    async def start(*command: str, **environment: str) -> Running:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, bridge.__file__, "serve", "--", *command), stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], "MCP_EXEC_PORT": "0", "MCP_EXEC_TOKEN_SHA256": DIGEST, **environment},
+        )  # fmt: skip
+        processes.append(process)
+        running = Running(process=process, port=0)
+        running.port = (await running.said("ready"))["port"]
+        return running
+
+    yield start
+    for process in processes:
+        if process.returncode is None:
+            process.terminate()
+        async with asyncio.timeout(DEADLINE):
+            await process.communicate()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+async def gone(pid: int) -> None:
+    """Returns when a process has ended."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(watched, ended.set)
+    async with asyncio.timeout(DEADLINE):
+        await ended.wait()
+    asyncio.get_running_loop().remove_reader(watched)
+    os.close(watched)
+
+
+async def test_a_real_server_is_initialized_listed_and_called_over_the_bridge(start: Start) -> None:
+    running = await start(*TIME)
+    async with running.session() as session:
+        client = {"name": "test", "version": "1"}
+        hello = await session.ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        assert hello["serverInfo"]["name"] == "mcp-time"
+        session.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert [tool["name"] for tool in (await session.ask("tools/list"))["tools"]] == [
+            "get_current_time",
+            "convert_time",
+        ]
+        arguments = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+        answer = await session.ask("tools/call", name="convert_time", arguments=arguments)
+        assert json.loads(answer["content"][0]["text"])["target"]["timezone"] == "Asia/Tokyo"
+
+
+async def test_bytes_travel_unchanged_and_each_connection_has_a_process_of_its_own(start: Start) -> None:
+    running = await start(sys.executable, "-c", "import os; print(os.getpid(), flush=True); " + ECHO[2])
+    async with running.session() as one, running.session() as two:
+        assert await one.line() != await two.line()
+        large = b'"' + "ü\U0001f986".encode() * 200_000 + b'"\n'
+        two.writer.write(large)
+        one.writer.write(b'{"a": 1}\n')
+        assert await one.line() == b'{"a": 1}\n'
+        async with asyncio.timeout(DEADLINE):
+            assert await two.reader.readexactly(len(large)) == large
+
+
+@pytest.mark.parametrize(
+    ("greeting", "reason"),
+    [
+        (b'{"token": "wrong", "version": 1}\n', "the token is not this server's"),
+        (b'{"token": "\\ud800", "version": 1}\n', "the token is not this server's"),
+        (b"GET / HTTP/1.1\r\n", "the first line must be a JSON object with token and version"),
+        (b"[1]\n", "the first line must be a JSON object with token and version"),
+        (b'{"token": "' + b"x" * 5000 + b'"}\n', "the first line is too long"),
+        (b"x" * 200_000, "the first line is too long"),
+        (json.dumps({"token": TOKEN, "version": 2}).encode() + b"\n", "this bridge speaks version 1 alone"),
+    ],
+)
+async def test_a_connection_without_the_token_gets_a_reason_and_no_process(
+    start: Start, greeting: bytes, reason: str
+) -> None:
+    running = await start(*ECHO)
+    async with running.connected(greeting) as session:
+        assert json.loads(await session.line()) == {"error": reason}
+        assert await session.line() == b""
+    assert (await running.said("refused a connection"))["reason"] == reason
+
+
+async def test_a_program_that_can_not_be_started_is_told(start: Start) -> None:
+    running = await start("/nowhere/server")
+    async with running.connected() as session:
+        answer = json.loads(await session.line())
+    assert answer["error"].startswith("the server can't be started: ")
+
+
+async def test_no_more_sessions_than_allowed_and_a_place_comes_free_again(start: Start) -> None:
+    running = await start(*ECHO, MCP_EXEC_MAX_SESSIONS="1")
+    async with running.session(), running.connected() as second:
+        assert json.loads(await second.line()) == {"error": "1 sessions are open, and no more may be"}
+    await running.said("session ended")
+    async with running.session() as third:
+        third.writer.write(b"again\n")
+        assert await third.line() == b"again\n"
+
+
+FAMILY = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"])
+print(os.getpid(), child.pid, flush=True)
+signal.pause()
+"""
+
+
+async def test_a_closed_connection_ends_the_whole_process_group_even_one_that_does_not_want_to(start: Start) -> None:
+    running = await start(sys.executable, "-c", FAMILY)
+    async with running.session() as session:
+        pids = [int(pid) for pid in (await session.line()).split()]
+        assert all(alive(pid) for pid in pids)
+    assert (await running.said("session ended"))["code"] == -signal.SIGKILL
+    assert not alive(pids[0])
+    await gone(pids[1])
+
+
+async def test_the_end_of_the_process_closes_the_connection_after_its_last_words(start: Start) -> None:
+    running = await start(sys.executable, "-c", "print('last words', flush=True); raise SystemExit(3)")
+    async with running.session() as session:
+        assert await session.line() == b"last words\n"
+        assert await session.line() == b""
+    assert (await running.said("session ended"))["code"] == 3
+
+
+async def test_the_end_of_the_bridge_ends_its_sessions(start: Start) -> None:
+    running = await start(sys.executable, "-c", "import os; print(os.getpid(), flush=True); " + ECHO[2])
+    async with running.session() as session:
+        pid = int(await session.line())
+        running.process.terminate()
+        assert await session.line() == b""
+        await running.said("stopped")
+    assert not alive(pid)
+
+
+async def test_the_server_sees_its_environment_and_nothing_of_the_bridge(start: Start) -> None:
+    show = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
+    running = await start(sys.executable, "-c", show, API_KEY="dummy")
+    async with running.session() as session:
+        environment = json.loads(await session.line())
+    assert environment["API_KEY"] == "dummy"
+    assert not [name for name in environment if name.startswith("MCP_EXEC_")]
+
+
+async def test_a_probe_that_connects_and_leaves_is_no_event(start: Start) -> None:
+    running = await start(*ECHO)
+    async with running.connected(b""):
+        pass
+    async with running.session():
+        pass
+    assert running.process.stderr is not None
+    assert json.loads(await running.process.stderr.readline())["message"] == "session began"
+
+
+def test_install_copies_one_file_that_others_may_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert bridge.main(["install", str(tmp_path / "new")]) == 0
+    copy = tmp_path / "new" / "bridge.py"
+    assert [path.name for path in copy.parent.iterdir()] == ["bridge.py"]
+    assert copy.read_text() == Path(bridge.__file__).read_text()
+    assert copy.stat().st_mode & 0o777 == 0o555
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({}, "MCP_EXEC_TOKEN_SHA256"),
+        ({"MCP_EXEC_TOKEN_SHA256": DIGEST, "MCP_EXEC_MAX_SESSIONS": "0"}, "MCP_EXEC_MAX_SESSIONS"),
+        ({"MCP_EXEC_TOKEN_SHA256": DIGEST, "MCP_EXEC_PORT": "http"}, "MCP_EXEC_PORT"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(
+    environment: dict[str, str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        bridge.main(["serve", "--", "true"], environment)
+    assert named in capsys.readouterr().err
+
+
+def test_a_command_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bridge.main(["serve"], {"MCP_EXEC_TOKEN_SHA256": DIGEST})
+    assert "after --" in capsys.readouterr().err
+
+
+def test_it_needs_python_3_9_and_the_standard_library_alone() -> None:
+    tree = ast.parse(Path(bridge.__file__).read_text(), feature_version=(3, 9))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {name for node in imports for name in ([node.module] if isinstance(node, ast.ImportFrom) else
+               [alias.name for alias in node.names])}  # fmt: skip
+    assert {str(module).split(".")[0] for module in modules} <= sys.stdlib_module_names

@@ -1,0 +1,368 @@
+"""Code in sandboxes calls real MCP servers through the broker: what works, what is refused, and what breaks."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e import toolservers
+from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway, eventually
+from tests.e2e.toolservers import Agent, http_server, running, secret, statuses, stdio, tool_server
+
+pytestmark = pytest.mark.timeout(900)
+EXAMPLES = ROOT / "examples" / "tools"
+TOOLS = {"filesystem": 14, "everything": 13, "memory": 9, "git": 12, "time": 2, "sheets": 3, "trips": 5, "slack": 3}
+"""How many tools each stdio server has."""
+GIT = "[ -d /data/repo/.git ] || git init -q /data/repo; exec python3 -m mcp_server_git --repository /data/repo"
+DEMO = "mcp_exec_servers"
+
+
+def manifests(runtime: str | None) -> list[dict[str, Any]]:
+    """The stdio servers, in pods of that RuntimeClass."""
+    commands: dict[str, dict[str, Any]] = {
+        "filesystem": stdio("mcp-server-filesystem", "/data", runtime=runtime, dataSize="64Mi"),
+        "everything": stdio("mcp-server-everything", runtime=runtime),
+        "memory": stdio(
+            "mcp-server-memory", runtime=runtime, dataSize="16Mi", env={"MEMORY_FILE_PATH": "/data/memory.jsonl"}
+        ),
+        "git": stdio("sh", "-c", GIT, runtime=runtime, dataSize="64Mi"),
+        "time": stdio("python3", "-m", "mcp_server_time", "--local-timezone", "UTC", runtime=runtime),
+        **{name: stdio("python3", "-m", f"{DEMO}.{name}", runtime=runtime) for name in ("sheets", "trips", "slack")},
+    }
+    probe = tool_server(
+        "probe",
+        stdio=stdio("python3", "-m", f"{DEMO}.probe", runtime=runtime),
+        policy={"rules": [{"tools": ["crash"], "action": "Deny"}]},
+        limits={"callTimeoutSeconds": 3},
+    )
+    # servers whose tools say that they destroy would ask for consent: here they may do it
+    free = {"rules": [{"tools": ["*"], "action": "Allow"}]}
+    return [*(tool_server(name, stdio=each, policy=free) for name, each in commands.items()), probe]
+
+
+@pytest.fixture(scope="module")
+def agent(installed: Cluster, gateway: Gateway, runtimes: dict[str, str | None]) -> Iterator[Agent]:
+    """Runs code in a gVisor pool, where the cluster has that, with all the servers up."""
+    with running(installed, *manifests(runtimes.get("gvisor"))):
+        yield Agent(cluster=installed, gateway=gateway, pool="gvisor" if "gvisor" in runtimes else "default")
+
+
+@pytest.fixture(scope="module")
+def remote(installed: Cluster, agent: Agent) -> Iterator[Agent]:
+    """The same with a server that somebody else runs, and that speaks streamable HTTP."""
+    workload = http_server("elsewhere", f"{DEMO}.probe")
+    installed.apply(*workload)
+    installed.kubectl("rollout", "status", "deployment/elsewhere", "-n", NAMESPACE, "--timeout=120s")
+    service = installed.json("get", "service", "elsewhere", "-n", NAMESPACE)["spec"]
+    server = tool_server(
+        "remote",
+        url=f"http://{service['clusterIP']}:{service['ports'][0]['port']}/mcp",
+        headers=[{"name": "X-Team", "value": "blue"}],
+        userHeaders=[{"name": "X-Behalf", "prefix": "user ", "secretName": "remote-users"}],
+    )
+    with running(installed, *workload, secret("remote-users", **{"u-42": "forty-two"}), server):
+        yield agent
+
+
+def test_every_server_lists_its_tools_in_its_status(installed: Cluster, agent: Agent) -> None:
+    found = statuses(installed)
+    assert {name: found[name]["tools"] for name in TOOLS} == TOOLS
+    assert all(found[name]["catalogHash"] and found[name]["protocolVersion"] for name in TOOLS)
+    table = installed.kubectl("get", "ts", "-n", NAMESPACE)
+    assert "filesystem" in table
+    assert "PROTOCOL" in table
+
+
+FILES = """
+from servers.filesystem import list_directory, read_text_file, write_file
+await write_file({"path": "/data/notes.txt", "content": "Grüße\\nfrom a sandbox\\n"})
+listing = await list_directory(path="/data")
+text = await read_text_file(path="/data/notes.txt")
+[text["content"], "notes.txt" in str(listing)]
+"""
+GRAPH = """
+from servers.memory import create_entities, create_relations, read_graph
+names = ["Ada", "Grace"]
+await create_entities(entities=[{"name": n, "entityType": "person", "observations": []} for n in names])
+await create_relations(relations=[{"from": "Ada", "to": "Grace", "relationType": "knows"}])
+graph = await read_graph()
+[sorted(e["name"] for e in graph["entities"]), graph["relations"][0]["relationType"]]
+"""
+REPOSITORY = """
+from servers.git import git_status
+status = await git_status(repo_path="/data/repo")
+"On branch" in str(status)
+"""
+CLOCK = """
+from servers.time import convert_time
+answer = await convert_time(source_timezone="Europe/Berlin", time="12:00", target_timezone="Asia/Tokyo")
+answer["target"]["timezone"]
+"""
+EVERYTHING = """
+from pathlib import Path
+from servers.everything import echo, get_sum, get_structured_content, get_tiny_image
+said, total = await echo(message="hello"), await get_sum(a=2, b=3)
+weather = await get_structured_content(location="New York")
+picture = await get_tiny_image()
+path = Path(picture.images[0].path)
+[said, "5" in str(total), sorted(weather), str(path).startswith("/workspace/"), path.read_bytes()[:4].hex()]
+"""
+REAL = {
+    "filesystem": (FILES, ["Grüße\nfrom a sandbox\n", True]),
+    "memory": (GRAPH, [["Ada", "Grace"], "knows"]),
+    "git": (REPOSITORY, True),
+    "time": (CLOCK, "Asia/Tokyo"),
+    "everything": (
+        EVERYTHING,
+        ["Echo: hello", True, ["conditions", "humidity", "temperature"], True, "89504e47"],
+    ),
+}
+
+
+@pytest.mark.parametrize("server", REAL)
+def test_code_calls_a_real_server_through_its_wrappers(agent: Agent, server: str) -> None:
+    code, expected = REAL[server]
+    done = agent.run(code, f"{server}.*")
+    assert (done["phase"], done["output"]["result"]) == ("Succeeded", expected), done
+    assert done["toolCalls"]["failed"] == 0
+    assert done["toolCalls"]["byTool"]
+    assert all(tool.startswith(f"{server}.") for tool in done["toolCalls"]["byTool"])
+
+
+def test_ten_thousand_rows_stay_in_the_sandbox_and_five_are_printed(agent: Agent) -> None:
+    done = agent.run((EXAMPLES / "filter_rows.py").read_text(), "sheets.get_sheet")
+    assert done["output"]["result"] == {"rows": 10_000, "pending": 511}, done
+    assert len(done["output"]["stdout"].splitlines()) == 6
+    calls = done["toolCalls"]
+    assert calls["byTool"] == {"sheets.get_sheet": 1}
+    assert calls["bytesIn"] > 500_000
+    assert calls["bytesKept"] > 0.99 * calls["bytesIn"]
+
+
+def test_a_trip_is_planned_priced_and_booked_in_one_block(agent: Agent) -> None:
+    done = agent.run((EXAMPLES / "plan_trip.py").read_text(), "trips.*", context={"guest": "Ada"})
+    assert done["output"]["result"] == {"waypoints": ["Flagstaff", "Las Vegas", "Boise"], "total": 620.3, "bookings": 3}
+    assert done["toolCalls"]["total"] == 6
+
+
+def test_code_polls_a_channel_until_a_message_comes(agent: Agent) -> None:
+    code = (EXAMPLES / "wait_for_message.py").read_text()
+    done = agent.run(code, "slack.*", context={"release": "web 2.0"})
+    assert done["output"]["stdout"] == "Deployment complete!\n", done
+    assert done["output"]["result"] == {"looks": 4}
+    assert done["toolCalls"]["byTool"] == {"slack.post_message": 1, "slack.get_channel_history": 4}
+
+
+def test_twenty_calls_at_once_are_answered_each_with_its_own(agent: Agent) -> None:
+    code = """
+import asyncio
+from client import call_mcp_tool
+from servers.probe import echo
+values = [{"number": n} for n in range(10)]
+wrapped = await asyncio.gather(*(echo(value=value) for value in values))
+called = await asyncio.gather(*(call_mcp_tool("mcp__probe__echo", {"value": value}) for value in values))
+wrapped == called == values
+"""
+    done = agent.run(code, "probe.echo")
+    assert done["output"]["result"] is True, done
+    assert done["toolCalls"]["byTool"] == {"probe.echo": 20}
+
+
+FAILURES = """
+import asyncio
+from client import ToolDenied, ToolError, ToolProtocolError, ToolTimeout, call_mcp_tool
+
+async def kind(tool, **arguments):
+    try:
+        return await call_mcp_tool(tool, arguments)
+    except ToolError as error:
+        return [type(error).__name__, error.reason, error.tool, str(error)]
+
+await asyncio.gather(
+    kind("probe.fail", message="on purpose"),
+    kind("probe.crash"),
+    kind("filesystem.read_text_file", path="/data/notes.txt"),
+    kind("probe.slow", seconds=60),
+    kind("probe.echo", valeu=1),
+    kind("probe.ecko", value=1),
+    kind("probe.echo", value="fine"),
+)
+"""
+
+
+def test_each_failure_is_an_exception_of_its_own_and_the_others_go_on(agent: Agent) -> None:
+    failed, denied, foreign, slow, wrong, unknown, fine = agent.value(FAILURES, "probe.*")
+    assert failed[0] == "ToolError"
+    assert "on purpose" in failed[3]
+    assert denied[:3] == ["ToolDenied", "DeniedByPolicy", "probe.crash"]
+    assert foreign[:2] == ["ToolDenied", "NotAllowed"]
+    assert slow[0] == "ToolTimeout"
+    assert wrong[:2] == ["ToolError", "InvalidArguments"]
+    assert "value" in wrong[3]
+    assert unknown[:2] == ["ToolError", "NoSuchTool"]
+    assert "probe.echo" in unknown[3] or "echo" in unknown[3]
+    assert fine == "fine"
+
+
+def test_a_server_that_dies_in_the_middle_fails_that_call_and_serves_the_next(agent: Agent) -> None:
+    code = """
+from client import ToolProtocolError
+from servers.probe import die, pid
+before = await pid()
+try:
+    await die()
+except ToolProtocolError as error:
+    reason = error.reason
+after = None
+while after is None:
+    try:
+        after = await pid()
+    except ToolProtocolError:
+        pass
+[reason, before != after]
+"""
+    assert agent.value(code, "probe.*", limits={"toolCalls": 1000}) == ["ConnectionLost", True]
+
+
+def test_a_server_whose_pod_is_deleted_in_the_middle_fails_that_call_and_comes_back(
+    installed: Cluster, agent: Agent
+) -> None:
+    code = """
+from client import ToolError
+from servers.everything import trigger_long_running_operation
+try:
+    await trigger_long_running_operation(duration=25, steps=5)
+    answer = "it was done"
+except ToolError as error:
+    answer = [type(error).__name__, error.reason]
+answer
+"""
+    name = agent.start(code, "everything.*")
+
+    with agent.gateway.client.stream("GET", f"/v1/executions/{name}/events", timeout=60) as stream:
+        assert any("tool_call" in line for line in stream.iter_lines())
+        # asked to go, as by a drain: it says farewell to the broker, where a killed gVisor would not
+        selector = "mcp-exec.dev/tool-server=everything"
+        installed.kubectl("delete", "pod", "-n", NAMESPACE, "-l", selector, "--wait=false")
+    status = installed.finished(name)
+    assert status["output"]["result"] == ["ToolProtocolError", "ConnectionLost"], status
+    eventually(
+        lambda: agent.run("from servers.everything import echo\nawait echo(message='back')", "everything.*")["phase"]
+        == "Succeeded",
+        seconds=120, every=2, what="the server is back",
+    )  # fmt: skip
+
+
+DELETE = """
+from client import ToolDenied
+from servers.probe import delete_everything, deletions
+before = await deletions()
+try:
+    await delete_everything(confirm=True)
+    answer = "done"
+except ToolDenied as error:
+    answer = [error.reason, error.message]
+[answer, await deletions() - before]
+"""
+
+
+def test_a_destructive_call_waits_for_consent_at_the_gateway_and_is_made(
+    installed: Cluster, agent: Agent, url: str
+) -> None:
+    with toolservers.approver(installed, url) as client:
+        name = agent.start(DELETE, "probe.*")
+        approval = agent.approval(name)
+        assert approval["tool"] == "probe.delete_everything"
+        assert json.loads(approval["arguments"]) == {"confirm": True}
+        path = f"/v1/executions/{name}/approvals/{approval['id']}"
+        assert client.post(path, json={"decision": "Approve"}).status_code == 200
+    status = installed.finished(name)
+    assert status["output"]["result"] == ["done", 1], status
+    assert status["approvals"][0]["state"] == "Approved"
+    assert "approver" in status["approvals"][0]["decidedBy"]
+
+
+def test_a_destructive_call_that_is_refused_by_kubectl_is_denied_with_the_reason(
+    installed: Cluster, agent: Agent
+) -> None:
+    name = agent.start(DELETE, "probe.*")
+    decision = {"id": agent.approval(name)["id"], "decision": "Deny", "comment": "not on a Friday"}
+    patch = json.dumps({"spec": {"approvals": [decision]}})
+    installed.kubectl("patch", "cex", name, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    status = installed.finished(name)
+    (reason, message), deleted = status["output"]["result"]
+    assert (reason, deleted) == ("NotApproved", 0), status
+    assert "not on a Friday" in message
+    assert status["approvals"][0]["state"] == "Denied"
+
+
+def test_a_streamable_http_server_is_called_with_the_headers_of_its_toolserver_and_of_the_user(remote: Agent) -> None:
+    code = "from servers.remote import headers\n{name.lower(): value for name, value in (await headers()).items()}"
+    sent = remote.value(code, "remote.*", user="u-42")
+    assert (sent["x-team"], sent["x-behalf"]) == ("blue", "user forty-two")
+    stranger = """
+from client import ToolDenied
+from servers.remote import headers
+try:
+    answer = await headers()
+except ToolDenied as error:
+    answer = error.reason
+answer
+"""
+    assert remote.value(stranger, "remote.*", user="u-7") == "NoUserCredentials"
+
+
+def test_code_finds_exactly_the_tools_that_it_may_call(agent: Agent) -> None:
+    code = """
+import os
+from tool_discovery import search_tools
+everything = search_tools("", detail_level="name_only", limit=1000)
+found = search_tools("write a file", detail_level="full")
+[sorted({t["server"] for t in everything}), found[0]["name"], sorted(found[0]), sorted(
+    name for name in os.listdir("/workspace/servers") if not name.startswith("_") and "." not in name)]
+"""
+    servers, best, keys, folders = agent.value(code, "filesystem.*", "time.convert_time")
+    assert servers == folders == ["filesystem", "time"]
+    assert best == "write_file"
+    assert {"name", "server", "description", "input_schema"} <= set(keys)
+
+
+def test_without_an_allow_list_there_are_no_tools(agent: Agent) -> None:
+    code = """
+from client import ToolDenied, ToolError, call_mcp_tool
+try:
+    answer = await call_mcp_tool("probe.echo", {"value": 1})
+except ToolError as error:
+    answer = type(error).__name__
+answer
+"""
+    assert agent.value(code) == "ToolDenied"
+
+
+def test_more_calls_than_the_budget_are_denied(agent: Agent) -> None:
+    code = """
+from client import ToolDenied
+from servers.probe import echo
+made = 0
+try:
+    while True:
+        made += await echo(value=1)
+except ToolDenied as error:
+    answer = [made, error.reason]
+answer
+"""
+    assert agent.value(code, "probe.echo", limits={"toolCalls": 5}) == [5, "BudgetExceeded"]
+
+
+def test_each_call_is_on_record_for_those_who_ask_the_gateway(agent: Agent) -> None:
+    done = agent.run("from servers.probe import echo\nawait echo(value='on record')", "probe.echo")
+
+    def records() -> list[dict[str, Any]]:
+        response: httpx.Response = agent.gateway.client.get("/v1/audit", params={"execution": done["name"]})
+        assert response.status_code == 200, response.text
+        return list(response.json()["items"])
+
+    (record,) = eventually(records, seconds=30, what="the call is on record")
+    assert (record["tool"].rpartition(".")[2], record["execution"]) == ("echo", done["name"])
