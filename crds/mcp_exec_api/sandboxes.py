@@ -9,7 +9,7 @@ import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -18,12 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from pydantic.alias_generators import to_camel
 
 from mcp_exec_api.execution import ExecutionError, Phase, Reason
-from mcp_exec_api.names import MAX_OUTPUT_BYTES, SUPERVISOR_PORT
+from mcp_exec_api.names import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS, SUPERVISOR_PORT
 
 MAX_LINE_BYTES: Final = 4 * MAX_OUTPUT_BYTES
 """The longest line that a supervisor may send: one stream's text, escaped as JSON."""
-MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES
-"""The most bytes that one reading of a run's events may have."""
+MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES + 3 * 512 * MAX_TOOL_CALLS
+"""The most bytes that one reading of a run's events may have: three events a tool call beside its output."""
 
 
 class SandboxError(Exception):
@@ -77,6 +77,37 @@ class ResultEvent(_Event):
     truncated: bool = False
 
 
+class ToolCallEvent(_Event):
+    """The code called a tool, by what the sandbox says."""
+
+    type: Literal["tool_call"]
+    id: Annotated[str, Field(max_length=64)]
+    tool: Annotated[str, Field(max_length=300)]
+    argument_bytes: Annotated[int, Field(ge=0)] = 0
+
+
+class ToolResultEvent(_Event):
+    """That call ended."""
+
+    type: Literal["tool_result"]
+    id: Annotated[str, Field(max_length=64)]
+    tool: Annotated[str, Field(max_length=300)]
+    ok: bool
+    kind: Annotated[str | None, Field(max_length=64)] = None
+    message: Annotated[str | None, Field(max_length=MAX_OUTPUT_BYTES)] = None
+    bytes: Annotated[int, Field(ge=0)] = 0
+    ms: Annotated[float, Field(ge=0)] = 0.0
+
+
+class ApprovalEvent(_Event):
+    """That call waits for somebody's consent."""
+
+    type: Literal["approval"]
+    id: Annotated[str, Field(max_length=64)]
+    tool: Annotated[str, Field(max_length=300)]
+    expires_at: datetime | None = None
+
+
 class EndEvent(_Event):
     """The run ended; the last event of each run."""
 
@@ -92,7 +123,10 @@ class EndEvent(_Event):
     peak_memory_bytes: int | None = None
 
 
-Event = Annotated[StatusEvent | TextEvent | ResultEvent | EndEvent, Field(discriminator="type")]
+Event = Annotated[
+    StatusEvent | TextEvent | ResultEvent | ToolCallEvent | ToolResultEvent | ApprovalEvent | EndEvent,
+    Field(discriminator="type"),
+]
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 
 
@@ -105,6 +139,20 @@ def parse_event(line: bytes) -> Event:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobTools:
+    """How the code of a job reaches its tools."""
+
+    url: str
+    """The broker."""
+    token: str = field(repr=False)
+    """The execution's grant."""
+    allow: list[str]
+    """The patterns of the execution's own allow-list."""
+    wrappers: str | None = None
+    """The hash of the wrappers that the sandbox has."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What a supervisor is asked to run."""
 
@@ -113,18 +161,21 @@ class Job:
     context: dict[str, Any]
     timeout_seconds: float
     output_bytes: int
+    tools: JobTools | None = None
+    """Not set where the code may call none."""
 
     def to_json(self) -> bytes:
         """The body of the request."""
-        return json.dumps(
-            {
-                "id": self.id,
-                "code": self.code,
-                "context": self.context,
-                "timeoutSeconds": self.timeout_seconds,
-                "outputBytes": self.output_bytes,
-            }
-        ).encode()
+        body: dict[str, Any] = {
+            "id": self.id,
+            "code": self.code,
+            "context": self.context,
+            "timeoutSeconds": self.timeout_seconds,
+            "outputBytes": self.output_bytes,
+        }
+        if self.tools is not None:
+            body["tools"] = asdict(self.tools)
+        return json.dumps(body).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +215,26 @@ class Sandbox:
         """`idle`, `running` or `finished`. Raises SandboxError while it is starting or can't be reached."""
         answer = await self._json("GET", "/healthz", timeout_seconds=timeout_seconds)
         return str(answer.get("state"))
+
+    async def wrappers(self, *, timeout_seconds: float = 2.0) -> str | None:
+        """The hash of the wrappers that it has. Raises SandboxError where it is not idle, or can't be reached."""
+        answer = await self._json("GET", "/healthz", timeout_seconds=timeout_seconds)
+        if answer.get("state") != "idle":
+            raise SandboxError(f"{self.url}: it is {answer.get('state')!r}, not idle")
+        found = answer.get("wrappers")
+        return found if isinstance(found, str) else None
+
+    async def put_wrappers(self, body: bytes, *, timeout_seconds: float) -> None:
+        """Gives it wrappers: `{"hash": ..., "files": {path: text}}`. Raises SandboxError where it takes none."""
+        headers = {**self.headers, "Content-Type": "application/json"}
+        url, timeout = self.url + "/v1/wrappers", aiohttp.ClientTimeout(total=timeout_seconds)
+        try:
+            async with self.session.put(url, data=body, headers=headers, timeout=timeout) as response:
+                answer = await response.content.read(4096)
+                if response.status != 200:
+                    raise SandboxError(f"{url}: {response.status} {answer[:200]!r}")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise SandboxError(f"{url}: {type(error).__name__} {error}") from error
 
     async def accepted(self, *, timeout_seconds: float = 2.0) -> tuple[str, str | None]:
         """Its state, and the uid of the execution that it has accepted."""

@@ -1,6 +1,7 @@
 """Gathers a run's events into its output. All of it comes from inside a sandbox, so everything is bounded here."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
@@ -11,7 +12,7 @@ from pydantic import JsonValue
 from mcp_exec_api.execution import ExecutionError, Output, Phase, Reason
 from mcp_exec_api.kube import Object
 from mcp_exec_api.names import MAX_TIMEOUT_SECONDS
-from mcp_exec_api.sandboxes import EndEvent, Event, ResultEvent, StatusEvent, TextEvent
+from mcp_exec_api.sandboxes import ApprovalEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
 
 _MARKER_ROOM: Final = 256
 """Characters that a stream may have beyond its limit: the line that says how much was cut."""
@@ -59,6 +60,8 @@ class Collector:
     ended: float | None = None
     """When the end was heard of, by the monotonic clock."""
     end: EndEvent | None = None
+    on_approval: Callable[[], None] | None = None
+    """Called when the sandbox says that a call waits for consent."""
     _streams: dict[str, _Stream] = field(default_factory=lambda: {"stdout": _Stream(), "stderr": _Stream()})
     _result: JsonValue = None
     _truncated: bool = False
@@ -74,9 +77,11 @@ class Collector:
             self.started_at, self.started = event.at, monotonic()
         elif isinstance(event, ResultEvent):
             self._add_result(event)
-        else:
+        elif isinstance(event, EndEvent):
             self.end, self.ended = event, monotonic()
             return True
+        elif isinstance(event, ApprovalEvent) and self.on_approval is not None:
+            self.on_approval()
         return False
 
     def output(self) -> Object:
