@@ -23,7 +23,9 @@ class Settings(BaseSettings):
     sandbox_key_file: Path
     """File with the key that the sandboxes' bearer tokens are made with."""
     release_namespace: str
-    """Namespace of the API keys' Secret."""
+    """Namespace of the API keys' Secret, and of the broker's Service."""
+    broker_service: str = ""
+    """The broker's Service; empty means that there is none, and tools can be neither found nor called."""
     api_keys_secret: str = ""
     """Secret with the API keys; empty means that none are accepted."""
     audience: str = ""

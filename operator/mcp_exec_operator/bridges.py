@@ -183,7 +183,7 @@ def _installer(bridge: BridgeImage) -> Object:
         "name": "bridge",
         "image": bridge.image,
         "imagePullPolicy": bridge.pull_policy,
-        "command": ["python3", "/opt/mcp-exec/mcp_exec_servers/bridge.py", "install", _BRIDGE],
+        "command": ["python3", "-m", "mcp_exec_servers.bridge", "install", _BRIDGE],
         "securityContext": _security(),
         "resources": {
             "limits": {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": "64Mi"},
