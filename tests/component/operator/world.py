@@ -179,6 +179,10 @@ class World(FakeApiServer):
             return _status(self.refuse_pods[0], "Forbidden", self.refuse_pods[1])
         if request.method == "POST" and "name" not in body["metadata"]:
             body["metadata"]["name"] = f"{body['metadata']['generateName']}{self.version}"
+        if request.method == "POST" and request.path.endswith("/deployments"):
+            body["metadata"]["generation"] = 1
+        if request.method == "POST" and request.path.endswith("/services"):
+            body["spec"]["clusterIP"] = "10.0.0.7"
         if request.method == "POST" and request.path == PODS:
             answer = super()._answer(request, body)
             self._start_pod(body["metadata"]["name"])
