@@ -19,6 +19,7 @@ from mcp_exec_api.names import (
     LABEL_TOOL_SERVER,
     MANAGED_BY,
 )
+from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.toolserver import Stdio, Variable
 from mcp_exec_operator.isolation import component_peer
 from mcp_exec_operator.pods import label_value
@@ -217,11 +218,20 @@ def _container(stdio: Stdio, token_sha256: str) -> Object:
         ],
         "ports": [{"name": "bridge", "containerPort": BRIDGE_PORT, "protocol": "TCP"}],
         "readinessProbe": {"tcpSocket": {"port": BRIDGE_PORT}, "periodSeconds": 5, "timeoutSeconds": 2},
-        "resources": stdio.resources.to_api(),
+        "resources": _resources(stdio),
         "securityContext": _security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
+
+
+def _resources(stdio: Stdio) -> Object:
+    """As the spec says; `/data` counts as disk of the pod, and would be the end of it otherwise."""
+    given = stdio.resources.to_api()
+    if stdio.data_size is not None:
+        disk = parse_quantity(given["limits"]["ephemeral-storage"]) + parse_quantity(stdio.data_size)
+        given["limits"]["ephemeral-storage"] = str(int(disk))
+    return given
 
 
 def _variable(variable: Variable) -> Object:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from mcp_exec_api.kube import ApiError, Object
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.names import BRIDGE_PORT
+from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.reflector import Key, key_of
 from mcp_exec_api.sandboxes import token_digest
 from mcp_exec_api.toolserver import Stdio, ToolServerSpec, Workload
@@ -98,7 +99,7 @@ class ToolServers:
             self.on_change(key[0])
         if known is None:
             self._servers[key] = known = _Watched(body=body)
-        elif known.body["metadata"].get("generation") != body["metadata"].get("generation"):
+        elif any(known.body["metadata"].get(name) != body["metadata"].get(name) for name in ("uid", "generation")):
             known.due = 0.0
         known.body = body
         self._kicked.set()
@@ -211,6 +212,10 @@ class ToolServers:
             return None
         if self.bridge is None:
             raise Unfit("NoServersImage", "the operator knows no image with the bridge (MCP_EXEC_SERVERS_IMAGE)")
+        try:
+            parse_quantity(spec.stdio.data_size or "0")
+        except ValueError as error:
+            raise Unfit("InvalidSpec", f"spec.stdio.dataSize: {error}") from error
         if reserved := reserved_variables(spec.stdio):
             raise Unfit("InvalidSpec", f"spec.stdio.env: {', '.join(reserved)}: MCP_EXEC_ is kept for the bridge")
         return spec.stdio

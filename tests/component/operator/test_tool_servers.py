@@ -174,6 +174,7 @@ async def test_a_name_that_is_taken_is_left_alone(world: World, running: Operati
         ({"servers_image": ""}, {"stdio": STDIO}, "NoServersImage"),
         ({}, {"stdio": {**STDIO, "env": [{"name": "MCP_EXEC_PORT", "value": "1"}]}}, "InvalidSpec"),
         ({}, {"stdio": STDIO, "url": "http://x"}, "InvalidSpec"),
+        ({}, {"stdio": {**STDIO, "dataSize": "much"}}, "InvalidSpec"),
     ],
 )
 async def test_a_server_that_can_not_be_run_says_why(

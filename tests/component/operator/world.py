@@ -177,12 +177,8 @@ class World(FakeApiServer):
         collection, _, name = request.path.removesuffix("/status").rpartition("/")
         if request.method == "POST" and request.path == PODS and self.refuse_pods is not None:
             return _status(self.refuse_pods[0], "Forbidden", self.refuse_pods[1])
-        if request.method == "POST" and "name" not in body["metadata"]:
-            body["metadata"]["name"] = f"{body['metadata']['generateName']}{self.version}"
-        if request.method == "POST" and request.path.endswith("/deployments"):
-            body["metadata"]["generation"] = 1
-        if request.method == "POST" and request.path.endswith("/services"):
-            body["spec"]["clusterIP"] = "10.0.0.7"
+        if request.method == "POST":
+            _fill(request.path, body, number=self.version)
         if request.method == "POST" and request.path == PODS:
             answer = super()._answer(request, body)
             self._start_pod(body["metadata"]["name"])
@@ -275,3 +271,13 @@ class World(FakeApiServer):
             if supervisor.pod == name:
                 del self.supervisors[address]
                 self._spawn(supervisor.vanish())
+
+
+def _fill(path: str, body: Object, *, number: int) -> None:
+    """What the API server adds to an object when it is made."""
+    if "name" not in body["metadata"]:
+        body["metadata"]["name"] = f"{body['metadata']['generateName']}{number}"
+    if path.endswith("/deployments"):
+        body["metadata"]["generation"] = 1
+    if path.endswith("/services"):
+        body["spec"]["clusterIP"] = "10.0.0.7"

@@ -56,6 +56,8 @@ def test_a_server_may_have_data_and_a_runtime_class() -> None:
     pod = pod_of(stdio(dataSize="1Gi", runtimeClassName="gvisor"))
     assert pod["runtimeClassName"] == "gvisor"
     assert {"name": "data", "emptyDir": {"sizeLimit": "1Gi"}} in pod["volumes"]
+    limits = pod["containers"][0]["resources"]["limits"]
+    assert int(limits["ephemeral-storage"]) == (1024 + 512) * 1024**2
     assert {"name": "data", "mountPath": "/data"} in pod["containers"][0]["volumeMounts"]
 
 
