@@ -19,6 +19,8 @@ ready_cluster() {  # a cluster with the images in it; sets KUBECONFIG
 install_release() {  # and waits until its sandboxes are warm
   local values=(--set "operator.image.repository=$repository/mcp-exec-operator" --set "operator.image.tag=$tag"
     --set "gateway.image.repository=$repository/mcp-exec-gateway" --set "gateway.image.tag=$tag"
+    --set "broker.image.repository=$repository/mcp-exec-broker" --set "broker.image.tag=$tag"
+    --set "servers.image.repository=$repository/mcp-exec-servers" --set "servers.image.tag=$tag"
     --set "pool.image=$repository/mcp-exec-sandbox:$tag")
   if kubectl get runtimeclass gvisor >/dev/null 2>&1; then
     values+=(--set pool.runtimeClassName=gvisor)

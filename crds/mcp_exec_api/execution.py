@@ -86,6 +86,8 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     POD_REFUSED = "PodRefused"
     """The API server refuses the pool's pods, for a reason that the message gives."""
+    BROKER_UNAVAILABLE = "BrokerUnavailable"
+    """It may call tools, and the broker's Service is not there."""
     POD_FAILED = "PodFailed"
     """The pool's pods end before they are ready."""
 

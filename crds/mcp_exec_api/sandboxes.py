@@ -9,7 +9,7 @@ import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -139,6 +139,20 @@ def parse_event(line: bytes) -> Event:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobTools:
+    """How the code of a job reaches its tools."""
+
+    url: str
+    """The broker."""
+    token: str = field(repr=False)
+    """The execution's grant."""
+    allow: list[str]
+    """The patterns of the execution's own allow-list."""
+    wrappers: str | None = None
+    """The hash of the wrappers that the sandbox has."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What a supervisor is asked to run."""
 
@@ -147,18 +161,21 @@ class Job:
     context: dict[str, Any]
     timeout_seconds: float
     output_bytes: int
+    tools: JobTools | None = None
+    """Not set where the code may call none."""
 
     def to_json(self) -> bytes:
         """The body of the request."""
-        return json.dumps(
-            {
-                "id": self.id,
-                "code": self.code,
-                "context": self.context,
-                "timeoutSeconds": self.timeout_seconds,
-                "outputBytes": self.output_bytes,
-            }
-        ).encode()
+        body: dict[str, Any] = {
+            "id": self.id,
+            "code": self.code,
+            "context": self.context,
+            "timeoutSeconds": self.timeout_seconds,
+            "outputBytes": self.output_bytes,
+        }
+        if self.tools is not None:
+            body["tools"] = asdict(self.tools)
+        return json.dumps(body).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +215,26 @@ class Sandbox:
         """`idle`, `running` or `finished`. Raises SandboxError while it is starting or can't be reached."""
         answer = await self._json("GET", "/healthz", timeout_seconds=timeout_seconds)
         return str(answer.get("state"))
+
+    async def wrappers(self, *, timeout_seconds: float = 2.0) -> str | None:
+        """The hash of the wrappers that it has. Raises SandboxError where it is not idle, or can't be reached."""
+        answer = await self._json("GET", "/healthz", timeout_seconds=timeout_seconds)
+        if answer.get("state") != "idle":
+            raise SandboxError(f"{self.url}: it is {answer.get('state')!r}, not idle")
+        found = answer.get("wrappers")
+        return found if isinstance(found, str) else None
+
+    async def put_wrappers(self, body: bytes, *, timeout_seconds: float) -> None:
+        """Gives it wrappers: `{"hash": ..., "files": {path: text}}`. Raises SandboxError where it takes none."""
+        headers = {**self.headers, "Content-Type": "application/json"}
+        url, timeout = self.url + "/v1/wrappers", aiohttp.ClientTimeout(total=timeout_seconds)
+        try:
+            async with self.session.put(url, data=body, headers=headers, timeout=timeout) as response:
+                answer = await response.content.read(4096)
+                if response.status != 200:
+                    raise SandboxError(f"{url}: {response.status} {answer[:200]!r}")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise SandboxError(f"{url}: {type(error).__name__} {error}") from error
 
     async def accepted(self, *, timeout_seconds: float = 2.0) -> tuple[str, str | None]:
         """Its state, and the uid of the execution that it has accepted."""

@@ -24,9 +24,14 @@ def inlined(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     found = {key: value for key, value in schema.items() if key not in _DROPPED and not key.startswith("x-")}
     if "properties" in found:
         found["properties"] = {name: inlined(each, definitions) for name, each in found["properties"].items()}
-    for key in ("items", "additionalProperties"):
+    for key in ("items", "additionalProperties", "propertyNames"):
         if isinstance(found.get(key), dict):
             found[key] = inlined(found[key], definitions)
+    if isinstance(found.get("patternProperties"), dict):
+        found["patternProperties"] = {
+            pattern: inlined(each, definitions) for pattern, each in found["patternProperties"].items()
+        }
+        found["additionalProperties"] = False  # a name that is none
     options = [inlined(each, definitions) for each in found.pop("anyOf", []) if each.get("type") != "null"]
     if len(options) == 1:
         return options[0] | found
@@ -104,7 +109,7 @@ def _cell(value: Any) -> str:
 _README: Final = """<!-- Generated from hack/chart by `make generate`. Do not edit. -->
 # mcp-exec, the Helm chart
 
-Installs the CustomResourceDefinitions, the operator, the gateway and a default pool of warm sandboxes.
+Installs the CustomResourceDefinitions, the operator, the gateway, the tool broker and a default pool of warm sandboxes.
 
     helm install mcp-exec charts/mcp-exec --namespace mcp-exec-system --create-namespace --wait \\
       --set pool.runtimeClassName=gvisor

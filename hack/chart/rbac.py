@@ -12,8 +12,10 @@ _PAGE: Final = """<!-- Generated from the rendered chart by `make generate`. Do 
 # Who may do what
 
 Every right that the chart gives, for a release `mcp-exec` in `mcp-exec-system` that serves the namespace `agents`.
-There are no others: sandboxes have no token at all, and nobody has a right to change nodes, on `pods/exec`, on Secrets
-of served namespaces, or to change roles. `operator.watchNodes: false` takes the right to read nodes away too. The
+There are no others: sandboxes and stdio servers have no token at all, and nobody has a right to change nodes, on
+`pods/exec`, to list or change Secrets of served namespaces, or to change roles. Broker and operator get those Secrets
+that a ToolServer names: the broker for their values, the operator to see when another value needs another pod.
+`operator.watchNodes: false` takes the right to read nodes away, `broker.enabled: false` all that is for tools. The
 end-to-end tests ask the API server for every row with `kubectl auth can-i`, and for what must be refused.
 
 | Who | Where | API group | Resource | Only named | Verbs |
@@ -21,7 +23,7 @@ end-to-end tests ask the API server for every row with `kubectl auth can-i`, and
 {rows}
 
 Who can create pods in a namespace can use every Secret and ServiceAccount in it. The operator can, in the served
-namespaces: keep nothing there but executions and pools.
+namespaces: keep nothing there but executions, pools, ToolServers and their Secrets.
 """
 
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from mcp_exec_api.meta import Model
 from mcp_exec_api.pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
+from mcp_exec_api.toolserver import ToolServerSpec
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 OptionalName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
@@ -72,7 +73,7 @@ class EnvVar(Model):
 
 
 class Workload(Model):
-    """What operator and gateway have in common."""
+    """What operator, gateway and broker have in common."""
 
     resources: Resources = Resources()
     """Requests and limits of the container."""
@@ -193,6 +194,87 @@ class Gateway(Workload):
     """An API key to begin with."""
 
 
+class AuditPersistence(Model):
+    """A volume on which the audit outlives the broker's pod. With it the broker has one replica."""
+
+    enabled: bool = False
+    """Whether there is one; else the records go with the pod, and the log stream alone is left of them."""
+    existing_claim: OptionalName = ""
+    """A PersistentVolumeClaim of the release's namespace; empty means that one is made, and kept."""
+    storage_class: str = ""
+    """Its StorageClass; empty means the cluster's default."""
+
+
+class Audit(Model):
+    """The records of tool calls."""
+
+    size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")] = "1Gi"
+    """The volume that they are on."""
+    keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 768 * 1024 * 1024
+    """Bytes that they may take there, less than `size`; the oldest go first."""
+    keep_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    """Days that they are kept."""
+    persistence: AuditPersistence = AuditPersistence()
+    """A volume on which they outlive the broker's pod."""
+
+
+class Broker(Workload):
+    """The broker: all tool calls of sandboxes go through it, and all credentials of MCP servers are with it."""
+
+    enabled: bool = True
+    """Whether there is one; without it executions that ask for tools are refused."""
+    image: Image = Image(repository="localhost/mcp-exec-broker")
+    """The broker's image."""
+    replicas: Annotated[int, Field(ge=1, le=20)] = 1
+    """Pods. All calls of an execution go to one of them."""
+    max_calls: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    """Calls that may be under way at once in each pod; more are denied."""
+    shutdown_seconds: Annotated[int, Field(ge=0, le=300)] = 10
+    """Seconds that calls under way have to end when a pod is asked to stop."""
+    audit: Audit = Audit()
+    """The records of tool calls."""
+
+
+class Servers(Model):
+    """The image with the bridge for stdio servers, and with the demo servers."""
+
+    image: Image = Image(repository="localhost/mcp-exec-servers")
+    """The image."""
+
+
+class ToolServerValues(ToolServerSpec):
+    """A ToolServer: its fields are those of a ToolServer's spec."""
+
+    namespaces: list[Name] = Field(default_factory=list)
+    """The served namespaces that have it; none named means all."""
+
+
+class DemoServer(Model):
+    """A demo server."""
+
+    enabled: bool = False
+    """Whether it is installed, in each served namespace."""
+
+
+class DemoServers(Model):
+    """Demo servers, to try tools without an account anywhere. Their data is made up."""
+
+    calculator: DemoServer = DemoServer()
+    """Arithmetic."""
+    weather: DemoServer = DemoServer()
+    """Weather of a few cities."""
+    database: DemoServer = DemoServer()
+    """SQL over a small SQLite database."""
+    sheets: DemoServer = DemoServer()
+    """Spreadsheets, one of them of 10,000 rows."""
+    slack: DemoServer = DemoServer()
+    """The history of a few channels."""
+    expenses: DemoServer = DemoServer()
+    """Expenses of a few people."""
+    trips: DemoServer = DemoServer()
+    """Flights, hotels and bookings."""
+
+
 class SandboxKey(Model):
     """The key that operator and gateway prove themselves to the sandboxes with."""
 
@@ -277,7 +359,9 @@ class NetworkPolicies(Model):
     gateway_from: Peers = Field(default_factory=list)
     """Peers that reach the gateway, as in a NetworkPolicy; none named means all. Kubelets always do."""
     metrics_from: Peers = Field(default_factory=list)
-    """Peers that reach the operator's metrics, as in a NetworkPolicy; none named means all."""
+    """Peers that reach the metrics of operator and broker; none named means all for the operator alone."""
+    broker_to: Peers = Field(default_factory=list)
+    """Peers that the broker may reach beside stdio servers: MCP servers, token endpoints, DNS; none named means all."""
     api_server: ApiServer = ApiServer()
     """Where the Kubernetes API server is: beside the sandboxes all that operator and gateway may reach."""
 
@@ -307,6 +391,14 @@ class Values(Model):
     """The operator."""
     gateway: Gateway = Gateway()
     """The gateway."""
+    broker: Broker = Broker()
+    """The broker."""
+    servers: Servers = Servers()
+    """The image with the bridge for stdio servers, and with the demo servers."""
+    tool_servers: dict[Name, ToolServerValues] = Field(default_factory=dict)
+    """ToolServers, by name. The code calls them by these names."""
+    demo_servers: DemoServers = DemoServers()
+    """Demo servers."""
     sandbox_key: SandboxKey = SandboxKey()
     """The key that operator and gateway prove themselves to the sandboxes with."""
     pool: DefaultPool = DefaultPool()

@@ -11,14 +11,16 @@ from pydantic import ValidationError
 from mcp_exec_api.execution import CodeExecutionSpec, Phase, Priority, QueuePlace, Reason, Start
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_api.sandboxes import Job, Offer, Sandboxes
+from mcp_exec_api.sandboxes import Job, JobTools, Offer, Sandboxes
+from mcp_exec_operator.decided import Decided, Superseded
 from mcp_exec_operator.entry import Entry, phase_of
 from mcp_exec_operator.inventory import Pod
 from mcp_exec_operator.notices import Notice, first_after, next_after
 from mcp_exec_operator.podstate import Problem
 from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.pools import Pools
-from mcp_exec_operator.status import Outcome, bound_status, cancelled, created_at, failed, pending_status
+from mcp_exec_operator.status import bound_status, cancelled, created_at, failed, pending_status
+from mcp_exec_operator.tooling import Tooling
 from mcp_exec_operator.waiting import QueueFull, Waiter
 from mcp_exec_operator.writer import StatusWriter
 
@@ -28,18 +30,6 @@ _BACKSTOP_SECONDS: Final = 15.0
 """How long after its time-out a run that has not ended is ended here."""
 _LOOK_SECONDS: Final = 1.0
 """How often one that waits looks whether it is still wanted."""
-
-
-class Decided(Exception):
-    """The execution ends without running: `outcome` says how."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.message)
-        self.outcome = outcome
-
-
-class Superseded(Exception):
-    """Somebody else has bound or ended the execution."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -53,6 +43,8 @@ class Lease:
     bind_milliseconds: float | None = None
     spec: CodeExecutionSpec | None = None
     """What runs; None where another operator bound it."""
+    tools: JobTools | None = None
+    """What its job says of its tools; None where it has none, and where another operator bound it."""
     offer: Offer | None = None
     """The job on its way to the pod; None once it is handed over."""
 
@@ -63,7 +55,7 @@ class Lease:
             self.offer = None
 
 
-def job_of(entry: Entry, spec: CodeExecutionSpec) -> Job:
+def job_of(entry: Entry, spec: CodeExecutionSpec, tools: JobTools | None = None) -> Job:
     """What the execution's sandbox is asked to run."""
     return Job(
         id=entry.uid,
@@ -71,6 +63,7 @@ def job_of(entry: Entry, spec: CodeExecutionSpec) -> Job:
         context=spec.context,
         timeout_seconds=spec.timeout_seconds,
         output_bytes=spec.limits.output_bytes,
+        tools=tools,
     )
 
 
@@ -86,12 +79,15 @@ class Binder:
     pools: Pools
     writer: StatusWriter
     sandboxes: Sandboxes
+    tooling: Tooling
     bind_timeout_seconds: float
     clock: Callable[[], datetime] = now
 
     async def bind(self, entry: Entry) -> Lease:
         """The execution's pod, recorded in its status. Raises Decided and Superseded, and what the writer raises."""
         spec = self.checked(entry)
+        if spec.tools:
+            self.tooling.check()
         pool = self.pools.get(entry.pool)
         self._check_pool(spec, pool)
         pool = pool.mixture.assign(entry.variant_key)
@@ -103,9 +99,11 @@ class Binder:
         lease = Lease(pool=pool, pod=pod, spec=spec)
         try:
             self._check_pool(spec, pool)
+            if spec.tools:
+                lease.tools = await self.tooling.equip(entry, spec, pool=pool, pod=pod, run_seconds=longest_run(spec))
             began = monotonic()
             sandbox = self.sandboxes.at(namespace=pool.namespace, pod=pod.name, address=pod.address)
-            lease.offer = sandbox.offer(job_of(entry, spec), timeout_seconds=longest_run(spec))
+            lease.offer = sandbox.offer(job_of(entry, spec, lease.tools), timeout_seconds=longest_run(spec))
             await self._record(entry, pod, start, pool.variant)
         except BaseException as error:
             lease.withdraw()

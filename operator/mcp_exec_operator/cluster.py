@@ -4,10 +4,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from mcp_exec_api.kube import JSON_PATCH, ApiError, Kube, Object, custom_path, path_of
-from mcp_exec_api.names import API_VERSION, EXECUTIONS, LABEL_MANAGED_BY, MANAGED_BY, POOLS
+from mcp_exec_api.names import (
+    API_VERSION,
+    EXECUTIONS,
+    LABEL_MANAGED_BY,
+    LABEL_NAME,
+    MANAGED_BY,
+    POOLS,
+    SANDBOX_NAME,
+)
 from mcp_exec_operator.metrics import Metrics
 
-POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NAME}"
 _NETWORK: Final = "networking.k8s.io/v1"
 _CHUNK: Final = 100
 """Objects per page of a list: parsing a page must not hold up executions."""

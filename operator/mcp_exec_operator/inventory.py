@@ -60,6 +60,8 @@ class Pod:
     gone: bool = False
     """Whether it does not exist any more."""
     labelled_busy: bool = False
+    wrappers: str | None = None
+    """The hash of the wrappers that it is known to have."""
     blame_at: float = 0.0
     """When its variant is next to be blamed for an image that can't be pulled."""
     warning: str = ""

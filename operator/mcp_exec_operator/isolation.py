@@ -3,7 +3,14 @@
 from typing import Final
 
 from mcp_exec_api.kube import Object
-from mcp_exec_api.names import LABEL_COMPONENT, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SUPERVISOR_PORT
+from mcp_exec_api.names import (
+    BROKER_PORT,
+    LABEL_COMPONENT,
+    LABEL_MANAGED_BY,
+    LABEL_NAME,
+    MANAGED_BY,
+    SUPERVISOR_PORT,
+)
 from mcp_exec_operator.pods import PoolIdentity, owned_by_pool, pool_labels
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -14,14 +21,22 @@ def policy_name(pool_name: str) -> str:
     return f"mcp-exec-pool-{pool_name}"
 
 
-def build_policy(*, pool: PoolIdentity, release_namespace: str) -> Object:
-    """Ingress to the supervisor's port from operator and gateway alone, and no egress at all."""
-    peers = [
+def component_peer(component: str, *, release_namespace: str) -> Object:
+    """The pods of one of the release's own processes, as a NetworkPolicy's peer."""
+    return {
+        "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: release_namespace}},
+        "podSelector": {"matchLabels": {LABEL_NAME: "mcp-exec", LABEL_COMPONENT: component}},
+    }
+
+
+def build_policy(*, pool: PoolIdentity, release_namespace: str, broker: bool = False) -> Object:
+    """Ingress to the supervisor's port from operator and gateway alone; egress to the broker's, where there is one."""
+    peers = [component_peer(component, release_namespace=release_namespace) for component in ("operator", "gateway")]
+    ways_out = [
         {
-            "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: release_namespace}},
-            "podSelector": {"matchLabels": {LABEL_NAME: "mcp-exec", LABEL_COMPONENT: component}},
+            "to": [component_peer("broker", release_namespace=release_namespace)],
+            "ports": [{"protocol": "TCP", "port": BROKER_PORT}],
         }
-        for component in ("operator", "gateway")
     ]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -36,7 +51,7 @@ def build_policy(*, pool: PoolIdentity, release_namespace: str) -> Object:
             "podSelector": {"matchLabels": pool_labels(pool.name)},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": peers, "ports": [{"protocol": "TCP", "port": SUPERVISOR_PORT}]}],
-            "egress": [],
+            "egress": ways_out if broker else [],
         },
     }
 

@@ -14,18 +14,17 @@ from mcp_exec_api.kube import ApiError
 from mcp_exec_api.meta import now
 from mcp_exec_api.reflector import Key
 from mcp_exec_api.sandboxes import Sandboxes, sandbox_token, token_digest
-from mcp_exec_operator.backoff import Backoff
 from mcp_exec_operator.claims import Claims
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.inventory import Pod, PodState
-from mcp_exec_operator.isolation import build_policy, has_drifted
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods import FIRST_UID, LAST_UID, PodIdentity, build_pod
 from mcp_exec_operator.podstate import Problem, age_of_deletion, refusal_of, starting_problem
 from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.poolreport import PoolReport
-from mcp_exec_operator.readiness import SandboxNotIdle, until_idle
+from mcp_exec_operator.prober import OnWarm, Prober
 from mcp_exec_operator.tasks import Tasks
+from mcp_exec_operator.walls import Wall
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,8 @@ class KeeperConfig:
     release_namespace: str
     forbidden_address: str
     pod_start_timeout_seconds: float
+    broker: bool = False
+    """Whether there is a broker that sandboxes may reach."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,12 +75,30 @@ class Keeper:
     claims: Claims = field(default_factory=Claims)
     """What its own work is put off for."""
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
-    isolation_backoff: Backoff = field(default_factory=Backoff)
-    verify_isolation: bool = True
-    """Set by a sweep, so that a policy that somebody changed is put right."""
-    _probed: set[str] = field(default_factory=set)
+    on_warm: OnWarm = lambda pool, pod: None
+    wall: Wall = field(init=False)
+    prober: Prober = field(init=False)
     _leftovers: set[str] = field(default_factory=set)
     """Pods that the last sweep found to be of no use."""
+
+    def __post_init__(self) -> None:
+        # all parts of a pool share the policy that its base sees to
+        self.wall = Wall(
+            pool=self.pool,
+            cluster=self.cluster,
+            release_namespace=self.config.release_namespace,
+            broker=self.config.broker,
+            wanted=not self.pool.variant,
+        )
+        self.prober = Prober(
+            pool=self.pool,
+            sandboxes=self.sandboxes,
+            tasks=self.tasks,
+            metrics=self.metrics,
+            timeout_seconds=self.config.pod_start_timeout_seconds,
+            retire=self.retire,
+            on_warm=self.on_warm,
+        )
 
     async def run(self) -> None:
         """Works until it is cancelled."""
@@ -130,14 +149,13 @@ class Keeper:
         pool, at = self.pool, monotonic()
         if pool.spec is None:
             return await self._tell(at)
-        if self.verify_isolation and at >= self.isolation_backoff.until:
-            await self._isolate()
+        await self.wall.verify(at)
         self._end_failed(at)
         pool.decide(at)
         for pod in pool.surplus(at):
             self.retire(pod)
         pool.note_warmth(at)
-        self._probe_started()
+        self.prober.probe_started()
         # pods that somebody waits for are part of a claim, those that are made ahead are not
         yields = not pool.waiters and self.claims.puts_off() > 0
         room = 0 if yields else _AT_ONCE - pool.inventory.counts.creating
@@ -159,31 +177,11 @@ class Keeper:
             times.append(max(missing_at - at, min(self.claims.puts_off(), _PUT_OFF_SECONDS)))
         if (look_in := pool.look_in()) is not None:
             times.append(look_in)
-        if self.verify_isolation:
-            times.append(self.isolation_backoff.until - at)
+        if self.wall.wanted:
+            times.append(self.wall.backoff.until - at)
         if pool.inventory.counts.coming or pool.lacking_since is not None:
             times.append(_LOOK_AGAIN_SECONDS)
         return max(min(times), 0.01) if times else None
-
-    async def _isolate(self) -> None:
-        pool = self.pool
-        policy = build_policy(pool=pool.identity, release_namespace=self.config.release_namespace)
-        try:
-            found = await self.cluster.network_policy(pool.namespace, policy["metadata"]["name"])
-            if found is None:
-                await self.cluster.create_network_policy(policy)
-            elif has_drifted(found, policy):
-                await self.cluster.replace_network_policy_spec(policy)
-        except ApiError as error:
-            pool.exposed = Problem(
-                reason=Reason.POOL_UNAVAILABLE, message=f"no pod is made without its NetworkPolicy: {error.message}"
-            )
-            # only a refusal proves that it does not stand; without an answer, it stands as it was last seen
-            pool.isolated = pool.isolated and error.code == 0
-            self.isolation_backoff.fail(monotonic())
-        else:
-            pool.exposed, pool.isolated, self.verify_isolation = None, True, False
-            self.isolation_backoff.succeed()
 
     def _end_failed(self, at: float) -> None:
         for pod in self.pool.inventory.failed():
@@ -225,31 +223,6 @@ class Keeper:
     async def _look_for_events(self, pod: Pod) -> None:
         pod.warning = await self.cluster.pod_warning(self.pool.namespace, pod.name)
         self.pool.kicked.set()
-
-    def _probe_started(self) -> None:
-        for pod in self.pool.inventory.all(PodState.STARTING):
-            if pod.address and not pod.labelled_busy and pod.name not in self._probed:
-                self._probed.add(pod.name)
-                self.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
-
-    async def _probe(self, pod: Pod) -> None:
-        sandbox = self.sandboxes.at(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
-        first = not pod.ready_at
-        try:
-            ready = await until_idle(
-                sandbox,
-                wanted=lambda: pod.state is PodState.STARTING and not pod.lost,
-                timeout_seconds=self.config.pod_start_timeout_seconds,
-            )
-        except SandboxNotIdle as error:
-            # it has run something and no execution has it
-            log.warning("pod %s is used, but by no execution: %s", pod.name, error, extra={"pool": self.pool.name})
-            self.retire(pod)
-        else:
-            if ready and self.pool.became_ready(pod.name) is not None and first:
-                self.metrics.pod_starts.labels(self.pool.name).observe(pod.ready_at - pod.since)
-        finally:
-            self._probed.discard(pod.name)
 
     def _ask_for_pod(self, at: float) -> None:
         pool = self.pool

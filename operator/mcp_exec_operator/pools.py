@@ -107,7 +107,7 @@ class Pools:
             for part in pool.mixture:
                 news += len(part.inventory.replace(by_part.get(part, ()), listed_at=listed_at, now=monotonic()))
                 part.kicked.set()
-            self._keepers[pool].verify_isolation = True
+            self._keepers[pool].wall.wanted = True
             self.discard(pool)
         return news
 

@@ -10,19 +10,23 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from mcp_exec_api.brokers import Brokers
 from mcp_exec_api.execution import CodeExecutionSpec, Phase, Reason, spec_digest
 from mcp_exec_api.kube import ApiError, Object
 from mcp_exec_api.meta import now
 from mcp_exec_api.reflector import Key
 from mcp_exec_api.sandboxes import Sandboxes
-from mcp_exec_operator.binding import Binder, Decided, Lease, Superseded
+from mcp_exec_operator.binding import Binder, Lease
+from mcp_exec_operator.calls import Calls
 from mcp_exec_operator.cluster import Cluster
+from mcp_exec_operator.decided import Decided, Superseded
 from mcp_exec_operator.entry import Entry, changed_fields, phase_of
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools import Pools
 from mcp_exec_operator.running import Run
 from mcp_exec_operator.status import Outcome, changed_status, created_at, failed, finished_status, spare_bytes
 from mcp_exec_operator.tasks import Tasks
+from mcp_exec_operator.tooling import Tooling
 from mcp_exec_operator.ttl import Expiry
 from mcp_exec_operator.writer import ExecutionGone, StatusTooLarge, StatusWriter
 
@@ -41,6 +45,7 @@ class Reconciler:
     binder: Binder
     writer: StatusWriter
     sandboxes: Sandboxes
+    tooling: Tooling
     expiry: Expiry
     tasks: Tasks
     metrics: Metrics
@@ -187,8 +192,26 @@ class Reconciler:
             sandboxes=self.sandboxes,
             tasks=self.tasks,
             nodes=self.pools.nodes,
+            tooling=self.tooling,
         )
-        return await run.outcome()
+        if not spec.tools or self.tooling.link is None:
+            return await run.outcome()
+        return await self._run_with_tools(entry, run, self.tooling.link.brokers)
+
+    async def _run_with_tools(self, entry: Entry, run: Run, brokers: Brokers) -> Outcome:
+        calls = Calls(
+            entry=entry, brokers=brokers, cluster=self.cluster, writer=self.writer, tasks=self.tasks, clock=self.clock
+        )
+        run.collector.on_approval = calls.hint
+        try:
+            outcome = await run.outcome()
+        except asyncio.CancelledError:
+            if entry.deleted:  # nobody asks for the counts any more, but nothing may go on
+                self.tasks.spawn(calls.abandon(), name=f"end the calls of {entry.name}")
+            raise
+        finally:
+            await calls.stop()
+        return await calls.closed(outcome)
 
     async def _finish(self, entry: Entry, outcome: Outcome) -> None:
         """The one last write. Raises ExecutionGone, and Superseded where somebody else has ended it."""

@@ -13,15 +13,17 @@ from mcp_exec_api.execution import CodeExecutionSpec, Durations, ExecutionError,
 from mcp_exec_api.kube import ApiError, Object
 from mcp_exec_api.meta import now
 from mcp_exec_api.sandboxes import Event, Sandbox, SandboxError, Sandboxes, SandboxUsed
-from mcp_exec_operator.binding import Decided, Lease, job_of, longest_run
+from mcp_exec_operator.binding import Lease, job_of, longest_run
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.collector import Collector
+from mcp_exec_operator.decided import Decided
 from mcp_exec_operator.entry import Entry
 from mcp_exec_operator.nodes import Nodes
 from mcp_exec_operator.pods import busy_patch
 from mcp_exec_operator.podstate import Problem, loss_of
 from mcp_exec_operator.status import Outcome, cancelled, failed
 from mcp_exec_operator.tasks import Tasks
+from mcp_exec_operator.tooling import Tooling
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Run:
     sandboxes: Sandboxes
     tasks: Tasks
     nodes: Nodes
+    tooling: Tooling
     collector: Collector = field(init=False)
     _accepted: bool = False
     _bound: asyncio.Timeout | None = None
@@ -72,6 +75,8 @@ class Run:
             namespace=self.entry.namespace, pod=self.lease.pod.name, address=self.lease.pod.address
         )
         await self._check(sandbox)
+        if self.spec.tools and self.lease.tools is None and not self._accepted:
+            await self._equip(sandbox)
         self._label()
         try:
             async with asyncio.timeout(longest_run(self.spec)) as self._bound:
@@ -113,7 +118,7 @@ class Run:
             self.lease.offer = None
             return offer.run()
         # a sandbox accepts one execution in its life: to ask once more, of the same one, can't run anything twice
-        return sandbox.run(job_of(self.entry, self.spec), timeout_seconds=seconds)
+        return sandbox.run(job_of(self.entry, self.spec, self.lease.tools), timeout_seconds=seconds)
 
     def _watch_for_ends(self, sandbox: Sandbox) -> None:
         self.lease.pod.on_lost = lambda: self._hasten(_LAST_WORDS_SECONDS)
@@ -193,6 +198,20 @@ class Run:
             raise Decided(failed(Reason.REJECTED, "the spec was changed between its binding and its run"))
         # what has been accepted is what was bound: it is followed, and nothing is handed over again
         self._accepted = self.collector.replayed = True
+
+    async def _equip(self, sandbox: Sandbox) -> None:
+        """Where another operator bound it and did not hand it over, makes what its job says of tools; or Decided."""
+        try:
+            idle = (await sandbox.accepted())[0] == "idle"
+        except SandboxError:
+            idle = False
+        if not idle:
+            self._accepted = self.collector.replayed = True
+            return
+        pool, seconds = self.lease.pool, longest_run(self.spec)
+        self.lease.tools = await self.tooling.equip(
+            self.entry, self.spec, pool=pool, pod=self.lease.pod, run_seconds=seconds
+        )
 
     def _label(self) -> None:
         if not self.lease.pod.labelled_busy:

@@ -20,6 +20,7 @@ from mcp_exec_operator.reconciler import Reconciler
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.sweep import Sweep
 from mcp_exec_operator.tasks import Tasks
+from mcp_exec_operator.tools import Tools
 from mcp_exec_operator.ttl import Expiry
 from mcp_exec_operator.writer import StatusWriter
 
@@ -32,6 +33,7 @@ class Service:
     reconciler: Reconciler
     sweep: Sweep
     expiry: Expiry
+    tools: Tools
     tasks: Tasks
     metrics: Metrics
     shutdown_seconds: float
@@ -41,7 +43,11 @@ class Service:
         """Builds all parts. Nothing runs yet."""
         tasks = Tasks()
         cluster, claims = Cluster(kube=kube, metrics=metrics), Claims()
+        tools = Tools.create(
+            settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics, tasks=tasks, claims=claims
+        )
         config = KeeperConfig(
+            broker=tools.link is not None,
             release_namespace=settings.release_namespace,
             forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
@@ -58,10 +64,11 @@ class Service:
                 config=config,
                 report=report,
                 claims=claims,
-                verify_isolation=not pool.variant,
+                on_warm=tools.became_warm,
             )
 
         pools = Pools(tasks=tasks, make_keeper=make_keeper)
+        tools.attach(pools)
         writer = StatusWriter(cluster=cluster, claims=claims)
         expiry = Expiry(cluster=cluster)
         reconciler = Reconciler(
@@ -71,10 +78,12 @@ class Service:
                 pools=pools,
                 writer=writer,
                 sandboxes=sandboxes,
+                tooling=tools.tooling,
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             sandboxes=sandboxes,
+            tooling=tools.tooling,
             expiry=expiry,
             tasks=tasks,
             metrics=metrics,
@@ -92,6 +101,7 @@ class Service:
             reconciler=reconciler,
             sweep=sweep,
             expiry=expiry,
+            tools=tools,
             tasks=tasks,
             metrics=metrics,
             shutdown_seconds=settings.shutdown_seconds,
@@ -126,17 +136,19 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Sweeps, then works while the context stands, then lets writes under way end. Raises ApiError at first."""
         self.sweep.turned_at = monotonic()
-        await self.sweep.once()
-        self.pools.open()
-        loops = [
-            self.tasks.spawn(self.sweep.run(), name="sweep"),
-            self.tasks.spawn(self.expiry.run(), name="expiry"),
-        ]
-        try:
-            yield
-        finally:
-            for loop in loops:
-                loop.cancel()
-            await self.pools.close()
-            await self.reconciler.close(grace_seconds=self.shutdown_seconds)
-            await self.tasks.close(grace_seconds=self.shutdown_seconds)
+        async with self.tools.running():
+            await self.sweep.once()
+            self.pools.open()
+            loops = [
+                self.tasks.spawn(self.sweep.run(), name="sweep"),
+                self.tasks.spawn(self.expiry.run(), name="expiry"),
+            ]
+            try:
+                yield
+            finally:
+                for loop in loops:
+                    loop.cancel()
+                await self.pools.close()
+                await self.reconciler.close(grace_seconds=self.shutdown_seconds)
+                self.tools.close()
+                await self.tasks.close(grace_seconds=self.shutdown_seconds)

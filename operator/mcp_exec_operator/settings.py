@@ -1,7 +1,7 @@
 """What the operator can be told by its environment."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -39,6 +39,14 @@ class Settings(BaseSettings):
     """Whether nodes are watched, cluster-wide: pods on those that are cordoned or lost are replaced early."""
     verify_isolation: bool = True
     """Whether a sandbox must find, before it is used, that it can't reach the API server."""
+    broker_service: str = ""
+    """The broker's Service in the release's namespace; empty means that there is none, and no execution has tools."""
+    servers_image: str = ""
+    """The image with the bridge that is put beside stdio servers; empty means that none can be run."""
+    servers_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the kubelet pulls that image."""
+    wrappers_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds after which the wrappers of a namespace's tools are asked for again, where nothing called for it."""
     shutdown_seconds: Annotated[float, Field(gt=0)] = 10.0
     """Seconds that writes under way have to finish when the operator is asked to stop."""
     api_wait_seconds: Annotated[float, Field(gt=0)] = 60.0

@@ -31,6 +31,10 @@ class Outcome:
     started_at: datetime | None = None
     durations: Durations = field(default_factory=Durations)
     """Those that are known, without the total."""
+    tool_calls: Object | None = None
+    """What was called; None where it may call nothing."""
+    approvals: list[Object] | None = None
+    """What needed consent; None where that is as the status says already."""
 
 
 def failed(reason: Reason, message: str) -> Outcome:
@@ -111,8 +115,15 @@ def finished_status(
         durations=durations,
         output=output,
         error=lean(outcome.error.to_api()) if outcome.error else None,
+        toolCalls=outcome.tool_calls,
+        approvals=(status.get("approvals") if outcome.approvals is None else outcome.approvals) or None,
         conditions=_with(status, "Finished", ConditionStatus.TRUE, finished, outcome.message, moment),
     )
+
+
+def approvals_status(status: Object, approvals: list[Object]) -> Object:
+    """It runs, and these of its calls need or needed somebody's consent."""
+    return _merged(status, approvals=approvals or None)
 
 
 def changed_status(status: Object, *, fields: list[str], moment: datetime) -> Object:

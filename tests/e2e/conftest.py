@@ -115,7 +115,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """With E2E_DUMP set, a failure is followed by what the cluster's components said."""
     if not report.failed or "E2E_DUMP" not in os.environ:
         return
-    for component in ("operator", "gateway"):
+    for component in ("operator", "gateway", "broker"):
         done = subprocess.run(
             ["kubectl", "logs", "-n", SYSTEM, "-l", f"app.kubernetes.io/component={component}", "--tail=60"],
             capture_output=True, text=True, timeout=20, check=False,

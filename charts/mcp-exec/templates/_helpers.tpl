@@ -34,6 +34,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s-initial-api-key" (include "mcp-exec.fullname" .) -}}
 {{- end -}}
 
+{{/* The broker's Service, by which sandboxes, operator and gateway find it; empty where there is no broker. */}}
+{{- define "mcp-exec.brokerService" -}}
+{{- if .Values.broker.enabled -}}{{ include "mcp-exec.fullname" . }}-broker{{- end -}}
+{{- end -}}
+
 {{/* Whether the initial API key exists: "true" or "". A Secret that is not the chart's gets no entry from it. */}}
 {{- define "mcp-exec.initialApiKey" -}}
 {{- if and .Values.gateway.initialApiKey.create (not .Values.gateway.apiKeys.existingSecret) -}}true{{- end -}}
@@ -63,7 +68,7 @@ Arguments: root, secret, entry, prefix, length.
 {{- include "mcp-exec.random" (dict "root" . "secret" (include "mcp-exec.initialApiKeySecret" .) "entry" "api-key" "prefix" "mcpx_" "length" 43) -}}
 {{- end -}}
 
-{{/* Security of the pods and containers of operator and gateway: what the Pod Security level "restricted" asks for. */}}
+{{/* Security of the pods and containers of operator, gateway and broker: what the Pod Security level "restricted" asks for. */}}
 {{- define "mcp-exec.podSecurityContext" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -79,7 +84,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Fields of a pod that operator and gateway share. Arguments: root, values. */}}
+{{/* Fields of a pod that operator, gateway and broker share. Arguments: root, values. */}}
 {{- define "mcp-exec.podFields" -}}
 automountServiceAccountToken: true
 # Service links would set MCP_EXEC_... variables of their own.
@@ -107,7 +112,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Annotations of the pods of operator and gateway. Arguments: root, values. */}}
+{{/* Annotations of the pods of operator, gateway and broker. Arguments: root, values. */}}
 {{- define "mcp-exec.podAnnotations" -}}
 {{- if not .root.Values.sandboxKey.existingSecret -}}
 # The key is read at the start, so another key means other pods.
@@ -128,9 +133,11 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
   value: /etc/mcp-exec/sandbox-key/key
 - name: MCP_EXEC_LOG_LEVEL
   value: {{ .Values.logLevel | quote }}
+- name: MCP_EXEC_BROKER_SERVICE
+  value: {{ include "mcp-exec.brokerService" . | quote }}
 {{- end -}}
 
-{{/* A NetworkPolicy's way out of operator and gateway: to the sandboxes and to the API server. */}}
+{{/* A NetworkPolicy's way out of operator and gateway: to the sandboxes, to the broker and to the API server. */}}
 {{- define "mcp-exec.egress" -}}
 - to:
     - namespaceSelector: {}
@@ -140,6 +147,20 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
           app.kubernetes.io/name: mcp-exec-sandbox
   ports:
     - {port: 8700, protocol: TCP}
+{{- if .Values.broker.enabled }}
+- to:
+    - podSelector:
+        matchLabels:
+          {{- include "mcp-exec.selectorLabels" . | nindent 10 }}
+          app.kubernetes.io/component: broker
+  ports:
+    - {port: 8084, protocol: TCP}
+{{- end }}
+{{ include "mcp-exec.apiServerEgress" . }}
+{{- end -}}
+
+{{/* A NetworkPolicy's way out to the API server. */}}
+{{- define "mcp-exec.apiServerEgress" -}}
 - ports:
     {{- range .Values.networkPolicy.apiServer.ports }}
     - {port: {{ . }}, protocol: TCP}

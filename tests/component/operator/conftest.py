@@ -111,13 +111,13 @@ async def contend(world: World) -> AsyncIterator[Callable[..., Leadership]]:
         yield make
 
 
-async def run_until_killed(world: World, step: int, over: Callable[[], object]) -> bool:
+async def run_until_killed(world: World, step: int, over: Callable[[], object], **changes: Any) -> bool:
     """Runs an operator to its step of that number, and kills it there as SIGKILL does; False where all is over first.
 
     From then on it reaches nobody: its connections are cut before its tasks learn of it.
     """
     world.steps.hold_at = len(world.steps.done) + step
-    operator = Operator(world, settings())
+    operator = Operator(world, settings(**changes))
     before = asyncio.all_tasks()
     starting = asyncio.create_task(operator.start())
     held = asyncio.create_task(world.steps.held.wait())

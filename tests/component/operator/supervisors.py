@@ -47,6 +47,9 @@ class Supervisor:
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     play: asyncio.Task[None] | None = None
+    wrappers: str | None = None
+    puts: int = 0
+    """How often it was given wrappers."""
     gone: bool = False
     frozen: bool = False
     """Whether it answers nothing, as where its node has no power: its connections stay open."""
@@ -85,6 +88,10 @@ class Supervisor:
             await self.end("Succeeded")
         elif word == "raise":
             await self.end("Failed", rest, {"type": rest, "message": "so it is", "line": 1})
+        elif word == "ask":  # a call waits for consent until it is released
+            await self.say("approval", id="call-1", tool="github.create_issue", expiresAt=None)
+            await self.world.release.wait()
+            await self.end("Succeeded")
         elif word == "say":
             for event in json.loads(rest):
                 await self.say(**event)
@@ -98,7 +105,17 @@ class Supervisor:
             stopped.cancel()
 
     async def healthz(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response({"state": self.state})
+        return web.json_response({"state": self.state, "wrappers": self.wrappers})
+
+    async def take_wrappers(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.puts += 1
+        self.world.given.append(self.pod)
+        if self.state != "idle" or self.world.refuse_wrappers:
+            return web.json_response({"error": "not now"}, status=409)
+        self.wrappers = body["hash"]
+        self.world.note()
+        return web.json_response({"hash": self.wrappers})
 
     async def accept(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

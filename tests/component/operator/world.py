@@ -46,6 +46,10 @@ class World(FakeApiServer):
         """Where pods that start now come to stand."""
         self.port = 0
         self.refuse_pods: tuple[int, str] | None = None
+        self.refuse_wrappers = False
+        """Whether supervisors take no wrappers."""
+        self.given: list[str] = []
+        """The pods that were offered wrappers, each time."""
         self._sites: dict[str, web.TCPSite] = {}
         self._runner: web.AppRunner | None = None
 
@@ -58,6 +62,7 @@ class World(FakeApiServer):
             ("GET", "/v1/execution", "asked"),
             ("GET", "/v1/execution/events", "replay"),
             ("DELETE", "/v1/execution", "cancel"),
+            ("PUT", "/v1/wrappers", "take_wrappers"),
         ):
             app.router.add_route(method, path, self._supervised(name))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
@@ -123,6 +128,10 @@ class World(FakeApiServer):
         """Until the pool's status says that so many pods are warm."""
         await self.until(lambda: (self.collections[SBP]["default"].get("status") or {}).get("warm") == count)
 
+    def note(self) -> None:
+        """Something changed that is no object: whoever waits in `until` looks again."""
+        self._spawn(self._tell())
+
     def own_tasks(self) -> set[asyncio.Task[Any]]:
         """Tasks that belong to the cluster, not to the operator."""
         plays = {each.play for each in self.supervisors.values() if each.play is not None}
@@ -168,8 +177,8 @@ class World(FakeApiServer):
         collection, _, name = request.path.removesuffix("/status").rpartition("/")
         if request.method == "POST" and request.path == PODS and self.refuse_pods is not None:
             return _status(self.refuse_pods[0], "Forbidden", self.refuse_pods[1])
-        if request.method == "POST" and "name" not in body["metadata"]:
-            body["metadata"]["name"] = f"{body['metadata']['generateName']}{self.version}"
+        if request.method == "POST":
+            _fill(request.path, body, number=self.version)
         if request.method == "POST" and request.path == PODS:
             answer = super()._answer(request, body)
             self._start_pod(body["metadata"]["name"])
@@ -177,6 +186,8 @@ class World(FakeApiServer):
         found = self.collections.get(collection, {}).get(name)
         if request.method == "PATCH" and found is not None and isinstance(body, list):
             return self._json_patch(collection, found, body)
+        if request.method == "PUT" and found is not None and not request.path.endswith("/status"):
+            return self._replace(collection, found, body)
         if request.method == "PUT" and found is not None:
             return self._replace_status(collection, found, body)
         if request.method == "DELETE" and found is not None:
@@ -206,6 +217,16 @@ class World(FakeApiServer):
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
             return _status(409, "Conflict", "the object has been modified")
         return web.json_response(self.put(collection, json.loads(json.dumps(found)) | {"status": body["status"]}))
+
+    def _replace(self, collection: str, found: Object, body: Object) -> web.Response:
+        """As the API server does: another spec is another generation, and the status stays."""
+        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            return _status(409, "Conflict", "the object has been modified")
+        if all(found.get(name) == body.get(name) for name in ("spec",)):
+            return web.json_response(found)
+        generation = found["metadata"].get("generation", 1) + 1
+        metadata = {**found["metadata"], **body["metadata"], "generation": generation}
+        return web.json_response(self.put(collection, {**found, **body, "metadata": metadata}))
 
     def _start_pod(self, name: str) -> None:
         if self.start_pods:
@@ -250,3 +271,13 @@ class World(FakeApiServer):
             if supervisor.pod == name:
                 del self.supervisors[address]
                 self._spawn(supervisor.vanish())
+
+
+def _fill(path: str, body: Object, *, number: int) -> None:
+    """What the API server adds to an object when it is made."""
+    if "name" not in body["metadata"]:
+        body["metadata"]["name"] = f"{body['metadata']['generateName']}{number}"
+    if path.endswith("/deployments"):
+        body["metadata"]["generation"] = 1
+    if path.endswith("/services"):
+        body["spec"]["clusterIP"] = "10.0.0.7"

@@ -54,7 +54,9 @@ def test_every_served_namespace_has_all_that_it_needs(render: Render) -> None:
     for namespace in ("agents", "batch"):
         assert rendered.names("SandboxPool", namespace=namespace) == ["default"]
         for kind in ("Role", "RoleBinding"):
-            assert rendered.names(kind, namespace=namespace) == ["mcp-exec-gateway", "mcp-exec-operator"]
+            assert rendered.names(kind, namespace=namespace) == [
+                f"mcp-exec-{name}" for name in ("broker", "gateway", "operator")
+            ]
         for kind in ("ResourceQuota", "LimitRange", "NetworkPolicy"):
             assert rendered.names(kind, namespace=namespace) == ["mcp-exec-sandboxes"]
 
@@ -102,7 +104,7 @@ def test_namespaces_that_are_there_already_are_left_alone(render: Render) -> Non
     assert render({"createNamespaces": False}).all("Namespace") == []
     own = render({"namespaces": ["mcp-exec-system"]})
     assert own.all("Namespace") == []
-    assert len(set(own.names("Role"))) == len(own.names("Role")) == 4
+    assert len(set(own.names("Role"))) == len(own.names("Role")) == 7
 
 
 def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None:
@@ -133,13 +135,15 @@ def test_sandboxes_and_no_other_pods_are_cut_off_from_the_start(render: Render) 
 
 
 @pytest.mark.parametrize(("component", "port"), [("operator", 8081), ("gateway", 8080)])
-def test_operator_and_gateway_reach_sandboxes_and_the_api_server_alone(
+def test_operator_and_gateway_reach_sandboxes_the_broker_and_the_api_server_alone(
     render: Render, component: str, port: int
 ) -> None:
     rendered = render({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"], "ports": [6443]}}})
     spec = rendered.one("NetworkPolicy", f"mcp-exec-{component}")["spec"]
     assert [each["ports"] for each in spec["ingress"]] == [[{"port": port, "protocol": "TCP"}]]
-    sandboxes, server = spec["egress"]
+    sandboxes, broker, server = spec["egress"]
+    assert broker["ports"] == [{"port": 8084, "protocol": "TCP"}]
+    assert broker["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
     assert sandboxes["ports"] == [{"port": 8700, "protocol": "TCP"}]
     assert sandboxes["to"][0]["podSelector"]["matchLabels"] == {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}
     assert server == {"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443, "protocol": "TCP"}]}

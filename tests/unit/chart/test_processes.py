@@ -69,7 +69,7 @@ def test_the_key_file_is_where_the_settings_say(render: Render) -> None:
 
 def test_every_pod_meets_the_restricted_pod_security_level(render: Render) -> None:
     pods = render().pods()
-    assert set(pods) == {"mcp-exec-operator", "mcp-exec-gateway", "mcp-exec-test"}
+    assert set(pods) == {"mcp-exec-operator", "mcp-exec-gateway", "mcp-exec-broker", "mcp-exec-test"}
     for pod in pods.values():
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -179,7 +179,7 @@ def test_selectors_find_their_pods_and_no_others(render: Render) -> None:
     labels = {
         each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"] for each in rendered.all("Deployment")
     }
-    assert set(labels) == {"blue-mcp-exec-operator", "blue-mcp-exec-gateway"}
+    assert set(labels) == {"blue-mcp-exec-operator", "blue-mcp-exec-gateway", "blue-mcp-exec-broker"}
 
     def found_by(selector: dict[str, str]) -> list[str]:
         return [name for name, given in labels.items() if selector.items() <= given.items()]

@@ -18,11 +18,40 @@ def test_no_right_is_a_wildcard(render: Render) -> None:
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], name
 
 
-def test_secrets_are_read_by_the_gateway_alone_and_only_one(render: Render) -> None:
-    found = [(name, rule) for name, rule in rules(render) if "secrets" in rule["resources"]]
-    assert [(name, rule["resourceNames"]) for name, rule in found] == [
-        ("mcp-exec-gateway-api-keys", ["mcp-exec-api-keys"])
-    ]
+def test_no_secret_can_be_listed_but_the_gateways_own(render: Render) -> None:
+    found = {
+        (name, *rule["verbs"]): rule.get("resourceNames")
+        for name, rule in rules(render)
+        if "secrets" in rule["resources"]
+    }
+    assert found == {
+        ("mcp-exec-gateway-api-keys", "get", "list", "watch"): ["mcp-exec-api-keys"],
+        ("mcp-exec-broker", "get"): None,
+        ("mcp-exec-operator", "get"): None,
+    }
+
+
+def test_without_a_broker_nobody_has_rights_for_tools(render: Render) -> None:
+    rendered = render({"broker": {"enabled": False}})
+    resources = {
+        resource
+        for kind in ("Role", "ClusterRole")
+        for item in rendered.all(kind)
+        for rule in item["rules"]
+        for resource in rule["resources"]
+    }
+    assert not resources & {"toolservers", "deployments", "services", "endpoints"}
+    assert [name for name in rendered.names("ServiceAccount") if "broker" in name] == []
+
+
+def test_the_broker_reads_servers_executions_and_secrets_and_writes_a_status_alone(render: Render) -> None:
+    role = render().one("Role", "mcp-exec-broker", namespace="agents")
+    assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
+        ("toolservers", "get", "list", "watch"),
+        ("toolservers/status", "patch"),
+        ("codeexecutions", "get", "list", "watch"),
+        ("secrets", "get"),
+    }
 
 
 def test_the_operators_only_right_everywhere_is_to_read_nodes(render: Render) -> None:
@@ -36,10 +65,10 @@ def test_the_operators_only_right_everywhere_is_to_read_nodes(render: Render) ->
 def test_no_disruption_budget_holds_up_the_eviction_of_sandboxes(render: Render) -> None:
     for budget in render({"gateway": {"replicas": 2}}).all("PodDisruptionBudget"):
         labels = budget["spec"]["selector"]["matchLabels"]
-        assert labels["app.kubernetes.io/component"] in ("operator", "gateway")
+        assert labels["app.kubernetes.io/component"] in ("operator", "gateway", "broker")
 
 
-def test_without_nodes_to_watch_the_operator_has_no_right_outside_the_served_namespaces_but_on_its_lease(
+def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_and_on_the_brokers_address(
     render: Render,
 ) -> None:
     rendered = render({"namespaces": ["agents"], "operator": {"watchNodes": False}})
@@ -53,6 +82,8 @@ def test_without_nodes_to_watch_the_operator_has_no_right_outside_the_served_nam
     assert found == {
         ("RoleBinding", "agents", "mcp-exec-operator"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-operator-lease"),
+        ("RoleBinding", "mcp-exec-system", "mcp-exec-broker-replicas"),
+        ("RoleBinding", "mcp-exec-system", "mcp-exec-broker-address"),
     }
     lease = rendered.one("Role", "mcp-exec-operator-lease")["rules"]
     assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in lease] == [
@@ -78,7 +109,7 @@ def test_the_gateways_only_rights_everywhere_are_to_ask_who_a_caller_is(render: 
 def test_every_binding_names_a_role_and_an_account_of_the_chart(render: Render) -> None:
     rendered = render(release="blue", namespace="blue-system")
     accounts = rendered.names("ServiceAccount")
-    assert accounts == ["blue-mcp-exec-gateway", "blue-mcp-exec-operator"]
+    assert accounts == ["blue-mcp-exec-broker", "blue-mcp-exec-gateway", "blue-mcp-exec-operator"]
     for kind, role in (("RoleBinding", "Role"), ("ClusterRoleBinding", "ClusterRole")):
         for binding in rendered.all(kind):
             rendered.one(role, binding["roleRef"]["name"], namespace=binding["metadata"].get("namespace"))

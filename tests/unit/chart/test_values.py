@@ -51,6 +51,13 @@ BAD = [
     ({"quota": {"hard": {"pods": "many"}}}, "quota.hard.pods"),
     ({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}}, "networkPolicy.apiServer.cidrs.0"),
     ({"crds": {"upgrade": "yes"}}, "crds.upgrade"),
+    ({"broker": {"replicas": 0}}, "broker.replicas"),
+    ({"broker": {"audit": {"size": "much"}}}, "broker.audit.size"),
+    ({"demoServers": {"stocks": {"enabled": True}}}, "stocks"),
+    ({"toolServers": {"Docs": {"url": "http://x"}}}, "Docs"),
+    ({"toolServers": {"docs": {"uri": "http://x"}}}, "uri"),
+    ({"toolServers": {"docs": {"url": "ftp://x"}}}, "toolServers.docs.url"),
+    ({"toolServers": {"docs": {"url": "http://x", "policy": {"default": "Maybe"}}}}, "toolServers.docs.policy.default"),
 ]
 
 
@@ -102,7 +109,7 @@ def test_every_value_is_described_in_values_yaml_and_in_the_schema() -> None:
 def test_every_value_is_used_by_a_template() -> None:
     text = "\n".join(path.read_text() for path in CHART.rglob("templates/**/*") if path.is_file())
     # A pool's fields, a quota's bounds and the like are handed on as they are.
-    handed_on = ("pool", "resources", "requests", "limits", "quota", "limitRange")
+    handed_on = ("pool", "resources", "requests", "limits", "quota", "limitRange", "demoServers")
     for path, each in parts(SCHEMA, ""):
         names = path.removeprefix(".").split(".")
         if path and "[]" not in path and path != ".global" and not set(names[:-1]) & set(handed_on):

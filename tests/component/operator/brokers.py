@@ -1,0 +1,69 @@
+"""The broker's control interface on loopback, with what the test says that it knows."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from tests.component.operator.world import KEY, World
+
+from mcp_exec_api.grants import Signer
+from mcp_exec_api.kube import Object, path_of
+
+RELEASE = "mcp-exec-system"
+SERVICE = "mcp-exec-broker"
+SERVICES = path_of("services", namespace=RELEASE)
+ENDPOINTS = path_of("endpoints", namespace=RELEASE)
+
+
+class FakeBroker:
+    """One replica. `calls` is what it knows by execution, `files` the wrappers that it makes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.calls: dict[str, Object] = {}
+        self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": ""}}
+        self.closed: list[str] = []
+        self.asked: list[str] = []
+        self.broken = False
+        """Whether it answers nothing but errors."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeBroker"]:
+        app = web.Application()
+        app.router.add_get("/v1/executions/{uid}", self._known)
+        app.router.add_delete("/v1/executions/{uid}", self._close)
+        app.router.add_get("/v1/namespaces/{namespace}/wrappers", self._wrappers)
+        async with TestServer(app, host="127.0.0.1") as server:
+            ports = [{"name": "control", "port": server.port}]
+            subsets = [{"addresses": [{"ip": "127.0.0.1"}], "ports": ports}]
+            self.world.put(ENDPOINTS, {"metadata": {"name": SERVICE}, "subsets": subsets})
+            spec = {"clusterIP": "10.0.0.9", "ports": [{"name": "calls", "port": 8082}]}
+            self.world.put(SERVICES, {"metadata": {"name": SERVICE}, "spec": spec})
+            yield self
+
+    def _check(self, request: web.Request) -> None:
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        assert Signer(key=KEY).read_badge(token) == "operator"
+        self.asked.append(request.path)
+        self.world.note()
+        if self.broken:
+            raise web.HTTPServiceUnavailable
+
+    def _answer(self, uid: str) -> web.Response:
+        empty: dict[str, Any] = {"toolCalls": {"total": 0}, "approvals": []}
+        return web.json_response(self.calls.get(uid, empty))
+
+    async def _known(self, request: web.Request) -> web.Response:
+        self._check(request)
+        return self._answer(request.match_info["uid"])
+
+    async def _close(self, request: web.Request) -> web.Response:
+        self._check(request)
+        self.closed.append(request.match_info["uid"])
+        return self._answer(request.match_info["uid"])
+
+    async def _wrappers(self, request: web.Request) -> web.Response:
+        self._check(request)
+        return web.json_response(self.wrappers)

@@ -1,0 +1,186 @@
+"""Stdio servers: their Deployment, Service and NetworkPolicy, and what their status says."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from tests.component.fakes.api_server import Fault
+from tests.component.operator.brokers import SERVICE, FakeBroker
+from tests.component.operator.test_tools import TS
+from tests.component.operator.world import KEY, NAMESPACE, PODS, POLICIES, World
+
+from mcp_exec_api.kube import Object, path_of
+from mcp_exec_api.sandboxes import token_digest
+from mcp_exec_operator.bridges import bridge_token, workload_labels
+
+Operating = Callable[..., Any]
+DEPLOYMENTS = path_of("deployments", namespace=NAMESPACE, group="apps/v1")
+SERVICES = path_of("services", namespace=NAMESPACE)
+SECRETS = path_of("secrets", namespace=NAMESPACE)
+STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]}
+
+
+@pytest.fixture
+async def running(world: World, operating: Operating) -> AsyncIterator[Operating]:
+    """Runs an operator that knows a broker and the servers' image."""
+    async with FakeBroker(world).running():
+        yield lambda **changes: operating(
+            **({"broker_service": SERVICE, "servers_image": "example.invalid/servers:1"} | changes)
+        )
+
+
+def add(world: World, name: str = "git", *, generation: int = 1, **spec: Any) -> None:
+    known = world.collections.get(TS, {}).get(name, {"metadata": {"name": name}})
+    meta = {**known["metadata"], "generation": generation}
+    world.put(TS, {**known, "metadata": meta, "spec": spec or {"stdio": STDIO}})
+
+
+def workload(world: World, name: str = "git") -> Object:
+    return (world.collections[TS][name].get("status") or {}).get("workload") or {}
+
+
+def deployment(world: World) -> Object:
+    return world.collections.get(DEPLOYMENTS, {}).get("ts-git") or {}
+
+
+async def test_a_stdio_server_has_a_pod_a_service_and_a_wall(world: World, running: Operating) -> None:
+    add(world)
+    async with running():
+        await world.until(lambda: workload(world).get("address"))
+        assert workload(world) == {"ready": False, "address": "10.0.0.7:8083", "reason": "Starting"} | {
+            "message": "its pod is not ready yet"
+        }
+        status = {"observedGeneration": 1, "readyReplicas": 1}
+        world.merge(DEPLOYMENTS, "ts-git", {"status": status})
+        await world.until(lambda: workload(world).get("ready"))
+    assert workload(world) == {"ready": True, "address": "10.0.0.7:8083"}
+    container = deployment(world)["spec"]["template"]["spec"]["containers"][0]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    token = bridge_token(key=KEY, namespace=NAMESPACE, name="git")
+    assert environment["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
+    assert token not in str(deployment(world))
+    uid = world.collections[TS]["git"]["metadata"]["uid"]
+    for collection in (DEPLOYMENTS, SERVICES, POLICIES):
+        assert [owner["uid"] for owner in world.collections[collection]["ts-git"]["metadata"]["ownerReferences"]] == [
+            uid
+        ]
+
+
+async def test_another_spec_changes_the_deployment(world: World, running: Operating) -> None:
+    add(world)
+    async with running():
+        await world.until(lambda: deployment(world))
+        add(world, generation=2, stdio={**STDIO, "image": "example.invalid/git:2"})
+        await world.until(
+            lambda: deployment(world)["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":2")
+        )
+
+
+async def test_what_somebody_changed_is_put_right(world: World, running: Operating) -> None:
+    add(world)
+    async with running():
+        await world.until(lambda: workload(world).get("address"))
+        meta, spec = deployment(world)["metadata"], deployment(world)["spec"]
+        world.put(
+            DEPLOYMENTS,
+            {**deployment(world), "metadata": {**meta, "generation": 2}, "spec": {**spec, "replicas": 0}},
+        )
+        await world.until(lambda: deployment(world)["spec"]["replicas"] == 1)
+        world.remove(POLICIES, "ts-git")
+        await world.until(lambda: "ts-git" in world.collections[POLICIES])
+
+
+async def test_nothing_is_written_again_where_nothing_changed(world: World, running: Operating) -> None:
+    add(world)
+    async with running() as operator:
+        await world.until(lambda: workload(world).get("address"))
+        world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
+        await world.until(lambda: workload(world).get("ready"))
+        before, looked = operator.writes(), len(world.asked("GET", "/deployments/ts-git"))
+        await world.until_asked(lambda: len(world.asked("GET", "/deployments/ts-git")) > looked + 1)
+        after = operator.writes()
+    assert after.get("tool-server") == before.get("tool-server") == 3
+    assert after.get("tool-server-status") == before.get("tool-server-status")
+
+
+async def test_a_server_that_becomes_one_of_http_loses_its_pod(world: World, running: Operating) -> None:
+    add(world)
+    async with running():
+        await world.until(lambda: workload(world).get("address"))
+        add(world, generation=2, url="https://git.example/mcp")
+        await world.until(lambda: not workload(world))
+    for collection in (DEPLOYMENTS, SERVICES, POLICIES):
+        assert "ts-git" not in world.collections[collection]
+
+
+async def test_another_version_of_a_secret_means_another_pod(world: World, running: Operating) -> None:
+    world.put(SECRETS, {"metadata": {"name": "git"}, "data": {}})
+    reference = {"name": "TOKEN", "secretKeyRef": {"name": "git", "key": "token"}}
+    add(world, stdio={**STDIO, "env": [reference]})
+
+    def said() -> str:
+        return str(deployment(world)["spec"]["template"]["metadata"]["annotations"]["mcp-exec.dev/secrets"])
+
+    async with running():
+        await world.until(lambda: deployment(world))
+        before = said()
+        world.merge(SECRETS, "git", {"data": {"token": "eA=="}})
+        await world.until(lambda: said() != before)
+
+
+async def test_the_status_says_why_a_pod_does_not_start(world: World, running: Operating) -> None:
+    add(world)
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    async with running():
+        await world.until(lambda: deployment(world))
+        metadata = {"name": "ts-git-1", "labels": workload_labels("git")}
+        world.put(PODS, {"metadata": metadata, "status": {"containerStatuses": [{"state": waiting}]}})
+        await world.until(lambda: workload(world).get("reason") == "ImagePullFailed")
+    assert workload(world)["message"] == "ImagePullBackOff: no such image"
+
+
+async def test_the_pods_of_servers_are_no_sandboxes(world: World, running: Operating) -> None:
+    world.pool()
+    metadata = {"name": "ts-git-1", "labels": workload_labels("git")}
+    world.put(PODS, {"metadata": metadata, "status": {"phase": "Running"}})
+    async with running():
+        await world.warm(1)
+        sweeps = len(world.asked("GET", "/pods"))
+        await world.until_asked(lambda: len(world.asked("GET", "/pods")) > sweeps + 2)
+    assert "ts-git-1" in world.pods()
+
+
+async def test_what_is_refused_is_told_and_tried_again(world: World, running: Operating) -> None:
+    world.faults.append(Fault("POST", "/deployments", 403, "exceeded quota"))
+    add(world)
+    async with running():
+        await world.until(lambda: workload(world).get("reason") == "Refused")
+        assert "exceeded quota" in workload(world)["message"]
+        await world.until(lambda: workload(world).get("reason") == "Starting")
+
+
+async def test_a_name_that_is_taken_is_left_alone(world: World, running: Operating) -> None:
+    world.put(SERVICES, {"metadata": {"name": "ts-git"}, "spec": {"clusterIP": "10.0.0.1"}})
+    add(world)
+    async with running():
+        await world.until(lambda: workload(world).get("reason") == "NameTaken")
+    assert world.collections[SERVICES]["ts-git"]["spec"] == {"clusterIP": "10.0.0.1"}
+    assert not deployment(world)
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "reason"),
+    [
+        ({"servers_image": ""}, {"stdio": STDIO}, "NoServersImage"),
+        ({}, {"stdio": {**STDIO, "env": [{"name": "MCP_EXEC_PORT", "value": "1"}]}}, "InvalidSpec"),
+        ({}, {"stdio": STDIO, "url": "http://x"}, "InvalidSpec"),
+        ({}, {"stdio": {**STDIO, "dataSize": "much"}}, "InvalidSpec"),
+    ],
+)
+async def test_a_server_that_can_not_be_run_says_why(
+    world: World, running: Operating, changes: Object, spec: Object, reason: str
+) -> None:
+    add(world, **spec)
+    async with running(**changes):
+        await world.until(lambda: workload(world).get("reason") == reason)
+    assert not deployment(world)

@@ -1,0 +1,244 @@
+"""Executions with tools: their grant, their wrappers, what is counted, and what waits for consent."""
+
+from collections.abc import AsyncIterator, Callable
+from time import time
+from typing import Any
+
+import pytest
+from tests.component.operator.brokers import RELEASE, SERVICE, SERVICES, FakeBroker
+from tests.component.operator.conftest import run_until_killed
+from tests.component.operator.world import EVENTS, KEY, NAMESPACE, POLICIES, World
+
+from mcp_exec_api.grants import Signer
+from mcp_exec_api.kube import Object, custom_path
+from mcp_exec_api.names import TOOL_SERVERS
+
+Operating = Callable[..., Any]
+TS = custom_path(TOOL_SERVERS, namespace=NAMESPACE)
+PENDING: Object = {
+    "id": "a-1",
+    "tool": "github.create_issue",
+    "arguments": "{}",
+    "state": "Pending",
+    "requestedAt": "2026-11-22T06:00:00.000000Z",
+    "expiresAt": "2026-11-22T06:02:00.000000Z",
+}
+
+
+@pytest.fixture
+async def broker(world: World) -> AsyncIterator[FakeBroker]:
+    async with FakeBroker(world).running() as made:
+        yield made
+
+
+@pytest.fixture
+def equipped(operating: Operating, broker: FakeBroker) -> Operating:
+    """Runs an operator that knows the broker."""
+    return lambda **changes: operating(broker_service=SERVICE, **changes)
+
+
+def add_server(world: World, **status: Any) -> None:
+    world.put(TS, {"metadata": {"name": "github", "generation": 1}, "spec": {"url": "http://x"}, "status": status})
+
+
+async def test_a_job_says_where_its_tools_are_and_carries_its_grant(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(tools={"allow": ["github.*"], "deny": []})
+    async with equipped():
+        await world.warm(1)
+        uid = world.execution("one", "wait", caller="team-a", tools=["github.create_*"], timeoutSeconds=20)
+        await world.until(lambda: world.ran)
+        job = world.supervisor_of("one").job
+        world.release.set()
+        await world.finished("one")
+    assert job is not None
+    assert (job["tools"]["url"], job["tools"]["allow"]) == ("http://10.0.0.9:8082", ["github.create_*"])
+    grant = Signer(key=KEY).read_grant(job["tools"]["token"])
+    assert (grant.execution, grant.name, grant.namespace, grant.caller) == (uid, "one", NAMESPACE, "team-a")
+    assert (grant.tools, grant.pool_tools.allow, grant.tool_calls) == (["github.create_*"], ["github.*"], 100)
+    assert 20 < grant.expires - time() < 120
+
+
+async def test_an_execution_without_tools_asks_the_broker_nothing(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+        world.execution("plain")
+        status = await world.finished("plain")
+        assert broker.asked == []
+    assert "toolCalls" not in status
+
+
+async def test_tools_without_a_broker_are_refused(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("one", tools=["github.*"])
+        status = await world.finished("one")
+    assert (status["phase"], status["reason"]) == ("Failed", "Rejected")
+    assert "no broker" in status["error"]["message"]
+
+
+async def test_a_broker_without_a_service_fails_executions_with_tools_alone(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    world.remove(SERVICES, SERVICE)
+    async with equipped():
+        world.execution("one", tools=["github.*"])
+        world.execution("plain")
+        assert (await world.finished("one"))["reason"] == "BrokerUnavailable"
+        assert (await world.finished("plain"))["phase"] == "Succeeded"
+
+
+async def test_idle_pods_are_given_the_wrappers_and_the_job_names_them(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(warm={"min": 2})
+    add_server(world)
+    async with equipped():
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["one", "one"])
+        broker.wrappers = {"hash": "two", "files": {}}
+        add_server(world, catalogHash="another")
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["two", "two"])
+        world.execution("one", "wait", tools=["github.*"])
+        await world.until(lambda: world.ran)
+        job = world.supervisor_of("one").job
+        world.release.set()
+        await world.finished("one")
+    assert job is not None
+    assert job["tools"]["wrappers"] == "two"
+
+
+async def test_a_cold_pod_is_given_the_wrappers_before_its_job(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(warm={"min": 0})
+    add_server(world)
+    async with equipped():
+        world.execution("one", "wait", tools=["github.*"])
+        await world.until(lambda: world.ran)
+        supervisor = world.supervisor_of("one")
+        world.release.set()
+        await world.finished("one")
+    assert supervisor.job is not None
+    assert (supervisor.job["tools"]["wrappers"], supervisor.puts) == ("one", 1)
+
+
+async def test_a_pod_that_takes_no_wrappers_is_warm_and_runs_none_the_less(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    add_server(world)
+    world.refuse_wrappers = True
+    async with equipped():
+        await world.warm(1)
+        await world.until(lambda: world.given)
+        world.execution("one", "wait", tools=["github.*"])
+        await world.until(lambda: world.ran)
+        job = world.supervisor_of("one").job
+        world.release.set()
+        assert (await world.finished("one"))["phase"] == "Succeeded"
+    assert job is not None
+    assert job["tools"]["wrappers"] is None
+
+
+async def test_what_was_called_is_counted_at_the_end(world: World, broker: FakeBroker, equipped: Operating) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+        uid = world.execution("one", "wait", tools=["github.*"])
+        broker.calls[uid] = {
+            "toolCalls": {"total": 3, "failed": 1, "byTool": {"github.list_issues": 3}, "bytesIn": 1000},
+            "approvals": [],
+        }
+        world.release.set()
+        status = await world.finished("one")
+    assert broker.closed == [uid]
+    assert status["toolCalls"] == {
+        "total": 3,
+        "failed": 1,
+        "byTool": {"github.list_issues": 3},
+        "bytesIn": 1000,
+        "bytesKept": 998,
+        "complete": True,
+    }
+
+
+async def test_a_broker_that_does_not_answer_costs_the_counts_and_not_the_execution(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    broker.broken = True
+    async with equipped():
+        world.execution("one", tools=["github.*"])
+        status = await world.finished("one")
+    assert status["phase"] == "Succeeded"
+    assert (status["toolCalls"]["complete"], status["toolCalls"]["total"]) == (False, 0)
+
+
+async def test_a_call_that_waits_for_consent_shows_in_the_status_and_as_an_event(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+        uid = world.execution("one", "ask", tools=["github.*"])
+        broker.calls[uid] = {"toolCalls": {"total": 1}, "approvals": [PENDING]}
+        await world.until(lambda: world.status("one").get("approvals"))
+        await world.until(lambda: world.collections.get(EVENTS))
+        assert world.status("one")["approvals"] == [PENDING]
+        decided = {**PENDING, "state": "Approved", "decidedBy": "ann"}
+        broker.calls[uid] = {"toolCalls": {"total": 1}, "approvals": [decided]}
+        await world.until(lambda: world.status("one")["approvals"] == [decided])
+        world.release.set()
+        status = await world.finished("one")
+    assert status["approvals"] == [decided]
+    reasons = [event["reason"] for event in world.collections[EVENTS].values()]
+    assert reasons == ["ApprovalNeeded"]
+
+
+async def test_a_hint_that_nothing_bears_out_changes_nothing(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+        uid = world.execution("one", "ask", tools=["github.*"])
+        await world.until(lambda: f"/v1/executions/{uid}" in broker.asked)
+        world.release.set()
+        status = await world.finished("one")
+    assert "approvals" not in status
+
+
+@pytest.mark.parametrize("step", range(1, 60, 7))
+async def test_an_operator_that_is_killed_loses_no_counts(
+    world: World, broker: FakeBroker, equipped: Operating, step: int
+) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+    uid = world.execution("one", tools=["github.*"])
+    broker.calls[uid] = {"toolCalls": {"total": 2}, "approvals": []}
+    await run_until_killed(world, step, lambda: world.status("one").get("finishedAt"), broker_service=SERVICE)
+    async with equipped():
+        status = await world.finished("one")
+    assert status["phase"] == "Succeeded"
+    assert world.ran == [uid]
+    assert status["toolCalls"]["total"] == 2
+
+
+async def test_sandboxes_reach_the_broker_and_nothing_else(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+    (policy,) = world.collections[POLICIES].values()
+    (rule,) = policy["spec"]["egress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 8082}]
+    (peer,) = rule["to"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": RELEASE}
+    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
