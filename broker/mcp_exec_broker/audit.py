@@ -1,11 +1,101 @@
-"""One record of each call, written before it travels and when it ends."""
+"""One record of each call, written before it travels and when it ends.
 
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+Records are in a SQLite file, for the query, and lines of the logger `mcp_exec.audit`, for whoever collects logs.
+A write is a write to the file in a transaction of its own, without a sync to the disk: it survives the broker's death,
+not that of its node. It takes some 40 us and is done where it is asked for; what syncs is done in a thread.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from mcp_exec_api.meta import micro_time, now
 from mcp_exec_broker.failures import Outcome
+
+lines = logging.getLogger("mcp_exec.audit")
+log = logging.getLogger(__name__)
+
+_MAX_ERROR: Final = 500
+_MAX_PAGE: Final = 1000
+_SWEEP_SECONDS: Final = 30.0
+_BATCH: Final = 200
+"""Records that are forgotten in one go: more would hold up calls."""
+_BUSY_SECONDS: Final = 5.0
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS calls (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  at TEXT NOT NULL,
+  namespace TEXT NOT NULL,
+  execution TEXT NOT NULL,
+  uid TEXT NOT NULL,
+  pool TEXT NOT NULL,
+  caller TEXT,
+  user TEXT,
+  server TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  arguments TEXT NOT NULL,
+  decision TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  approval TEXT,
+  approved_by TEXT,
+  ended TEXT,
+  outcome TEXT,
+  error TEXT NOT NULL DEFAULT '',
+  milliseconds REAL,
+  bytes_in INTEGER NOT NULL DEFAULT 0,
+  bytes_out INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS calls_execution ON calls (namespace, execution, number);
+CREATE INDEX IF NOT EXISTS calls_at ON calls (at);
+CREATE INDEX IF NOT EXISTS calls_open ON calls (number) WHERE ended IS NULL;
+"""
+_BEGIN: Final = """
+INSERT INTO calls (id, at, namespace, execution, uid, pool, caller, user, server, tool, digest, arguments, decision, reason)
+VALUES (:id, :at, :namespace, :execution, :uid, :pool, :caller, :user, :server, :tool, :digest, :arguments, :decision, :reason)
+"""
+_END: Final = """
+UPDATE calls SET ended = :ended, outcome = :outcome, error = :error, milliseconds = :milliseconds,
+  bytes_in = :bytes_in, bytes_out = :bytes_out, approval = :approval, approved_by = :approved_by
+WHERE id = :id AND ended IS NULL
+"""
+_WIRE: Final = {
+    "id": "id",
+    "at": "at",
+    "namespace": "namespace",
+    "execution": "execution",
+    "uid": "uid",
+    "pool": "pool",
+    "caller": "caller",
+    "user": "user",
+    "server": "server",
+    "tool": "tool",
+    "digest": "digest",
+    "arguments": "arguments",
+    "decision": "decision",
+    "reason": "reason",
+    "approval": "approval",
+    "approved_by": "approvedBy",
+    "ended": "endedAt",
+    "outcome": "outcome",
+    "error": "error",
+    "milliseconds": "durationMs",
+    "bytes_in": "bytesIn",
+    "bytes_out": "bytesOut",
+}
+"""Columns and what they are called in answers and lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,11 +103,12 @@ class Call:
     """What is known of a call before it is made."""
 
     id: str
-    """Unique among all calls: execution's uid and the sandbox's id of it are fields of their own."""
+    """Unique among all calls at this broker, ever: not what the sandbox calls it."""
     namespace: str
     execution: str
     """The execution's name."""
     uid: str
+    """The execution's uid."""
     pool: str
     caller: str | None
     user: str | None
@@ -35,22 +126,70 @@ class Call:
 
 
 def digest_of(arguments: Any) -> str:
-    """`sha256:` of the arguments as JSON with sorted keys."""
-    raise NotImplementedError
+    """`sha256:` of the arguments as JSON with sorted keys, as the code sent them."""
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_to_stdout() -> None:
+    """Sends the records as lines of JSON to standard output, apart from the process's own logs."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    lines.handlers = [handler]
+    lines.setLevel(logging.INFO)
+    lines.propagate = False
 
 
 class Audit:
     """The records, in a SQLite file and as lines of the logger `mcp_exec.audit`."""
 
+    def __init__(self, path: Path, *, keep: timedelta, keep_bytes: int) -> None:
+        self._path = path
+        self._keep = keep
+        self._keep_bytes = keep_bytes
+        self._file = _connected(path)
+        self._file.executescript(_SCHEMA)
+
     @classmethod
-    def opened(
-        cls, path: Path, *, keep_days: float = 30, keep_bytes: int = 1024**3
-    ) -> AbstractAsyncContextManager[Self]:
-        """Opens the file and closes the records of calls that an earlier process left under way."""
-        raise NotImplementedError
+    @asynccontextmanager
+    async def opened(
+        cls, path: Path, *, keep_days: float = 30, keep_bytes: int = 1024**3, sweep_seconds: float = _SWEEP_SECONDS
+    ) -> AsyncIterator[Self]:
+        """Opens the file and closes the records of calls that an earlier process left under way.
+
+        Records are forgotten after `keep_days`, and the oldest ones where the file is larger than `keep_bytes`. One
+        process has the file at a time. Raises sqlite3.Error, OSError.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        audit = cls(path, keep=timedelta(days=keep_days), keep_bytes=keep_bytes)
+        audit.close_unfinished()
+        sweeping = asyncio.create_task(audit._sweeping(sweep_seconds), name="audit sweep")
+        try:
+            yield audit
+        finally:
+            sweeping.cancel()
+            await asyncio.wait({sweeping})
+            audit._file.close()
+
+    def close_unfinished(self) -> int:
+        """Ends the records that have no end, as `unfinished`; says how many."""
+        changed = 0
+        for (id,) in self._file.execute("SELECT id FROM calls WHERE ended IS NULL").fetchall():
+            changed += 1
+            self._end(id, Outcome.UNFINISHED, error="the broker ended while the call was under way")
+        return changed
 
     async def begin(self, call: Call) -> None:
-        """Returns when the record is durable: only then may the call travel."""
+        """Returns when the record is written: only then may the call travel. Raises sqlite3.Error where it can't be.
+
+        ValueError where there is a record of this id already.
+        """
+        record = asdict(call) | {"at": micro_time(now())}
+        try:
+            self._file.execute(_BEGIN, record)
+        except sqlite3.IntegrityError as error:
+            raise ValueError(f"there is a record of call {call.id} already") from error
+        _say("started", {_WIRE[name]: value for name, value in record.items()})
 
     async def end(
         self,
@@ -58,13 +197,39 @@ class Audit:
         outcome: Outcome,
         *,
         milliseconds: float,
-        bytes_in: int,
-        bytes_out: int,
+        bytes_in: int = 0,
+        bytes_out: int = 0,
         error: str = "",
         approval: str | None = None,
         approved_by: str | None = None,
     ) -> None:
-        """How it ended. `bytes_in` went into the sandbox, `bytes_out` to the server."""
+        """How it ended. `bytes_in` went into the sandbox, `bytes_out` to the server; `error` holds no arguments."""
+        self._end(
+            id,
+            outcome,
+            milliseconds=milliseconds,
+            bytes_in=bytes_in,
+            bytes_out=bytes_out,
+            error=error,
+            approval=approval,
+            approved_by=approved_by,
+        )
+
+    def _end(self, id: str, outcome: Outcome, **known: Any) -> None:
+        record: dict[str, Any] = {
+            "id": id,
+            "ended": micro_time(now()),
+            "outcome": outcome.value,
+            "error": "",
+            "milliseconds": None,
+            "bytes_in": 0,
+            "bytes_out": 0,
+            "approval": None,
+            "approved_by": None,
+        } | known
+        record["error"] = record["error"][:_MAX_ERROR]
+        self._file.execute(_END, record)
+        _say("ended", {_WIRE[name]: value for name, value in record.items()})
 
     async def query(
         self,
@@ -78,5 +243,106 @@ class Audit:
         limit: int = 100,
         cursor: str = "",
     ) -> dict[str, Any]:
-        """`{"items": [...], "next": cursor or None}`, newest first. Raises ValueError where a filter is no good."""
-        raise NotImplementedError
+        """`{"items": [...], "next": cursor or None}`, newest first. Raises ValueError where a filter is no good.
+
+        `tool` is SERVER.TOOL or SERVER, `since` and `until` are times as RFC 3339 has them; `since` counts in,
+        `until` does not. A call under way has no outcome.
+        """
+        conditions: dict[str, Any] = {
+            "namespace = ?": namespace,
+            "execution = ?": execution,
+            "outcome = ?": Outcome(outcome).value if outcome else "",
+            "at >= ?": _moment(since, "since"),
+            "at < ?": _moment(until, "until"),
+            "number < ?": _cursor(cursor),
+        }
+        server, _, name = tool.partition(".")
+        conditions |= {"server = ?": server, "tool = ?": name}
+        given = {condition: value for condition, value in conditions.items() if value}
+        wanted = max(1, min(limit, _MAX_PAGE))
+        select = partial(_select, self._path, given, wanted)
+        rows = await asyncio.to_thread(select)
+        items = [{wire: row[name] for name, wire in _WIRE.items()} for row in rows[:wanted]]
+        return {"items": items, "next": str(rows[wanted - 1]["number"]) if len(rows) > wanted else None}
+
+    async def _sweeping(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self.sweep()
+            except sqlite3.Error as error:
+                log.warning("old records of the audit stay: %s", error)
+
+    async def sweep(self) -> int:
+        """Forgets what is too old or too much, and moves the log of writes into the file; says how many it forgot."""
+        oldest = micro_time(now() - self._keep)
+        forgotten = await self._forget(lambda: self._delete("at < ?", oldest))
+        forgotten += await self._forget(lambda: self._delete("?", 1) if self._size() > self._keep_bytes else 0)
+        await asyncio.to_thread(_checkpoint, self._path)
+        return forgotten
+
+    async def _forget(self, some: Callable[[], int]) -> int:
+        total = 0
+        while count := some():
+            total += count
+            await asyncio.sleep(0)  # calls come between
+        return total
+
+    def _delete(self, condition: str, value: object) -> int:
+        return self._file.execute(
+            "DELETE FROM calls WHERE number IN "
+            f"(SELECT number FROM calls WHERE {condition} AND ended IS NOT NULL ORDER BY number LIMIT {_BATCH})",
+            (value,),
+        ).rowcount
+
+    def _size(self) -> int:
+        """Bytes of the pages in use; what is freed is used again, and the file gets no smaller."""
+        pages, free, size = (
+            self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """In autocommit; the log of writes is moved into the file by `sweep` alone, because that syncs."""
+    file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
+    file.row_factory = sqlite3.Row
+    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 0"):
+        file.execute(f"PRAGMA {pragma}")
+    return file
+
+
+def _select(path: Path, given: dict[str, Any], wanted: int) -> list[sqlite3.Row]:
+    where = f"WHERE {' AND '.join(given)}" if given else ""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as file:
+        file.row_factory = sqlite3.Row
+        return file.execute(
+            f"SELECT * FROM calls {where} ORDER BY number DESC LIMIT ?",
+            (*given.values(), wanted + 1),
+        ).fetchall()
+
+
+def _checkpoint(path: Path) -> None:
+    with closing(_connected(path)) as file:
+        file.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+
+def _moment(text: str, name: str) -> str:
+    if not text:
+        return ""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: must be a time such as 2026-01-02T03:04:05Z") from error
+    return micro_time(found if found.tzinfo else found.replace(tzinfo=UTC))
+
+
+def _cursor(text: str) -> int:
+    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise ValueError("cursor: must be what an answer had as next")
+    return int(text or 0)
+
+
+def _say(event: str, record: dict[str, Any]) -> None:
+    if lines.isEnabledFor(logging.INFO):
+        lines.info(json.dumps({"event": f"tool call {event}", **record}, ensure_ascii=False))

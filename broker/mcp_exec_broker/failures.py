@@ -1,8 +1,10 @@
 """How a call ends that does not end well: what the sandbox is told, as the last line of its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
+
+from mcp_exec_broker.suggestions import close_names
 
 
 class Kind(StrEnum):
@@ -145,9 +147,7 @@ def unavailable(message: str) -> Failure:
 
 def lost(message: str) -> Failure:
     """The connection broke while the server had the call."""
-    return Failure(
-        Kind.PROTOCOL, f"{message}; the server may have done it all the same", reason=Reason.CONNECTION_LOST
-    )
+    return Failure(Kind.PROTOCOL, f"{message}; the server may have done it all the same", reason=Reason.CONNECTION_LOST)
 
 
 def protocol_error(code: int, message: str) -> Failure:
@@ -158,3 +158,30 @@ def protocol_error(code: int, message: str) -> Failure:
 def tool_failed(message: str, *, content: Sequence[Any] | None = None) -> Failure:
     """The tool says that it failed (`isError`)."""
     return Failure(Kind.ERROR, message, content=content)
+
+
+def no_such_tool(name: str, *, server: str, known: Iterable[str]) -> Failure:
+    """The server has no such tool that code may see; `known` are those that it has."""
+    near = [f"{server}.{each}" for each in close_names(name, known)]
+    return Failure(
+        Kind.ERROR,
+        f"{server} has no tool {name[:200]!r}" + _meant(near),
+        server=server,
+        reason=Reason.NO_SUCH_TOOL,
+        suggestions=near,
+    )
+
+
+def no_such_server(name: str, *, known: Iterable[str]) -> Failure:
+    """There is no such ToolServer in the execution's namespace; `known` are those that the execution may use."""
+    near = close_names(name, known)
+    return Failure(
+        Kind.ERROR,
+        f"there is no server {name[:200]!r}" + _meant(near),
+        reason=Reason.NO_SUCH_SERVER,
+        suggestions=near,
+    )
+
+
+def _meant(names: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(names)}?" if names else ""

@@ -10,7 +10,7 @@ from typing import Any
 from mcp_exec_api.pool import PoolTools
 from mcp_exec_api.tools.patterns import any_matches
 from mcp_exec_api.toolserver import Action, ToolServerSpec
-from mcp_exec_broker.failures import Failure, Reason, denied
+from mcp_exec_broker.failures import Reason, denied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def _by_policy(name: str, tool: str, annotations: Mapping[str, Any], spec: ToolS
         if _names(rule.tools, tool):
             return _verdict(rule.action, f"rule {number} of the policy on {name}")
     if is_destructive(annotations):
-        return _verdict(policy.destructive, f"{name} says that it is destructive")
+        return _verdict(policy.destructive, f"the policy on destructive tools, and {name} says that it is one")
     return _verdict(policy.default, f"the policy's default on {name}")
 
 
@@ -83,15 +83,10 @@ def _names(patterns: Iterable[str], tool: str) -> bool:
 
 
 def _verdict(action: Action, why: str) -> Verdict:
-    return _denied(Reason.DENIED_BY_POLICY, f"denied by {why}") if action is Action.DENY else Verdict(
-        action=action, why=why
-    )
+    if action is Action.DENY:
+        return _denied(Reason.DENIED_BY_POLICY, f"denied by {why}")
+    return Verdict(action=action, why=why)
 
 
 def _denied(reason: Reason, why: str) -> Verdict:
     return Verdict(action=Action.DENY, why=why, reason=reason)
-
-
-def failure_of(verdict: Verdict) -> Failure:
-    """What the sandbox is told of a denied call."""
-    return denied(verdict.reason or Reason.DENIED_BY_POLICY, verdict.why)
