@@ -23,6 +23,7 @@ from referencing import Registry
 
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_broker.failures import Failure, Reason, wrong
+from mcp_exec_broker.shapes import Shape, shape_of
 from mcp_exec_broker.suggestions import close_names
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,6 @@ _SMALL: Final = 16 * 1024
 _MAX_ERRORS: Final = 20
 _MAX_TEXT: Final = 300
 _MAX_DEPTH: Final = 8
-_MAX_PARAMETERS: Final = 200
 _UNMETERED: Final = ("unevaluatedProperties", "unevaluatedItems")
 """Keywords whose evaluation walks the schema by itself, uncounted: they are left to the server."""
 
@@ -53,32 +53,10 @@ _Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shape:
-    """What is known of a tool's parameters without looking at values."""
-
-    parameters: tuple[str, ...]
-    required: tuple[str, ...]
-    closed: bool
-    """Whether others than these are unknown."""
-
-    @property
-    def listed(self) -> list[str]:
-        needed = set(self.required)
-        first = [f"{name[:_MAX_TEXT]}*" for name in self.parameters if name in needed]
-        rest = [name[:_MAX_TEXT] for name in self.parameters if name not in needed]
-        return (first + rest)[:_MAX_PARAMETERS]
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Known:
-    shape: _Shape
+    shape: Shape
     validator: Any
     """None where the schema is none."""
-
-
-def parameters_of(tool: Tool) -> list[str]:
-    """The tool's parameters, required ones first and with a star."""
-    return _shape(tool.input_schema).listed
 
 
 class Arguments:
@@ -116,7 +94,7 @@ class Arguments:
         key = (catalog_hash, tool.name)
         found = self._kept.get(key)
         if found is None:
-            found = _Known(shape=_shape(tool.input_schema), validator=_validator(tool.input_schema))
+            found = _Known(shape=shape_of(tool.input_schema), validator=_validator(tool.input_schema))
             self._kept[key] = found
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
@@ -125,7 +103,7 @@ class Arguments:
         return found
 
 
-def _misnamed(tool: Tool, shape: _Shape, unknown: list[str], missing: list[str]) -> Failure:
+def _misnamed(tool: Tool, shape: Shape, unknown: list[str], missing: list[str]) -> Failure:
     parts = []
     if missing:
         parts.append("missing: " + ", ".join(missing[:_MAX_DEPTH]))
@@ -140,7 +118,7 @@ def _misnamed(tool: Tool, shape: _Shape, unknown: list[str], missing: list[str])
     )
 
 
-def _invalid(tool: Tool, shape: _Shape, error: ValidationError) -> Failure:
+def _invalid(tool: Tool, shape: Shape, error: ValidationError) -> Failure:
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
     message = f"{tool.name}: {where[:_MAX_TEXT] or 'the arguments'}: {_bounded(error.message)}"
     suggestions: list[str] = []
@@ -156,63 +134,6 @@ def _invalid(tool: Tool, shape: _Shape, error: ValidationError) -> Failure:
 
 def _bounded(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT // 2] + " … " + text[-_MAX_TEXT // 2 :]
-
-
-# ---- names
-
-
-def _shape(schema: Mapping[str, Any]) -> _Shape:
-    names: dict[str, None] = {}
-    closed = _collect(schema, schema, names, depth=0) and bool(names or _is_empty(schema))
-    required = schema.get("required")
-    return _Shape(
-        parameters=tuple(names),
-        required=tuple(name for name in required if isinstance(name, str)) if isinstance(required, list) else (),
-        closed=closed,
-    )
-
-
-def _is_empty(schema: Mapping[str, Any]) -> bool:
-    """Whether the schema says that there are no parameters."""
-    return schema.get("additionalProperties") is False
-
-
-def _collect(schema: Any, root: Mapping[str, Any], names: dict[str, None], *, depth: int) -> bool:
-    """Adds the parameters that a schema names, and tells whether these are all that it takes."""
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or len(names) > 10_000:
-        return False
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping):
-        names.update(dict.fromkeys(name for name in properties if isinstance(name, str)))
-    # MCP's servers seldom say additionalProperties: what no schema names is taken for a mistake unless it is said
-    closed = schema.get("additionalProperties", False) is False and "patternProperties" not in schema
-    for part in _parts(schema, root):
-        closed = _collect(part, root, names, depth=depth + 1) and closed
-    return closed
-
-
-def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    if isinstance(reference := schema.get("$ref"), str):
-        yield _local(reference, root)
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        if isinstance(listed := schema.get(keyword), list):
-            yield from listed[:64]
-    for keyword in ("if", "then", "else"):
-        if keyword in schema:
-            yield schema[keyword]
-
-
-def _local(reference: str, root: Mapping[str, Any]) -> Any:
-    found: Any = root
-    if not reference.startswith("#"):
-        return None
-    for part in reference.removeprefix("#").strip("/").split("/"):
-        if part:
-            found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found if found is not root else None
-
-
-# ---- values
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:
@@ -244,7 +165,8 @@ def _metered(kind: Any) -> Any:
             "additionalProperties": _additional_properties,
         }
     keywords = {name: _counted(own.get(name) or keyword) for name, keyword in kind.VALIDATORS.items()}
-    return extend(kind, keywords | dict.fromkeys(_UNMETERED, _nothing))
+    untyped: Any = extend
+    return untyped(kind, keywords | dict.fromkeys(_UNMETERED, _nothing))
 
 
 def _counted(keyword: Any) -> _Keyword:

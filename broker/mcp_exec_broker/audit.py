@@ -12,15 +12,15 @@ import logging
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_broker.failures import Outcome
+from mcp_exec_broker.records import BEGIN, END, OLDEST, SCHEMA, WIRE, checkpoint, connected, select
 
 lines = logging.getLogger("mcp_exec.audit")
 log = logging.getLogger(__name__)
@@ -30,72 +30,6 @@ _MAX_PAGE: Final = 1000
 _SWEEP_SECONDS: Final = 30.0
 _BATCH: Final = 200
 """Records that are forgotten in one go: more would hold up calls."""
-_BUSY_SECONDS: Final = 5.0
-
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS calls (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  at TEXT NOT NULL,
-  namespace TEXT NOT NULL,
-  execution TEXT NOT NULL,
-  uid TEXT NOT NULL,
-  pool TEXT NOT NULL,
-  caller TEXT,
-  user TEXT,
-  server TEXT NOT NULL,
-  tool TEXT NOT NULL,
-  digest TEXT NOT NULL,
-  arguments TEXT NOT NULL,
-  decision TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  approval TEXT,
-  approved_by TEXT,
-  ended TEXT,
-  outcome TEXT,
-  error TEXT NOT NULL DEFAULT '',
-  milliseconds REAL,
-  bytes_in INTEGER NOT NULL DEFAULT 0,
-  bytes_out INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS calls_execution ON calls (namespace, execution, number);
-CREATE INDEX IF NOT EXISTS calls_at ON calls (at);
-CREATE INDEX IF NOT EXISTS calls_open ON calls (number) WHERE ended IS NULL;
-"""
-_BEGIN: Final = """
-INSERT INTO calls (id, at, namespace, execution, uid, pool, caller, user, server, tool, digest, arguments, decision, reason)
-VALUES (:id, :at, :namespace, :execution, :uid, :pool, :caller, :user, :server, :tool, :digest, :arguments, :decision, :reason)
-"""
-_END: Final = """
-UPDATE calls SET ended = :ended, outcome = :outcome, error = :error, milliseconds = :milliseconds,
-  bytes_in = :bytes_in, bytes_out = :bytes_out, approval = :approval, approved_by = :approved_by
-WHERE id = :id AND ended IS NULL
-"""
-_WIRE: Final = {
-    "id": "id",
-    "at": "at",
-    "namespace": "namespace",
-    "execution": "execution",
-    "uid": "uid",
-    "pool": "pool",
-    "caller": "caller",
-    "user": "user",
-    "server": "server",
-    "tool": "tool",
-    "digest": "digest",
-    "arguments": "arguments",
-    "decision": "decision",
-    "reason": "reason",
-    "approval": "approval",
-    "approved_by": "approvedBy",
-    "ended": "endedAt",
-    "outcome": "outcome",
-    "error": "error",
-    "milliseconds": "durationMs",
-    "bytes_in": "bytesIn",
-    "bytes_out": "bytesOut",
-}
-"""Columns and what they are called in answers and lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +81,8 @@ class Audit:
         self._path = path
         self._keep = keep
         self._keep_bytes = keep_bytes
-        self._file = _connected(path)
-        self._file.executescript(_SCHEMA)
+        self._file = connected(path)
+        self._file.executescript(SCHEMA)
 
     @classmethod
     @asynccontextmanager
@@ -186,10 +120,10 @@ class Audit:
         """
         record = asdict(call) | {"at": micro_time(now())}
         try:
-            self._file.execute(_BEGIN, record)
+            self._file.execute(BEGIN, record)
         except sqlite3.IntegrityError as error:
             raise ValueError(f"there is a record of call {call.id} already") from error
-        _say("started", {_WIRE[name]: value for name, value in record.items()})
+        _say("started", {WIRE[name]: value for name, value in record.items()})
 
     async def end(
         self,
@@ -228,8 +162,8 @@ class Audit:
             "approved_by": None,
         } | known
         record["error"] = record["error"][:_MAX_ERROR]
-        self._file.execute(_END, record)
-        _say("ended", {_WIRE[name]: value for name, value in record.items()})
+        self._file.execute(END, record)
+        _say("ended", {WIRE[name]: value for name, value in record.items()})
 
     async def query(
         self,
@@ -260,9 +194,8 @@ class Audit:
         conditions |= {"server = ?": server, "tool = ?": name}
         given = {condition: value for condition, value in conditions.items() if value}
         wanted = max(1, min(limit, _MAX_PAGE))
-        select = partial(_select, self._path, given, wanted)
-        rows = await asyncio.to_thread(select)
-        items = [{wire: row[name] for name, wire in _WIRE.items()} for row in rows[:wanted]]
+        rows = await asyncio.to_thread(select, self._path, given, wanted)
+        items = [{wire: row[name] for name, wire in WIRE.items()} for row in rows[:wanted]]
         return {"items": items, "next": str(rows[wanted - 1]["number"]) if len(rows) > wanted else None}
 
     async def _sweeping(self, seconds: float) -> None:
@@ -276,9 +209,12 @@ class Audit:
     async def sweep(self) -> int:
         """Forgets what is too old or too much, and moves the log of writes into the file; says how many it forgot."""
         oldest = micro_time(now() - self._keep)
-        forgotten = await self._forget(lambda: self._delete("at < ?", oldest))
-        forgotten += await self._forget(lambda: self._delete("?", 1) if self._size() > self._keep_bytes else 0)
-        await asyncio.to_thread(_checkpoint, self._path)
+        forgotten = await self._forget(lambda: self._delete(before=oldest))
+        everything = micro_time(now())
+        forgotten += await self._forget(
+            lambda: self._delete(before=everything) if self._size() > self._keep_bytes else 0
+        )
+        await asyncio.to_thread(checkpoint, self._path)
         return forgotten
 
     async def _forget(self, some: Callable[[], int]) -> int:
@@ -288,12 +224,8 @@ class Audit:
             await asyncio.sleep(0)  # calls come between
         return total
 
-    def _delete(self, condition: str, value: object) -> int:
-        return self._file.execute(
-            "DELETE FROM calls WHERE number IN "
-            f"(SELECT number FROM calls WHERE {condition} AND ended IS NOT NULL ORDER BY number LIMIT {_BATCH})",
-            (value,),
-        ).rowcount
+    def _delete(self, *, before: str) -> int:
+        return self._file.execute(OLDEST, {"some": _BATCH, "before": before}).rowcount
 
     def _size(self) -> int:
         """Bytes of the pages in use; what is freed is used again, and the file gets no smaller."""
@@ -301,30 +233,6 @@ class Audit:
             self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
         )
         return int((pages - free) * size)
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    """In autocommit; the log of writes is moved into the file by `sweep` alone, because that syncs."""
-    file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
-    file.row_factory = sqlite3.Row
-    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 0"):
-        file.execute(f"PRAGMA {pragma}")
-    return file
-
-
-def _select(path: Path, given: dict[str, Any], wanted: int) -> list[sqlite3.Row]:
-    where = f"WHERE {' AND '.join(given)}" if given else ""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as file:
-        file.row_factory = sqlite3.Row
-        return file.execute(
-            f"SELECT * FROM calls {where} ORDER BY number DESC LIMIT ?",
-            (*given.values(), wanted + 1),
-        ).fetchall()
-
-
-def _checkpoint(path: Path) -> None:
-    with closing(_connected(path)) as file:
-        file.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def _moment(text: str, name: str) -> str:
