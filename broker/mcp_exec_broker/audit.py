@@ -118,7 +118,7 @@ class Audit:
 
         ValueError where there is a record of this id already.
         """
-        record = asdict(call) | {"at": micro_time(now())}
+        record = {name: _storable(value) for name, value in asdict(call).items()} | {"at": micro_time(now())}
         try:
             self._file.execute(BEGIN, record)
         except sqlite3.IntegrityError as error:
@@ -161,7 +161,7 @@ class Audit:
             "approval": None,
             "approved_by": None,
         } | known
-        record["error"] = record["error"][:_MAX_ERROR]
+        record["error"] = _storable(record["error"][:_MAX_ERROR])
         self._file.execute(END, record)
         _say("ended", {WIRE[name]: value for name, value in record.items()})
 
@@ -233,6 +233,11 @@ class Audit:
             self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
         )
         return int((pages - free) * size)
+
+
+def _storable(value: Any) -> Any:
+    """Texts from JSON may hold halves of surrogate pairs, which nothing can store."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _moment(text: str, name: str) -> str:

@@ -16,7 +16,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.toolserver import PersonalAction, Scan, SecretAction
-from mcp_exec_broker.failures import Reason, denied
+from mcp_exec_broker.failures import Reason, denied, wrong
 from mcp_exec_broker.personal import Personal
 from mcp_exec_broker.secrets import Secrets
 from mcp_exec_broker.texts import Span, Texts
@@ -93,11 +93,16 @@ class Scanner:
     def redacted(self, value: Any, *, limit: int = 2048) -> str:
         """JSON text for audit and approvals: secrets and personal data always redacted, bounded in characters."""
         text = json.dumps(value, ensure_ascii=False, default=str)
-        if not limit < len(text):
-            return self._redacted_text(value, text)[:limit]
-        # the cut comes first: what is cut off need not be looked through, and what is found may be longer than its mark
-        cut = text[: _AUDITED * limit]
-        return self._redacted_text(cut, cut)[: limit - 1] + "…"
+        if len(text) <= limit:
+            found = self._redacted_text(value, text)[:limit]
+        else:  # the cut comes first: what is cut off need not be looked through
+            cut = text[: _AUDITED * limit]
+            found = self._redacted_text(cut, cut)[: limit - 1] + "…"
+        return found.encode("utf-8", "replace").decode()  # halves of surrogate pairs can't be stored
+
+    def redacted_message(self, text: str) -> str:
+        """A text of somebody else's, such as an error, without secrets and personal data."""
+        return self._redacted_text(text, text)
 
     def _redacted_text(self, value: Any, text: str) -> str:
         texts = Texts(value)
@@ -124,7 +129,10 @@ class Scanner:
             self._found.labels(kind=kind, where=wanted.what).inc(number)
         self._check(found, wanted)
         marks = [(span, self._mark(texts, span, wanted, vault)) for span in spans]
-        return Scanned(value=texts.replaced(marks), found=dict(found))
+        try:
+            return Scanned(value=texts.replaced(marks), found=dict(found))
+        except RecursionError as error:
+            raise wrong(Reason.RESULT_TOO_LARGE, f"the {wanted.what} are nested too deeply to look through") from error
 
     def _spans(self, texts: Texts, wanted: _Wanted, vault: Vault) -> list[Span]:
         """What was found, in order and without overlaps: secrets come first, then what begins first."""

@@ -63,6 +63,7 @@ _JWT: Final = JwtTokenDetector.secret_type
 _GROUPED: Final = frozenset({BasicAuthDetector.secret_type, AWSKeyDetector.secret_type})
 """Kinds whose one group is the secret itself."""
 _TOKEN_REST: Final = re.compile(rb"[A-Za-z0-9_+/=.-]*")
+_DASHES: Final = b"-----"
 _KEY_END: Final = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
 _PREFIX: Final = 12
 _NEEDED: Final = {
@@ -127,6 +128,8 @@ def _found(pattern: _Pattern, texts: Texts) -> Iterator[Span]:
         # the next look begins behind the whole of it, or one text could be looked through again and again
         end = _whole(texts, pattern.kind, start, end)
         at = max(at, end)
+        if pattern.kind == _PRIVATE_KEY and texts.data.endswith(_DASHES, 0, start):
+            start -= len(_DASHES)
         yield Span(start=start, end=end, kind=pattern.kind)
 
 
