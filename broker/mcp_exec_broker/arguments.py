@@ -66,8 +66,18 @@ class Arguments:
         self._max_kept = max_kept
         self._kept: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
-    def check(self, tool: Tool, arguments: Mapping[str, Any], *, catalog_hash: str) -> None:
+    def check(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        *,
+        catalog_hash: str,
+        put_back: Callable[[Any], Any] | None = None,
+    ) -> None:
         """Raises Failure (ToolError, InvalidArguments) with the parameters and what was probably meant.
+
+        `put_back` puts values in the place of their tokens, where that is done before the call travels: arguments are
+        good if they are so then, and what is said of bad ones is said of the tokens alone.
 
         It takes some 50 us for what tools really have. Its steps are bounded, which comes to a tenth of a second at
         worst. A schema that makes even small arguments take so long is not evaluated again.
@@ -78,17 +88,24 @@ class Arguments:
         missing = [name for name in shape.required if name not in arguments]
         if unknown or missing:
             raise _misnamed(tool, shape, unknown, missing)
+        error = self._error(known, tool, arguments, catalog_hash)
+        if error is not None and put_back is not None and (whole := put_back(arguments)) != arguments:
+            error = error if self._error(known, tool, whole, catalog_hash) is not None else None
+        if error is not None:
+            raise _invalid(tool, shape, error)
+
+    def _error(
+        self, known: _Known, tool: Tool, arguments: Mapping[str, Any], catalog_hash: str
+    ) -> ValidationError | None:
         if known.validator is None:
-            return
+            return None
         try:
-            error = _first_error(known.validator, arguments, tool)
+            return _first_error(known.validator, arguments, tool)
         except _TooLong:
             log.info("arguments of %s take too long to judge by its schema", tool.name)
             if len(json.dumps(arguments)) <= _SMALL:
-                self._kept[(catalog_hash, tool.name)] = _Known(shape=shape, validator=None)
-            return
-        if error is not None:
-            raise _invalid(tool, shape, error)
+                self._kept[(catalog_hash, tool.name)] = _Known(shape=known.shape, validator=None)
+            return None
 
     def _known(self, tool: Tool, catalog_hash: str) -> _Known:
         key = (catalog_hash, tool.name)

@@ -11,6 +11,7 @@ from mcp_exec_api.tools.catalog import Catalog, Tool
 from mcp_exec_broker.arguments import Arguments
 from mcp_exec_broker.failures import Failure, Kind, Reason
 from mcp_exec_broker.shapes import parameters_of
+from mcp_exec_broker.vault import Vault
 
 ISSUE = {
     "type": "object",
@@ -205,6 +206,21 @@ def test_whatever_the_schema_a_check_ends_with_a_verdict(schema: dict[str, Any],
         check(schema, arguments)
     except Failure as failure:
         assert failure.reason is Reason.INVALID_ARGUMENTS  # noqa: PT017
+
+
+def test_a_token_is_as_good_as_what_it_stands_for() -> None:
+    vault = Vault()
+    card = vault.token("CARD", 4111111111111111)
+    schema = {"type": "object", "properties": {"card": {"type": "integer"}, "n": {"type": "integer"}}}
+    found = tool(schema)
+    Arguments().check(found, {"card": card}, catalog_hash="1", put_back=vault.put_back)
+    with pytest.raises(Failure):
+        Arguments().check(found, {"card": card}, catalog_hash="1")
+    mail = vault.token("EMAIL", "a@example.com")
+    with pytest.raises(Failure) as raised:
+        Arguments().check(found, {"n": mail}, catalog_hash="1", put_back=vault.put_back)
+    assert "a@example.com" not in raised.value.message
+    assert "[EMAIL_1]" in raised.value.message
 
 
 def test_validators_are_kept_by_catalog_and_no_more_than_so_many() -> None:
