@@ -54,7 +54,7 @@ class Header(Value):
 
     name: HeaderName
     """The header."""
-    prefix: Annotated[str, Field(max_length=64)] = ""
+    prefix: Annotated[str | None, Field(max_length=64)] = None
     """What stands before the value, such as `Bearer ` before a token."""
 
 
@@ -70,7 +70,7 @@ class UserHeader(Model):
 
     name: HeaderName
     """The header."""
-    prefix: Annotated[str, Field(max_length=64)] = ""
+    prefix: Annotated[str | None, Field(max_length=64)] = None
     """What stands before the value."""
     secret_name: Annotated[str, Field(min_length=1, max_length=253)]
     """A Secret whose keys are users; a user that it lacks can't call the server."""

@@ -15,6 +15,7 @@ from mcp_exec_api.meta import now
 from mcp_exec_api.reflector import Key
 from mcp_exec_api.sandboxes import Sandboxes, sandbox_token, token_digest
 from mcp_exec_operator.backoff import Backoff
+from mcp_exec_operator.claims import Claims
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.inventory import Pod, PodState
 from mcp_exec_operator.isolation import build_policy, has_drifted
@@ -32,6 +33,8 @@ _ANSWER_FIRST_SECONDS: Final = 0.05
 """How long a used pod is left alone: its deletion, and the start of another, must not compete with the answer."""
 _AT_ONCE: Final = 8
 """Pods of one pool that are asked for at the same time."""
+_PUT_OFF_SECONDS: Final = 0.1
+"""How often it is asked whether there are still so many claims that pods are not made ahead."""
 _GATHER_SECONDS: Final = 0.01
 """How long what happens to a pool is gathered before it is looked at: a look costs more with each pod."""
 _LOOK_AGAIN_SECONDS: Final = 5.0
@@ -68,6 +71,8 @@ class Keeper:
     config: KeeperConfig
     report: PoolReport
     """The whole pool's, which the keeper of its base alone writes."""
+    claims: Claims = field(default_factory=Claims)
+    """What its own work is put off for."""
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
     isolation_backoff: Backoff = field(default_factory=Backoff)
     verify_isolation: bool = True
@@ -133,7 +138,9 @@ class Keeper:
             self.retire(pod)
         pool.note_warmth(at)
         self._probe_started()
-        room = _AT_ONCE - pool.inventory.counts.creating
+        # pods that somebody waits for are part of a claim, those that are made ahead are not
+        yields = not pool.waiters and self.claims.puts_off() > 0
+        room = 0 if yields else _AT_ONCE - pool.inventory.counts.creating
         for _ in range(pool.missing(at, room=room)):
             self._ask_for_pod(at)
         report_in = await self._tell(monotonic())
@@ -149,7 +156,7 @@ class Keeper:
         pool = self.pool
         times = [report_in] if report_in is not None else []
         if (missing_at := pool.missing_at(at)) is not None:
-            times.append(missing_at - at)
+            times.append(max(missing_at - at, min(self.claims.puts_off(), _PUT_OFF_SECONDS)))
         if (look_in := pool.look_in()) is not None:
             times.append(look_in)
         if self.verify_isolation:
@@ -294,6 +301,8 @@ class Keeper:
 
     async def _replace(self, pod: Pod) -> None:
         await asyncio.sleep(_ANSWER_FIRST_SECONDS)
+        if not self.pool.waiters:
+            await self.claims.settled()
         self.pool.room_was_made()
         await self._delete(pod)
 

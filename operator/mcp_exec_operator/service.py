@@ -9,6 +9,7 @@ from typing import Self
 from mcp_exec_api.kube import Kube, Object
 from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_operator.binding import Binder
+from mcp_exec_operator.claims import Claims
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.keeper import Keeper, KeeperConfig
 from mcp_exec_operator.metrics import Metrics
@@ -39,7 +40,7 @@ class Service:
     def create(cls, *, settings: Settings, kube: Kube, sandboxes: Sandboxes, metrics: Metrics) -> Self:
         """Builds all parts. Nothing runs yet."""
         tasks = Tasks()
-        cluster = Cluster(kube=kube, metrics=metrics)
+        cluster, claims = Cluster(kube=kube, metrics=metrics), Claims()
         config = KeeperConfig(
             release_namespace=settings.release_namespace,
             forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
@@ -56,11 +57,12 @@ class Service:
                 metrics=metrics,
                 config=config,
                 report=report,
+                claims=claims,
                 verify_isolation=not pool.variant,
             )
 
         pools = Pools(tasks=tasks, make_keeper=make_keeper)
-        writer = StatusWriter(cluster=cluster)
+        writer = StatusWriter(cluster=cluster, claims=claims)
         expiry = Expiry(cluster=cluster)
         reconciler = Reconciler(
             cluster=cluster,

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.kube import ApiError, Object
+from mcp_exec_operator.claims import Claims
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.entry import Entry
 
@@ -30,6 +31,7 @@ class StatusWriter:
     """Every write names the version that it was made for; where that is not the newest, all is decided anew."""
 
     cluster: Cluster
+    claims: Claims = field(default_factory=Claims)
 
     async def write(self, entry: Entry, decide: Callable[[Object], Object | None], *, what: str) -> bool:
         """Writes what `decide` makes of the newest object, and False where that is nothing.
@@ -45,11 +47,11 @@ class StatusWriter:
                 if status is None:
                     return False
                 try:
-                    entry.take_in(
-                        await self.cluster.write_execution(
+                    with self.claims.one():
+                        written = await self.cluster.write_execution(
                             entry.namespace, entry.name, version=entry.version, status=status, what=what
                         )
-                    )
+                    entry.take_in(written)
                 except ApiError as error:
                     self._judge(entry, error)
                 else:
