@@ -1,0 +1,74 @@
+"""`python -m mcp_exec_broker`: the broker as a process."""
+
+import asyncio
+import logging
+import signal
+import sys
+
+import uvloop
+from pydantic import ValidationError
+
+from mcp_exec_api.kube import Kube
+from mcp_exec_api.logs import configure_logging
+from mcp_exec_api.meta import field_errors
+from mcp_exec_broker.broker import Broker
+from mcp_exec_broker.server import make_server
+from mcp_exec_broker.settings import PREFIX, Settings, load_settings
+
+log = logging.getLogger("mcp_exec_broker")
+
+_WATCHES = 512
+
+
+async def run(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT, and then for as long as the settings let calls end."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with (
+        Kube.connect(kubeconfig=settings.kubeconfig, connections=_WATCHES) as kube,
+        Broker.running(settings, kube=kube) as broker,
+    ):
+        servers = [
+            make_server(broker.calls_app, port=settings.port, shutdown_seconds=settings.shutdown_seconds),
+            make_server(broker.control.app(), port=settings.control_port, shutdown_seconds=1),
+        ]
+        serving = [asyncio.create_task(server.serve()) for server in servers]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({*serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("stopping")
+            # the control port answers until the last call is over: the operator counts them by it
+            servers[0].should_exit = True
+            await serving[0]
+            servers[1].should_exit = True
+            await serving[1]
+        finally:
+            stopping.cancel()
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
+
+
+def main() -> int:
+    """Reads the settings, serves, and returns the exit code."""
+    try:
+        settings = load_settings()
+    except ValidationError as error:
+        for found in field_errors(error):
+            sys.stderr.write(f"{PREFIX}{found.field.upper()}: {found.message}\n")
+        return 2
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    configure_logging(settings.log_level)
+    # libraries say too much, and of what: addresses, and the text of answers that can't be read
+    for name in ("mcp", "httpx2", "uvicorn.error", "client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

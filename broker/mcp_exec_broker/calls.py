@@ -1,0 +1,350 @@
+"""One call of one tool, from the sandbox's request to the line that answers it.
+
+The order: the tool is found, the call is counted against the execution's budget, the policy judges it, its arguments
+are checked and looked through, the audit has it, somebody consents where that is needed, the server is called, the
+result becomes a value that is looked through, the audit has that too, and the sandbox its answer.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Final
+from uuid import uuid4
+
+from mcp.shared.exceptions import MCPError
+
+from mcp_exec_api.grants import Grant
+from mcp_exec_api.tools.names import split_tool
+from mcp_exec_api.tools.patterns import any_matches, may_use_server
+from mcp_exec_api.toolserver import Action
+from mcp_exec_broker import audit, budgets
+from mcp_exec_broker.approvals import Approvals
+from mcp_exec_broker.arguments import Arguments
+from mcp_exec_broker.catalogs import Catalogs
+from mcp_exec_broker.connections import Connections
+from mcp_exec_broker.credentials import UserUnknown
+from mcp_exec_broker.failures import (
+    Failure,
+    Kind,
+    Outcome,
+    Reason,
+    denied,
+    lost,
+    no_such_server,
+    no_such_tool,
+    protocol_error,
+    timed_out,
+    tool_failed,
+    unavailable,
+    wrong,
+)
+from mcp_exec_broker.inferences import Inferences
+from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.policy import judge
+from mcp_exec_broker.redaction import without
+from mcp_exec_broker.results import Content, Value, error_text, value_of
+from mcp_exec_broker.runs import Asked, Notice, Run, Target
+from mcp_exec_broker.scanning import Scanner
+from mcp_exec_broker.servers import Server, Servers
+from mcp_exec_broker.sessions import Gone, Lost, Unusable
+from mcp_exec_broker.vaults import Vaults
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(kw_only=True, eq=False)
+class Calls:
+    """Makes calls."""
+
+    servers: Servers
+    catalogs: Catalogs
+    connections: Connections
+    inferences: Inferences
+    accounts: budgets.Accounts
+    use: budgets.Servers
+    arguments: Arguments
+    approvals: Approvals
+    scanner: Scanner
+    audit: audit.Audit
+    metrics: Metrics
+    vaults: Vaults
+    max_calls: int = 1024
+    _active: int = 0
+    _records: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def make(self, grant: Grant, asked: Asked, *, notice: Notice) -> bytes:
+        """Makes a call and returns the line that answers it. `notice` is told where the call waits for consent.
+
+        Being cancelled, it cancels the call at the server, too.
+        """
+        run = Run(
+            grant=grant,
+            asked=asked,
+            account=self.accounts.open(grant),
+            vault=self.vaults.of(grant.execution),
+            notice=notice,
+            began=perf_counter(),
+        )
+        task = asyncio.current_task()
+
+        def end() -> None:
+            run.is_ended = True
+            if task is not None:
+                task.cancel()
+
+        self._active += 1
+        self.metrics.active.set(self._active)
+        undo = None
+        try:
+            undo = run.account.on_close(end) if not run.account.closed else None
+            return await self._answered(run)
+        except asyncio.CancelledError:
+            if task is None or not run.is_ended or task.uncancel():
+                self._ended(run, Outcome.CANCELLED, size=0, error="the sandbox gave the call up")
+                raise
+            return self._failed(run, denied(Reason.EXECUTION_ENDED, "the execution has ended"))
+        except Exception:
+            self._ended(run, Outcome.ERROR, size=0, error="the broker failed")
+            raise
+        finally:
+            if undo is not None:
+                undo()
+            self._active -= 1
+            self.metrics.active.set(self._active)
+
+    async def close(self) -> None:
+        """Waits until the audit has all."""
+        if self._records:
+            await asyncio.wait(self._records, timeout=5)
+
+    async def _answered(self, run: Run) -> bytes:
+        try:
+            text = await self._made(run)
+        except Failure as failure:
+            if not run.audited:
+                await self._record(run)
+            return self._failed(run, failure)
+        line = text.encode()
+        self._ended(run, Outcome.OK, size=len(line))
+        return line
+
+    def _failed(self, run: Run, failure: Failure) -> bytes:
+        failure.at(server=run.server_name, tool=run.tool_name)
+        line = without(_encode(failure.line()), run.secrets).encode() + b"\n"
+        self._ended(run, failure.outcome, size=len(line), error=without(failure.message, run.secrets))
+        return line
+
+    # the steps, in order
+
+    async def _made(self, run: Run) -> str:
+        try:
+            run.target = target = await self._find(run)
+        finally:
+            run.account.begin(run.tool_name, argument_bytes=run.asked.size)
+        if self._active > self.max_calls:
+            raise denied(Reason.RATE_LIMITED, f"{self.max_calls} calls are under way, which is all there may be")
+        spec, tool = target.spec, target.tool
+        run.verdict = judge(
+            server=target.server.name,
+            tool=tool.name,
+            annotations=tool.annotations,
+            spec=spec,
+            allowed=run.grant.tools,
+            pool=run.grant.pool_tools,
+        )
+        run.verdict.check()
+        if run.asked.size > spec.limits.argument_bytes:
+            most = spec.limits.argument_bytes
+            raise wrong(Reason.INVALID_ARGUMENTS, f"the arguments have {run.asked.size} bytes, allowed are {most}")
+        self.arguments.check(tool, run.asked.arguments, catalog_hash=target.known.catalog.hash)
+        arguments = (await self.scanner.arguments(run.asked.arguments, spec.scan, run.vault)).value
+        redacted = await self._record(run)
+        if run.verdict.action is Action.APPROVE:
+            await self._consent(run, target, redacted)
+        raw = await self._called(run, target, arguments)
+        return await self._result(run, target, raw)
+
+    async def _find(self, run: Run) -> Target:
+        """Server and tool. Of what the execution may not use it is not told what there is."""
+        grant = run.grant
+        try:
+            server_name, tool_name = split_tool(run.asked.tool)
+        except ValueError as error:
+            raise wrong(Reason.NO_SUCH_TOOL, str(error)) from None
+        server = self.servers.get(grant.namespace, server_name)
+        if server is None:
+            usable = [each.name for each in self.servers.of(grant.namespace) if may_use_server(grant.tools, each.name)]
+            raise no_such_server(server_name, known=usable)
+        run.server = server
+        if not may_use_server(grant.tools, server.name):
+            raise denied(Reason.NOT_ALLOWED, f"the execution's tools have none of {server.name}")
+        if server.spec is None:
+            raise unavailable(f"{server.name} can't be used: its spec is wrong")
+        try:
+            known = await self.catalogs.known(server, grant.user)
+        except UserUnknown as error:
+            raise denied(Reason.NO_USER_CREDENTIALS, str(error)) from None
+        except Unusable as error:
+            raise _unusable(server, error) from None
+        tool = known.catalog.spellings.get(tool_name)
+        if tool is None:
+            names = [each.name for each in known.catalog.tools]
+            usable = [name for name in names if any_matches(grant.tools, server=server.name, tool=name)]
+            raise no_such_tool(tool_name, server=server.name, known=usable)
+        return Target(server=server, spec=server.spec, known=known, tool=tool)
+
+    async def _record(self, run: Run) -> str:
+        """Writes the call down, before it travels. Returns its arguments, redacted."""
+        redacted = self.scanner.redacted(run.asked.arguments)
+        grant, verdict = run.grant, run.verdict
+        record = audit.Call(
+            id=str(uuid4()),
+            namespace=grant.namespace,
+            execution=grant.name,
+            uid=grant.execution,
+            pool=grant.pool,
+            caller=grant.caller,
+            user=grant.user,
+            server=run.server_name,
+            tool=run.target.tool.name if run.target else run.tool_name,
+            digest=audit.digest_of(run.asked.arguments),
+            arguments=redacted,
+            decision=str(verdict.action if verdict else Action.DENY),
+            reason=verdict.why if verdict else "",
+        )
+        run.audited = record.id
+        await self.audit.begin(record)
+        return redacted
+
+    async def _consent(self, run: Run, target: Target, redacted: str) -> None:
+        began = perf_counter()
+        try:
+            run.approval = await self.approvals.consent(
+                grant=run.grant,
+                call=run.asked.id,
+                tool=target.name,
+                arguments=redacted,
+                timeout_seconds=target.spec.policy.approval_timeout_seconds,
+                notice=run.notice,
+            )
+        finally:
+            run.elsewhere += perf_counter() - began
+
+    async def _called(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        limits = target.spec.limits
+        seconds = min(limits.call_timeout_seconds, run.asked.timeout_seconds or limits.call_timeout_seconds)
+        began = perf_counter()
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                run.account.slot(),
+                self.use.slot(target.server.key, limits, timeout_seconds=seconds),
+            ):
+                return await self._sent(run, target, arguments)
+        except TimeoutError:
+            raise timed_out(seconds) from None
+        finally:
+            run.elsewhere += perf_counter() - began
+
+    async def _sent(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        server = target.server
+        try:
+            return await self._tried(run, target, arguments)
+        except UserUnknown as error:
+            raise denied(Reason.NO_USER_CREDENTIALS, str(error)) from None
+        except Unusable as error:
+            raise _unusable(server, error) from None
+        except Gone:
+            raise unavailable(f"{server.name} ends each session at once") from None
+        except Lost as error:
+            raise lost(f"the connection to {server.name} was lost: {error}") from None
+        except MCPError as error:
+            raise protocol_error(error.code, error.message) from None
+        except OverflowError:
+            raise _too_large(target.spec.limits.result_bytes) from None
+        except ValueError as error:
+            raise Failure(Kind.PROTOCOL, f"{server.name}: {error}") from None
+
+    async def _tried(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Calls, and where the server did nothing calls again: in another session, or with newer credentials."""
+        try:
+            return await self._call(run, target, arguments)
+        except Gone:
+            pass
+        except Unusable as error:
+            if error.reason != "Unauthorized":
+                raise
+            self.connections.reread(target.server)
+            if await self.connections.session(target.server, run.grant.user) is run.session:
+                raise
+        return await self._call(run, target, arguments)
+
+    async def _call(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        run.session = await self.connections.session(target.server, run.grant.user)
+        return await run.session.call(target.tool.name, arguments)
+
+    async def _result(self, run: Run, target: Target, raw: dict[str, Any]) -> str:
+        """The line with the result: as a value, without the server's credentials, and looked through."""
+        most, scan = target.spec.limits.result_bytes, target.spec.scan
+        if raw.get("isError") is True:
+            plain, _ = _cleaned(raw, run.secrets, most)
+            found = (await self.scanner.result(plain, scan, run.vault)).value
+            content = found.get("content")
+            raise tool_failed(error_text(found), content=content if isinstance(content, list) else None)
+        value = value_of(raw, target.known.declared.get(target.tool.name))
+        if isinstance(value, Value):
+            plain, text = _cleaned(value.value, run.secrets, most)
+            scanned = (await self.scanner.result(plain, scan, run.vault)).value
+            if scanned is not plain:
+                text = _encode(scanned)
+            self.inferences.observe(target.server.key, target.tool, scanned, size=len(text))
+            return f'{{"type":"result","tool":{_encode(target.name)},"value":{text}}}\n'
+        parts, _ = _cleaned([value.content, value.structured], run.secrets, most)
+        content, structured = (await self.scanner.result(parts, scan, run.vault)).value
+        mixed = Content(content=content, structured=structured, has_structured=value.has_structured)
+        return _encode(mixed.line(target.name)) + "\n"
+
+    # how it ended
+
+    def _ended(self, run: Run, outcome: Outcome, *, size: int, error: str = "") -> None:
+        seconds = perf_counter() - run.began
+        run.account.end(failed=outcome is not Outcome.OK, result_bytes=size)
+        self.metrics.ended("/".join(run.server.key) if run.server else "", str(outcome), seconds)
+        self.metrics.overhead_seconds.observe(max(seconds - run.elsewhere, 0.0))
+        if not run.audited:
+            return
+        # the answer need not wait: that the call was made is durable, and a broker that dies now leaves it unfinished
+        record = self.audit.end(
+            run.audited,
+            outcome,
+            milliseconds=seconds * 1000,
+            bytes_in=size,
+            bytes_out=run.asked.size,
+            error=error,
+            approval=run.approval.id if run.approval else None,
+            approved_by=run.approval.decided_by if run.approval else None,
+        )
+        task = asyncio.get_running_loop().create_task(record)
+        self._records.add(task)
+        task.add_done_callback(self._records.discard)
+
+
+def _cleaned(value: Any, secrets: list[str], most: int) -> tuple[Any, str]:
+    """JSON and its text without the server's credentials. Raises Failure where it is larger than it may be."""
+    text = _encode(value)
+    if len(text) > most:
+        raise _too_large(most)
+    found = without(text, secrets)
+    return (value, text) if found is text else (json.loads(found), found)
+
+
+def _too_large(most: int) -> Failure:
+    return wrong(Reason.RESULT_TOO_LARGE, f"the result has more than {most} bytes; ask for less, or page by page")
+
+
+def _unusable(server: Server, error: Unusable) -> Failure:
+    # what is wrong with credentials is the platform team's business, and in the ToolServer's status
+    why = "its credentials are not there" if error.reason.startswith("Secret") else str(error)
+    return unavailable(f"{server.name} can't be used now: {why}")

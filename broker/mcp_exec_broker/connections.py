@@ -1,0 +1,189 @@
+"""Connections to MCP servers: one for each server, or for each of its users where they differ; shared by all calls.
+
+A connection that is lost takes the calls in flight with it, and no other: the next call makes a new one. While a
+server can't be reached, calls fail at once, and are let try again after a while that grows.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+import aiohttp
+
+from mcp_exec_api.reflector import Key
+from mcp_exec_broker.bridge import BridgeRefused
+from mcp_exec_broker.credentials import CredentialsMissing, Secrets, UserUnknown, credentials_of, secrets_of
+from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.servers import Server
+from mcp_exec_broker.sessions import Route, Session, SessionError, Unusable
+from mcp_exec_broker.tokens import Tokens
+
+log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF: Final = 0.25
+_LAST_BACKOFF: Final = 15.0
+_SHARED: Final = ""
+
+Principal = tuple[Key, str]
+"""A server, and a user or an empty text where all share one connection."""
+
+
+@dataclass(kw_only=True, eq=False)
+class _Place:
+    """Where a principal's session is, or is made."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    session: Session | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    why: Unusable | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Connections:
+    """All connections."""
+
+    secrets: Secrets
+    tokens: Tokens
+    http: aiohttp.ClientSession
+    bridge_key: bytes = field(repr=False)
+    metrics: Metrics
+    connect_timeout_seconds: float = 15.0
+    idle_seconds: float = 300.0
+    max_personal: int = 256
+    on_tools_changed: Callable[[Key, str], None] = lambda key, user: None
+    """Told by servers that say that their tools have changed."""
+    on_lost: Callable[[Key, str], None] = lambda key, user: None
+    """Told when a connection ended by itself."""
+    _places: OrderedDict[Principal, _Place] = field(default_factory=OrderedDict)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def session(self, server: Server, user: str | None) -> Session:
+        """The session for the server's calls on behalf of a user, or of nobody.
+
+        Raises Unusable where there is none, and UserUnknown.
+        """
+        spec = server.spec
+        if spec is None:
+            raise Unusable("InvalidSpec", f"its spec can't be used: {server.wrong}")
+        principal = (server.key, user if user is not None and server.is_personal else _SHARED)
+        place = self._places.setdefault(principal, _Place())
+        self._places.move_to_end(principal)
+        try:
+            credentials = await credentials_of(
+                self.secrets, spec, namespace=server.namespace, user=principal[1] or None
+            )
+        except CredentialsMissing as error:
+            raise Unusable(error.reason, str(error)) from None
+        if (found := self._usable(place, server, credentials.version)) is not None:
+            return found
+        async with place.lock:
+            if (found := self._usable(place, server, credentials.version)) is not None:
+                return found
+            if place.session is not None:
+                self._retire(place)
+            elif place.why is not None and monotonic() < place.retry_at:
+                raise place.why
+            return await self._connect(place, principal, Route(server=server, spec=spec, credentials=credentials))
+
+    @staticmethod
+    def _usable(place: _Place, server: Server, version: str) -> Session | None:
+        session = place.session
+        if session is None or session.ended or session.route.credentials.version != version:
+            return None
+        return session if session.route.server.is_like(server) else None
+
+    async def _connect(self, place: _Place, principal: Principal, route: Route) -> Session:
+        key, user = principal
+        session = Session(
+            route=route,
+            http=self.http,
+            tokens=self.tokens,
+            bridge_key=self.bridge_key,
+            on_tools_changed=lambda: self.on_tools_changed(key, user),
+            on_end=lambda ended: self._ended(place, principal, ended),
+        )
+        try:
+            await session.open(timeout_seconds=self.connect_timeout_seconds)
+        except (SessionError, BridgeRefused) as error:
+            place.failures += 1
+            place.retry_at = monotonic() + min(_FIRST_BACKOFF * 2 ** min(place.failures - 1, 10), _LAST_BACKOFF)
+            place.why = error if isinstance(error, Unusable) else Unusable("Unreachable", str(error))
+            self.metrics.connects.labels("failed").inc()
+            raise place.why from None
+        place.session, place.failures, place.why = session, 0, None
+        self.metrics.connects.labels("ok").inc()
+        self._bound()
+        return session
+
+    def _ended(self, place: _Place, principal: Principal, session: Session) -> None:
+        if place.session is session:
+            place.session = None
+            if not session.was_closed:
+                log.warning(
+                    "a connection was lost",
+                    extra={"namespace": principal[0][0], "server": principal[0][1], "why": session.why},
+                )
+                self.metrics.connects.labels("lost").inc()
+                self.on_lost(*principal)
+
+    def _retire(self, place: _Place) -> None:
+        """No new call gets the session; it ends when those that it has are over."""
+        session, place.session = place.session, None
+        if session is not None:
+            self._end(session)
+
+    def _end(self, session: Session, *, now: bool = False) -> None:
+        task = asyncio.get_running_loop().create_task(session.close(now=now), name="end of a session")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _bound(self) -> None:
+        """Ends personal sessions that nobody used for long, and the oldest where there are too many."""
+        moment = monotonic()
+        personal = [each for each in self._places.items() if each[0][1] != _SHARED]
+        spare = len(personal) - self.max_personal
+        for number, (principal, place) in enumerate(personal):
+            idle = place.session is None or place.session.idle_since < moment - self.idle_seconds
+            busy = place.lock.locked() or (place.session is not None and place.session.calls > 0)
+            if not busy and (idle or number < spare):
+                self._retire(place)
+                self._places.pop(principal, None)
+
+    def sweep(self) -> None:
+        """Ends what is unused for too long; to be called now and then."""
+        self._bound()
+        self.metrics.connections.set(sum(place.session is not None for place in self._places.values()))
+
+    def forget(self, key: Key) -> None:
+        """The server is gone, or another one now: what it has in flight may end."""
+        for principal in [each for each in self._places if each[0] == key]:
+            self._retire(self._places.pop(principal))
+
+    def retry(self, key: Key) -> None:
+        """Something about the server changed for the better: the next call tries at once."""
+        for principal, place in self._places.items():
+            if principal[0] == key:
+                place.retry_at = 0.0
+
+    def reread(self, server: Server) -> None:
+        """The server does not take its credentials: there may be new ones."""
+        if server.spec is not None:
+            self.secrets.expire([(server.namespace, name) for name in secrets_of(server.spec)])
+
+    async def close(self) -> None:
+        """Ends all of them at once."""
+        for place in self._places.values():
+            session, place.session = place.session, None
+            if session is not None:
+                self._end(session, now=True)
+        self._places.clear()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=5)
+
+
+__all__ = ["Connections", "Principal", "Unusable", "UserUnknown"]

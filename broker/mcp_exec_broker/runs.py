@@ -1,0 +1,89 @@
+"""One call while it is under way, and what is known of it so far."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_exec_api.execution import Approval
+from mcp_exec_api.grants import Grant
+from mcp_exec_api.tools.catalog import Tool
+from mcp_exec_api.toolserver import ToolServerSpec
+from mcp_exec_broker.budgets import Account
+from mcp_exec_broker.catalogs import Known
+from mcp_exec_broker.policy import Verdict
+from mcp_exec_broker.servers import Server
+from mcp_exec_broker.sessions import Session
+from mcp_exec_broker.vault import Vault
+
+_MAX_NAME: Final = 300
+
+Notice = Callable[[Approval], Awaitable[None]]
+"""Tells the sandbox that its call waits for consent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a sandbox asks for."""
+
+    id: str
+    """Its own id of the call."""
+    tool: str
+    """In any of its spellings."""
+    arguments: dict[str, Any]
+    size: int
+    """Bytes of the request."""
+    timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The tool that is called."""
+
+    server: Server
+    spec: ToolServerSpec
+    known: Known
+    tool: Tool
+
+    @property
+    def name(self) -> str:
+        """SERVER.TOOL."""
+        return f"{self.server.name}.{self.tool.name}"
+
+
+@dataclass(kw_only=True, eq=False)
+class Run:
+    """A call under way."""
+
+    grant: Grant
+    asked: Asked
+    account: Account
+    vault: Vault
+    notice: Notice
+    began: float
+    """By the performance counter."""
+    server: Server | None = None
+    target: Target | None = None
+    verdict: Verdict | None = None
+    session: Session | None = None
+    audited: str = ""
+    """Its id in the audit, once it is there."""
+    approval: Approval | None = None
+    elsewhere: float = 0.0
+    """Seconds that were the server's, or of somebody who had to consent."""
+    is_ended: bool = False
+    """Whether its execution has ended meanwhile."""
+
+    @property
+    def server_name(self) -> str:
+        """The server, as far as it is known."""
+        return self.server.name if self.server else ""
+
+    @property
+    def tool_name(self) -> str:
+        """SERVER.TOOL, or what the sandbox said."""
+        return self.target.name if self.target else self.asked.tool[:_MAX_NAME]
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that no answer may have in it."""
+        return self.session.secrets if self.session is not None else []

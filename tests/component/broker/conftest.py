@@ -1,0 +1,183 @@
+"""The broker as it is served, over a fake API server, with real MCP servers."""
+
+import asyncio
+import base64
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.component.broker.servers import Toolbox, serving, toolbox
+from tests.component.conftest import DEADLINE, SANDBOX_KEY
+from tests.component.fakes.api_server import FakeApiServer
+
+from mcp_exec_api.credentials import Credentials
+from mcp_exec_api.grants import Grant, Signer
+from mcp_exec_api.kube import Kube, custom_path, path_of
+from mcp_exec_api.names import EXECUTIONS, TOOL_SERVERS
+from mcp_exec_api.pool import PoolTools
+from mcp_exec_broker.broker import Broker
+from mcp_exec_broker.server import make_server
+from mcp_exec_broker.settings import Settings
+
+TS = custom_path(TOOL_SERVERS, namespace="agents")
+CEX = custom_path(EXECUTIONS, namespace="agents")
+SECRETS = path_of("secrets", namespace="agents")
+SIGNER = Signer(key=SANDBOX_KEY)
+
+Object = dict[str, Any]
+
+
+def grant(**changes: Any) -> str:
+    """The token of an execution."""
+    given: Object = {
+        "execution": "uid-1",
+        "name": "exec-1",
+        "namespace": "agents",
+        "pool": "default",
+        "tools": ["*.*"],
+        "pool_tools": PoolTools(),
+        "tool_calls": 100,
+        "expires": int(time()) + 60,
+    }
+    return SIGNER.grant(Grant(**(given | changes)))
+
+
+def secret(name: str, **data: str) -> Object:
+    return {
+        "metadata": {"name": name},
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
+    }
+
+
+async def until(true: Callable[[], Any]) -> None:
+    """Returns when it holds. It looks at the state of many parts, which have no event in common, once a millisecond."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(DEADLINE):
+        while not true():
+            turn = loop.create_future()
+            timer = loop.call_later(0.001, lambda turn=turn: turn.done() or turn.set_result(None))
+            try:
+                await turn
+            finally:
+                timer.cancel()
+
+
+@dataclass
+class World:
+    """The broker under test."""
+
+    api: FakeApiServer
+    broker: Broker
+    session: aiohttp.ClientSession
+    url: str
+    control: str
+
+    def add(self, name: str, *, status: Object | None = None, **spec: Any) -> None:
+        """Makes a ToolServer, or changes its spec."""
+        old = self.api.collections.get(TS, {}).get(name)
+        generation = 1 + (old["metadata"].get("generation", 1) if old else 0)
+        item: Object = {"metadata": {"name": name, "generation": generation}, "spec": spec}
+        if old:
+            item["metadata"]["uid"] = old["metadata"]["uid"]
+        self.api.put(TS, item | {"status": status or (old or {}).get("status", {})})
+
+    def status(self, name: str) -> Object:
+        return self.api.collections[TS][name].get("status") or {}
+
+    async def listed(self, name: str) -> None:
+        """Until the server's status says that its tools were listed."""
+        await until(lambda: self.status(name).get("available"))
+
+    async def lines(
+        self, tool: str, *, token: str | None = None, within: float | None = None, **arguments: Any
+    ) -> list[Object]:
+        """All lines that answer a call."""
+        body: Object = {"id": "1", "tool": tool, "arguments": arguments}
+        if within is not None:
+            body["timeoutSeconds"] = within
+        headers = {"Authorization": f"Bearer {token or grant()}"}
+        async with (
+            asyncio.timeout(DEADLINE),
+            self.session.post(f"{self.url}/v1/calls", json=body, headers=headers) as response,
+        ):
+            text = await response.text()
+            assert response.status == 200, text
+            return [json.loads(line) for line in text.splitlines()]
+
+    async def call(self, tool: str, **options: Any) -> Object:
+        """The last line that answers a call."""
+        return (await self.lines(tool, **options))[-1]
+
+    async def ask(self, method: str, path: str, *, badge: str | None = None) -> tuple[int, Any]:
+        """An answer of the control port."""
+        headers = {"Authorization": f"Bearer {badge or SIGNER.badge('gateway')}"}
+        async with (
+            asyncio.timeout(DEADLINE),
+            self.session.request(method, self.control + path, headers=headers) as response,
+        ):
+            text = await response.text()
+            return response.status, json.loads(text) if response.content_type == "application/json" else text
+
+
+@asynccontextmanager
+async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIterator[World]:
+    """A broker that is ready."""
+    key = folder / "key"
+    key.write_bytes(SANDBOX_KEY)
+    given: Object = {
+        "namespaces": ("agents",),
+        "sandbox_key_file": key,
+        "audit_file": folder / "audit.sqlite",
+        "connect_timeout_seconds": 10,
+    }
+    settings = Settings(**(given | changes))
+    async with (
+        aiohttp.ClientSession(base_url=api.url, connector=aiohttp.TCPConnector(limit=0)) as kube_session,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+    ):
+        kube = Kube(session=kube_session, credentials=Credentials(server=""), backoffs=(0.001,), timeout_seconds=5)
+        async with Broker.running(settings, kube=kube) as broker:
+            servers, tasks, urls = [], [], []
+            for app in (broker.calls_app, broker.control.app()):
+                server = make_server(app, port=0, shutdown_seconds=0)
+                listener = socket.create_server(("127.0.0.1", 0))
+                urls.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
+                servers.append((server, listener))
+                tasks.append(asyncio.create_task(server.serve(sockets=[listener])))
+            try:
+                await until(lambda: not broker.missing())
+                yield World(api, broker, session, *urls)
+            finally:
+                for server, _ in servers:
+                    server.should_exit = server.force_exit = True
+                await asyncio.gather(*tasks)
+                for _, listener in servers:
+                    listener.close()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer().running() as server:
+        yield server
+
+
+@pytest.fixture
+async def world(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[World]:
+    async with running(api, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def box(world: World) -> AsyncIterator[Toolbox]:
+    """A server of the newest era, as ToolServer `box`."""
+    async with serving(toolbox()) as made:
+        world.add("box", url=made.url)
+        await world.listed("box")
+        yield made

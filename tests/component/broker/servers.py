@@ -1,0 +1,235 @@
+"""Real MCP servers on loopback: by streamable HTTP in both eras, and stdio ones behind a bridge."""
+
+import asyncio
+import hashlib
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from mcp.server import MCPServer
+from mcp.server.lowlevel import Server as LowServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from mcp_exec_broker.server import make_server
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Toolbox:
+    """An MCP server, and what was seen at it."""
+
+    url: str = ""
+    requests: list[Object] = field(default_factory=list)
+    """Headers of each HTTP request, with the MCP method."""
+    calls: list[str] = field(default_factory=list)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    server: MCPServer = field(default_factory=lambda: MCPServer("toolbox", version="7"))
+    connections: set[asyncio.BaseTransport] = field(default_factory=set)
+    needed: Object = field(default_factory=dict)
+    """Headers without which a request is refused."""
+
+    def header(self, name: str) -> list[str]:
+        return [request["headers"][name] for request in self.requests if name in request["headers"]]
+
+
+def toolbox() -> Toolbox:
+    box = Toolbox()
+
+    @box.server.tool()
+    async def add(a: int, b: int) -> int:
+        """Adds."""
+        box.calls.append("add")
+        return a + b
+
+    @box.server.tool(structured_output=False)
+    async def echo(value: Any) -> str:
+        """Gives its value back as JSON text."""
+        box.calls.append("echo")
+        return json.dumps(value)
+
+    @box.server.tool(structured_output=False)
+    async def headers(context: Context) -> str:
+        """What the request came with."""
+        return json.dumps(box.requests[-1]["headers"])
+
+    @box.server.tool()
+    async def fail() -> str:
+        """Fails."""
+        raise ToolError("it was to be expected")
+
+    @box.server.tool(annotations=types.ToolAnnotations(destructive_hint=True))
+    async def destroy(name: str) -> str:
+        """Destroys."""
+        box.calls.append(f"destroy {name}")
+        return "gone"
+
+    @box.server.tool()
+    async def big(size: int) -> str:
+        """A large text."""
+        return "x" * size
+
+    @box.server.tool()
+    async def hang() -> str:
+        """Waits until it is told."""
+        box.entered.set()
+        try:
+            await box.release.wait()
+        except asyncio.CancelledError:
+            box.cancelled.set()
+            raise
+        return "released"
+
+    return box
+
+
+@asynccontextmanager
+async def serving(
+    box: Toolbox, *, legacy: bool = False, json_response: bool = False, port: int = 0
+) -> AsyncIterator[Toolbox]:
+    """Serves it at `box.url`; a legacy one knows nothing of the protocol of 2026."""
+    app = box.server.streamable_http_app(json_response=json_response)
+    async with managed(box.server.session_manager), serving_app(_seen(app, box, legacy), port=port) as url:
+        box.url = url + "/mcp"
+        yield box
+
+
+@asynccontextmanager
+async def managed(manager: StreamableHTTPSessionManager) -> AsyncIterator[None]:
+    """Runs it in a task of its own: fixtures begin and end in different ones."""
+    started, stop = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
+        async with manager.run():
+            started.set()
+            await stop.wait()
+
+    task = asyncio.create_task(run())
+    await started.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+@asynccontextmanager
+async def serving_app(app: Any, *, port: int = 0) -> AsyncIterator[str]:
+    """Serves an ASGI application."""
+    server = make_server(app, port=0, shutdown_seconds=0)
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        await server.listening.wait()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            await task
+
+
+def _seen(app: Any, box: Toolbox, legacy: bool) -> Any:
+    async def seen(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return await app(scope, receive, send)
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        box.requests.append({"method": scope["method"], "headers": headers})
+        refused = any(headers.get(name) != value for name, value in box.needed.items())
+        if refused or (legacy and headers.get("mcp-method") == "server/discover"):
+            await send({"type": "http.response.start", "status": 401 if refused else 404, "headers": []})
+            await send({"type": "http.response.body", "body": b"no"})
+            return None
+        return await app(scope, receive, send)
+
+    return seen
+
+
+def paged_server(pages: list[list[str]], *, endless: bool = False) -> tuple[Any, Callable[[], int]]:
+    """A server whose tools come page by page, and how often it was asked."""
+    asked = 0
+
+    async def list_tools(context: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        nonlocal asked
+        asked += 1
+        page = int(params.cursor) if params is not None and params.cursor else 0
+        tools = [types.Tool(name=name, input_schema={"type": "object"}) for name in pages[page % len(pages)]]
+        more = endless or page + 1 < len(pages)
+        return types.ListToolsResult(tools=tools, next_cursor=str(page + 1) if more else None)
+
+    server = LowServer("paged", on_list_tools=list_tools)
+    return server, lambda: asked
+
+
+@dataclass
+class Bridge:
+    """A stand-in for the bridge of a stdio server's pod."""
+
+    command: list[str]
+    token: str
+    address: str = ""
+    processes: list[asyncio.subprocess.Process] = field(default_factory=list)
+    refused: int = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Bridge"]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+            for process in self.processes:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        given = json.loads(await reader.readline())
+        if hashlib.sha256(given["token"].encode()).digest() != hashlib.sha256(self.token.encode()).digest():
+            self.refused += 1
+            writer.write(b'{"error": "the token is not good"}\n')
+            writer.close()
+            return
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        self.processes.append(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        writer.write(b'{"ok": true}\n')
+        await asyncio.wait(
+            {
+                asyncio.create_task(_pump(reader, process.stdin)),
+                asyncio.create_task(_pump(process.stdout, writer)),
+            },
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        writer.close()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while chunk := await reader.read(65536):
+            writer.write(chunk)
+            await writer.drain()
+    except OSError:
+        return
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """The command that runs a module of this environment."""
+    return [sys.executable, "-m", name, *arguments]

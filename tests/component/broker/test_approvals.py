@@ -1,0 +1,202 @@
+"""Calls that wait for consent, against an API server in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.component.fakes.api_server import FakeApiServer
+
+from mcp_exec_api.credentials import Credentials
+from mcp_exec_api.execution import Approval, ApprovalState
+from mcp_exec_api.grants import Grant
+from mcp_exec_api.kube import Kube, custom_path
+from mcp_exec_api.names import EXECUTIONS
+from mcp_exec_api.pool import PoolTools
+from mcp_exec_broker.approvals import MAX_APPROVALS, Approvals
+from mcp_exec_broker.failures import Failure, Reason
+
+DEADLINE = 10
+PATH = custom_path(EXECUTIONS, namespace="agents")
+GRANT = Grant(
+    execution="u-1",
+    name="exec-1",
+    namespace="agents",
+    pool="default",
+    tools=["*.*"],
+    pool_tools=PoolTools(),
+    tool_calls=100,
+    expires=0,
+)
+
+
+class Cluster:
+    """The API server with one execution, and the approvals of a broker."""
+
+    def __init__(self, server: FakeApiServer, kube: Kube) -> None:
+        self.server = server
+        self.registry = CollectorRegistry()
+        self.approvals = Approvals(kube=kube, registry=self.registry)
+        self.asked: asyncio.Queue[Approval] = asyncio.Queue()
+        server.put(PATH, {"metadata": {"name": "exec-1", "uid": "u-1"}, "spec": {}, "status": {"phase": "Running"}})
+        server.put(PATH, {"metadata": {"name": "exec-2", "uid": "u-2"}, "spec": {}, "status": {"phase": "Running"}})
+
+    def call(self, *, timeout_seconds: float = DEADLINE) -> asyncio.Task[Approval]:
+        """Makes a call that needs consent."""
+        return asyncio.create_task(
+            self.approvals.consent(
+                grant=GRANT,
+                call="c-1",
+                tool="github.delete",
+                arguments="{}",
+                timeout_seconds=timeout_seconds,
+                notice=self.asked.put,
+            )
+        )
+
+    async def next(self) -> Approval:
+        """What the sandbox is told next."""
+        async with asyncio.timeout(DEADLINE):
+            return await self.asked.get()
+
+    def decide(self, *decisions: dict[str, Any]) -> None:
+        """Writes into the execution's spec."""
+        self.server.merge(PATH, "exec-1", {"spec": {"approvals": list(decisions)}})
+
+    def count(self, state: str) -> float | None:
+        return self.registry.get_sample_value("mcp_exec_broker_approvals_total", {"state": state})
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with FakeApiServer().running() as server, aiohttp.ClientSession(base_url=server.url) as session:
+        kube = Kube(session=session, credentials=Credentials(server=server.url), backoffs=(0.01,))
+        yield Cluster(server, kube)
+
+
+async def failure_of(call: "asyncio.Task[Approval]") -> Failure:
+    with pytest.raises(Failure) as raised:
+        async with asyncio.timeout(DEADLINE):
+            await call
+    return raised.value
+
+
+async def test_a_call_waits_until_it_is_approved(cluster: Cluster) -> None:
+    call = cluster.call()
+    asked = await cluster.next()
+    assert cluster.approvals.of("u-1") == [asked]
+    assert (asked.state, asked.tool) == (ApprovalState.PENDING, "github.delete")
+    cluster.decide({"id": asked.id, "decision": "Approve", "by": "jo"})
+    async with asyncio.timeout(DEADLINE):
+        found = await call
+    assert (found.state, found.decided_by, found.id) == (ApprovalState.APPROVED, "jo", asked.id)
+    assert cluster.approvals.of("u-1") == [found]
+    assert cluster.count("Approved") == 1
+    assert cluster.registry.get_sample_value("mcp_exec_broker_approvals_pending") == 0
+
+
+async def test_a_refused_call_says_who_refused_it_and_why(cluster: Cluster) -> None:
+    call = cluster.call()
+    asked = await cluster.next()
+    cluster.decide({"id": asked.id, "decision": "Deny", "by": "jo", "comment": "not on a Friday"})
+    failure = await failure_of(call)
+    assert failure.reason is Reason.NOT_APPROVED
+    assert failure.message == "github.delete was not approved by jo: not on a Friday"
+    assert cluster.approvals.of("u-1")[0].state is ApprovalState.DENIED
+
+
+async def test_the_first_decision_counts(cluster: Cluster) -> None:
+    call = cluster.call()
+    id = (await cluster.next()).id
+    cluster.decide({"id": id, "decision": "Deny"}, {"id": id, "decision": "Approve"})
+    assert (await failure_of(call)).reason is Reason.NOT_APPROVED
+
+
+async def test_approving_one_call_covers_no_other(cluster: Cluster) -> None:
+    one, two = cluster.call(), cluster.call(timeout_seconds=1)
+    first, second = await cluster.next(), await cluster.next()
+    cluster.decide({"id": first.id, "decision": "Approve"})
+    assert (await one).state is ApprovalState.APPROVED
+    assert (await failure_of(two)).reason is Reason.APPROVAL_EXPIRED
+    three = cluster.call()
+    third = await cluster.next()
+    assert third.id not in (first.id, second.id)
+    cluster.approvals.close("u-1")
+    assert (await failure_of(three)).reason is Reason.EXECUTION_ENDED
+
+
+async def test_a_call_that_nobody_decides_on_is_denied(cluster: Cluster) -> None:
+    failure = await failure_of(cluster.call(timeout_seconds=0.01))
+    assert failure.reason is Reason.APPROVAL_EXPIRED
+    assert cluster.approvals.of("u-1")[0].state is ApprovalState.EXPIRED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"spec": {"cancelRequested": True}}, {"status": {"phase": "TimedOut"}}, {"metadata": {"uid": "u-9"}}],
+)
+async def test_an_execution_that_ends_withdraws_its_calls(cluster: Cluster, change: dict[str, Any]) -> None:
+    call = cluster.call()
+    await cluster.next()
+    cluster.server.merge(PATH, "exec-1", change)
+    assert (await failure_of(call)).reason is Reason.EXECUTION_ENDED
+    assert cluster.approvals.of("u-1")[0].state is ApprovalState.WITHDRAWN
+
+
+async def test_an_execution_that_is_deleted_withdraws_its_calls(cluster: Cluster) -> None:
+    call = cluster.call()
+    await cluster.next()
+    cluster.server.remove(PATH, "exec-1")
+    assert (await failure_of(call)).reason is Reason.EXECUTION_ENDED
+
+
+async def test_an_execution_that_is_gone_already_gets_no_consent(cluster: Cluster) -> None:
+    cluster.server.remove(PATH, "exec-1")
+    assert (await failure_of(cluster.call())).reason is Reason.EXECUTION_ENDED
+
+
+async def test_a_call_that_is_given_up_is_withdrawn(cluster: Cluster) -> None:
+    call = cluster.call()
+    await cluster.next()
+    call.cancel()
+    await asyncio.wait({call})
+    assert call.cancelled()
+    assert cluster.approvals.of("u-1")[0].state is ApprovalState.WITHDRAWN
+    assert cluster.count("Withdrawn") == 1
+
+
+async def test_a_closed_execution_gets_no_consent_any_more(cluster: Cluster) -> None:
+    cluster.approvals.close("u-1")
+    assert (await failure_of(cluster.call())).reason is Reason.EXECUTION_ENDED
+    assert cluster.approvals.of("u-1") == []
+
+
+async def test_a_decision_is_seen_through_a_watch_that_breaks(cluster: Cluster) -> None:
+    call = cluster.call()
+    asked = await cluster.next()
+    await cluster.server.until_asked(lambda: any("watch" in seen.query for seen in cluster.server.seen))
+    cluster.server.go_away()
+    cluster.decide({"id": asked.id, "decision": "Approve"})
+    cluster.server.away = False
+    async with asyncio.timeout(DEADLINE):
+        assert (await call).state is ApprovalState.APPROVED
+
+
+async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Cluster) -> None:
+    calls = [cluster.call() for _ in range(20)]
+    for _ in calls:
+        await cluster.next()
+    assert (await failure_of(cluster.call())).reason is Reason.BUDGET_EXCEEDED
+    cluster.approvals.close("u-1")
+    await asyncio.wait(calls)
+    other = Approvals(kube=cluster.approvals._kube)
+    for _ in range(MAX_APPROVALS + 5):
+        with pytest.raises(Failure):
+            await other.consent(
+                grant=GRANT, call="c", tool="a.b", arguments="", timeout_seconds=0, notice=cluster.asked.put
+            )
+    assert len(other.of("u-1")) == MAX_APPROVALS
+    for call in calls:
+        assert isinstance(call.exception(), Failure)

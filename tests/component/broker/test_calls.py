@@ -1,0 +1,170 @@
+"""Calls of tools, from the sandbox to a real MCP server and back."""
+
+import asyncio
+import io
+
+import aiohttp
+import pytest
+from tests.component.broker.conftest import CEX, World, grant, until
+from tests.component.broker.servers import Toolbox, serving, toolbox
+from tests.component.conftest import DEADLINE
+
+from mcp_exec_api.pool import PoolTools
+
+
+async def test_a_structured_result_is_a_value(world: World, box: Toolbox) -> None:
+    assert await world.call("box.add", a=2, b=3) == {"type": "result", "tool": "box.add", "value": 5}
+
+
+async def test_text_that_is_json_is_parsed(world: World, box: Toolbox) -> None:
+    assert (await world.call("box.echo", value={"rows": [1, None]}))["value"] == {"rows": [1, None]}
+
+
+@pytest.mark.parametrize("spelling", ["mcp__box__add", "box.add", "box.Add"])
+async def test_a_tool_is_found_by_each_spelling(world: World, box: Toolbox, spelling: str) -> None:
+    answer = await world.call(spelling, a=1, b=1)
+    assert answer["type"] == "result" if spelling != "box.Add" else answer["suggestions"] == ["box.add"]
+
+
+async def test_an_error_of_the_tool_has_its_words(world: World, box: Toolbox) -> None:
+    answer = await world.call("box.fail")
+    assert (answer["kind"], answer["tool"], answer["server"]) == ("ToolError", "box.fail", "box")
+    assert "it was to be expected" in answer["message"]
+
+
+async def test_wrong_arguments_never_travel(world: World, box: Toolbox) -> None:
+    answer = await world.call("box.add", a=1, c=2)
+    assert (answer["kind"], answer["reason"]) == ("ToolError", "InvalidArguments")
+    assert answer["parameters"] == ["a*", "b*"]
+    assert box.calls == []
+
+
+async def test_a_tool_that_is_not_allowed_is_denied(world: World, box: Toolbox) -> None:
+    token = grant(tools=["box.echo"])
+    assert (await world.call("box.add", token=token, a=1, b=1))["reason"] == "NotAllowed"
+    pool = grant(pool_tools=PoolTools(deny=["box.*"]))
+    assert (await world.call("box.add", token=pool, a=1, b=1))["reason"] == "NotAllowed"
+    assert box.calls == []
+
+
+async def test_an_unknown_server_is_named_with_what_was_meant(world: World, box: Toolbox) -> None:
+    answer = await world.call("boxx.add", a=1, b=1)
+    assert (answer["reason"], answer["suggestions"]) == ("NoSuchServer", ["box"])
+
+
+async def test_the_budget_of_calls_is_kept(world: World, box: Toolbox) -> None:
+    token = grant(tool_calls=2)
+    for _ in range(2):
+        assert (await world.call("box.add", token=token, a=1, b=1))["type"] == "result"
+    assert (await world.call("box.add", token=token, a=1, b=1))["reason"] == "BudgetExceeded"
+
+
+async def test_a_large_result_is_an_error(world: World, box: Toolbox) -> None:
+    world.add("box", url=box.url, limits={"resultBytes": 1024})
+    await until(lambda: world.status("box").get("observedGeneration") == 2)
+    for size in (2000, 200_000):
+        assert (await world.call("box.big", size=size))["reason"] == "ResultTooLarge"
+    assert (await world.call("box.add", a=1, b=1))["value"] == 2
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(world: World, legacy: bool) -> None:
+    async with serving(toolbox(), legacy=legacy) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        answer = await world.call("box.hang", within=0.3)
+        assert answer["kind"] == "ToolTimeout"
+        await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
+
+
+async def test_a_sandbox_that_goes_away_cancels_its_call(world: World, box: Toolbox) -> None:
+    call = asyncio.create_task(world.lines("box.hang"))
+    await asyncio.wait_for(box.entered.wait(), DEADLINE)
+    call.cancel()
+    await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
+    _, found = await world.ask("GET", "/v1/executions/uid-1")
+    assert found["toolCalls"]["failed"] == 1
+
+
+async def test_an_execution_that_is_closed_loses_its_calls_and_makes_no_more(world: World, box: Toolbox) -> None:
+    call = asyncio.create_task(world.lines("box.hang"))
+    await asyncio.wait_for(box.entered.wait(), DEADLINE)
+    status, found = await world.ask("DELETE", "/v1/executions/uid-1")
+    assert (status, found["toolCalls"]["total"]) == (200, 1)
+    assert (await call)[-1]["reason"] == "ExecutionEnded"
+    await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
+    assert (await world.call("box.add", a=1, b=1))["reason"] == "ExecutionEnded"
+
+
+async def test_many_calls_share_one_session(world: World) -> None:
+    async with serving(toolbox(), legacy=True) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        answers = await asyncio.gather(*(world.call("box.add", a=n, b=1) for n in range(20)))
+        assert [answer["value"] for answer in answers] == [n + 1 for n in range(20)]
+        assert len(set(box.header("mcp-session-id"))) == 1
+
+
+async def test_a_call_that_needs_consent_waits_for_it(world: World, box: Toolbox) -> None:
+    world.api.put(CEX, {"metadata": {"name": "exec-1", "uid": "uid-1"}, "spec": {"code": "1"}})
+    call = asyncio.create_task(world.lines("box.destroy", name="all"))
+    await until(lambda: world.broker.control.approvals.of("uid-1"))
+    _, found = await world.ask("GET", "/v1/executions/uid-1")
+    approval = found["approvals"][0]
+    assert (approval["state"], approval["tool"]) == ("Pending", "box.destroy")
+    assert box.calls == []
+    world.api.merge(CEX, "exec-1", {"spec": {"approvals": [{"id": approval["id"], "decision": "Approve", "by": "me"}]}})
+    notice, answer = await call
+    assert (notice["type"], notice["id"]) == ("approval", approval["id"])
+    assert answer["value"] == "gone"
+    assert box.calls == ["destroy all"]
+
+
+async def test_each_call_is_in_the_audit(world: World, box: Toolbox) -> None:
+    await world.call("box.add", a=1, b=1)
+    await world.call("box.fail")
+    await world.call("nowhere.add")
+    await until(lambda: not world.broker.calls._records)
+    _, found = await world.ask("GET", "/v1/audit?namespace=agents&execution=exec-1")
+    assert [(item["tool"], item["outcome"]) for item in found["items"]] == [
+        ("nowhere.add", "error"),
+        ("fail", "error"),
+        ("add", "ok"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("token", "body", "status"),
+    [
+        ("nonsense", b"{}", 401),
+        ("", b"{}", 401),
+        (grant(expires=1), b"{}", 401),
+        (grant(namespace="other"), b"{}", 401),
+        (None, b"not json", 400),
+        (None, b"[]", 400),
+        (None, b'{"id": "1"}', 400),
+        (None, b'{"id": "1", "tool": "a.b", "more": 1}', 400),
+        (None, b'{"id": "1", "tool": "a.b", "arguments": []}', 400),
+        (None, b'{"id": "1", "tool": "a.b", "timeoutSeconds": 0}', 400),
+        (None, b'{"id": "1", "tool": "' + b"x" * 18 * 1024 * 1024 + b'"}', 413),
+    ],
+)
+async def test_what_is_no_call_is_refused(world: World, token: str | None, body: bytes, status: int) -> None:
+    headers = {"Authorization": f"Bearer {grant() if token is None else token}"}
+    async with world.session.post(f"{world.url}/v1/calls", data=io.BytesIO(body), headers=headers) as response:
+        assert response.status == status
+        assert "Traceback" not in await response.text()
+
+
+async def test_nothing_but_calls_is_on_the_port_of_the_sandboxes(world: World) -> None:
+    for path in ("/v1/executions/uid-1", "/metrics", "/v1/audit", "/"):
+        async with world.session.get(world.url + path) as response:
+            assert response.status == 404
+    async with aiohttp.ClientSession() as session, session.get(f"{world.url}/v1/calls") as response:
+        assert response.status == 405
+
+
+async def test_the_control_port_wants_a_badge(world: World) -> None:
+    for path in ("/v1/executions/uid-1", "/v1/namespaces/agents/catalog", "/v1/audit"):
+        status, _ = await world.ask("GET", path, badge=grant())
+        assert status == 401

@@ -1,0 +1,183 @@
+"""Catalogs of real servers: pages, changes, bounds, and what stays when a server goes."""
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.server.caching import CacheHint
+from mcp.server.lowlevel import Server as LowServer
+from tests.component.broker.conftest import TS, World, until
+from tests.component.broker.servers import Toolbox, managed, paged_server, serving, serving_app, toolbox
+from tests.component.conftest import DEADLINE
+
+from mcp_exec_api.tools.catalog import Catalog
+
+
+async def test_the_status_says_what_is_there(world: World, box: Toolbox) -> None:
+    status = world.status("box")
+    assert (status["tools"], status["observedGeneration"]) == (7, 1)
+    assert len(status["catalogHash"]) == 16
+    assert {each["type"]: each["status"] for each in status["conditions"]} == {
+        "Available": "True",
+        "CredentialsFound": "True",
+    }
+
+
+async def test_a_status_that_says_the_same_is_not_written_again(world: World, box: Toolbox) -> None:
+    await until(lambda: world.broker.servers.get("agents", "box").status.get("available"))  # type: ignore[union-attr]
+    before = len(world.api.asked("PATCH", "/toolservers/box/status"))
+    for _ in range(3):
+        listings = world.broker.metrics.listings.labels("ok")._value.get()
+        world.broker.catalogs.refresh(("agents", "box"))
+        await until(lambda: world.broker.metrics.listings.labels("ok")._value.get() > listings)  # noqa: B023
+    await world.broker.status.write(("agents", "box"))
+    assert len(world.api.asked("PATCH", "/toolservers/box/status")) == before
+
+
+async def test_all_pages_are_listed_and_the_same_one_not_for_ever(world: World) -> None:
+    low, _ = paged_server([["a", "b"], ["c"], ["d"]])
+    endless, asked = paged_server([["x"]], endless=True)
+    async with (
+        serving_app(low.streamable_http_app()) as url,
+        managed(low.session_manager),
+        serving_app(endless.streamable_http_app()) as other,
+        managed(endless.session_manager),
+    ):
+        world.add("paged", url=url + "/mcp")
+        world.add("endless", url=other + "/mcp")
+        await world.listed("paged")
+        await world.listed("endless")
+        assert world.status("paged")["tools"] == 4
+        assert (world.status("endless")["tools"], asked()) == (1, 100)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_a_server_that_says_so_is_listed_again(world: World, legacy: bool) -> None:
+    box = toolbox()
+    box.server = changing(box)
+    async with serving(box, legacy=legacy):
+        world.add("box", url=box.url)
+        await world.listed("box")
+        before = world.status("box")["catalogHash"]
+        if not legacy:
+            await until(
+                lambda: any(each["headers"].get("mcp-method") == "subscriptions/listen" for each in box.requests)
+            )
+        assert (await world.call("box.grow"))["type"] == "result"
+        await until(lambda: world.status("box")["catalogHash"] != before)
+        assert (await world.call("box.grown"))["value"] == "grown"
+
+
+def changing(box: Toolbox) -> Any:
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import Context
+
+    server = MCPServer("changing")
+
+    async def grown() -> str:
+        return "grown"
+
+    @server.tool()
+    async def grow(context: Context) -> str:
+        server.add_tool(grown)
+        if context.session.protocol_version == "2026-07-28":
+            await context.notify_tools_changed()
+        else:
+            await context.session.send_tool_list_changed()
+        return "done"
+
+    return server
+
+
+async def test_what_the_server_says_of_time_is_honoured(world: World) -> None:
+    asked = 0
+
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        nonlocal asked
+        asked += 1
+        return types.ListToolsResult(tools=[], ttl_ms=3_600_000)
+
+    low = LowServer("timed", on_list_tools=list_tools)
+    async with serving_app(low.streamable_http_app()) as url, managed(low.session_manager):
+        world.add("timed", url=url + "/mcp", refreshSeconds=5)
+        await world.listed("timed")
+        known = world.broker.catalogs.entry(("agents", "timed")).known
+        assert known is not None
+        assert known.expires - asyncio.get_running_loop().time() > 3000
+
+
+async def test_the_last_good_list_stays_when_a_server_goes(world: World) -> None:
+    async with serving(toolbox()) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        hash = world.status("box")["catalogHash"]
+    world.broker.catalogs.refresh(("agents", "box"))
+    await until(lambda: world.status("box")["available"] is False)
+    assert (world.status("box")["catalogHash"], world.status("box")["reason"]) == (hash, "Unreachable")
+    status, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
+    server = found["servers"][0]
+    assert (status, server["available"], len(server["tools"])) == (200, False, 7)
+    assert (await world.call("box.add", a=1, b=1))["reason"] == "ServerUnavailable"
+
+
+async def test_code_sees_what_the_toolserver_lets_it_see(world: World, box: Toolbox) -> None:
+    world.add("box", url=box.url, allow=["e*", "add"], deny=["echo"])
+    await until(lambda: world.status("box").get("tools") == 1)
+    _, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
+    assert [tool["name"] for tool in found["servers"][0]["tools"]] == ["add"]
+    answer = await world.call("box.echo", value=1)
+    assert answer["type"] == "error"
+
+
+async def test_wrappers_are_made_of_the_catalog(world: World, box: Toolbox) -> None:
+    status, found = await world.ask("GET", "/v1/namespaces/agents/wrappers")
+    _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
+    assert (status, found["hash"]) == (200, catalog["hash"])
+    assert {"box/__init__.py", "box/add.py", "catalog.json"} <= found["files"].keys()
+    assert (await world.ask("GET", "/v1/namespaces/elsewhere/wrappers"))[0] == 404
+
+
+async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: World, box: Toolbox) -> None:
+    before = world.status("box")["catalogHash"]
+    assert (await world.call("box.echo", value={"rows": [{"id": 1}]}))["type"] == "result"
+    await until(lambda: "inferredOutputs" in world.status("box"))
+    schema = world.status("box")["inferredOutputs"]["echo"]
+    assert schema["properties"]["rows"]["type"] == "array"
+    assert world.status("box")["catalogHash"] != before
+    _, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
+    tool = next(tool for tool in found["servers"][0]["tools"] if tool["name"] == "echo")
+    assert (tool["outputSchema"], tool["inferred"]) == (schema, True)
+    catalog = Catalog.of("box", found["servers"][0]["tools"])
+    assert catalog.hash == world.status("box")["catalogHash"]
+
+
+async def test_a_toolserver_that_is_deleted_is_gone(world: World, box: Toolbox) -> None:
+    world.api.remove(TS, "box")
+    await until(lambda: not list(world.broker.servers))
+    assert (await world.call("box.add", a=1, b=1))["reason"] == "NoSuchServer"
+
+
+async def test_a_spec_that_is_wrong_is_said_to_be(world: World) -> None:
+    world.add("odd", nonsense=True)
+    await until(lambda: world.status("odd").get("reason") == "InvalidSpec")
+    assert "nonsense" in world.status("odd")["message"]
+
+
+async def test_servers_are_listed_at_the_same_time(world: World) -> None:
+    inside, all_inside = 0, asyncio.Event()
+
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        nonlocal inside
+        inside += 1
+        if inside == 3:
+            all_inside.set()
+        await asyncio.wait_for(all_inside.wait(), DEADLINE)
+        return types.ListToolsResult(tools=[])
+
+    low = LowServer("slow", on_list_tools=list_tools, cache_hints={"tools/list": CacheHint(ttl_ms=60_000)})
+    async with serving_app(low.streamable_http_app()) as url, managed(low.session_manager):
+        for name in ("one", "two", "three"):
+            world.add(name, url=url + "/mcp")
+        for name in ("one", "two", "three"):
+            await world.listed(name)

@@ -1,0 +1,265 @@
+"""Connections to MCP servers: both eras, credentials, what is lost and found again."""
+
+import asyncio
+import json
+import socket
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+from tests.component.broker.conftest import SECRETS, World, grant, running, secret, until
+from tests.component.broker.servers import Bridge, Toolbox, module, serving, serving_app, toolbox
+from tests.component.conftest import DEADLINE, SANDBOX_KEY
+from tests.component.fakes.api_server import FakeApiServer
+
+from mcp_exec_broker.bridge import bridge_token
+
+TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
+
+
+@pytest.mark.parametrize(
+    ("legacy", "json_response", "version"),
+    [
+        (False, False, "2026-07-28"),
+        (False, True, "2026-07-28"),
+        (True, False, "2025-11-25"),
+        (True, True, "2025-11-25"),
+    ],
+)
+async def test_both_eras_are_spoken(world: World, legacy: bool, json_response: bool, version: str) -> None:
+    async with serving(toolbox(), legacy=legacy, json_response=json_response) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        assert world.status("box")["protocolVersion"] == version
+        assert world.status("box")["server"] == "toolbox 7"
+        assert (await world.call("box.add", a=1, b=2))["value"] == 3
+        assert (await world.call("box.fail"))["kind"] == "ToolError"
+
+
+async def test_a_header_comes_from_a_secret_and_its_rotation_needs_no_restart(world: World) -> None:
+    box = toolbox()
+    box.needed = {"authorization": "Bearer first-token"}
+    async with serving(box):
+        world.api.put(SECRETS, secret("keys", token="first-token"))
+        world.add("box", url=box.url, headers=[TOKEN, {"name": "X-Team", "value": "blue"}])
+        await world.listed("box")
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
+        assert box.header("x-team")[-1] == "blue"
+        box.needed = {"authorization": "Bearer second-token"}
+        world.api.put(SECRETS, secret("keys", token="second-token"))
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
+        assert box.calls == ["add", "add"]
+
+
+async def test_a_secret_that_changed_is_used_though_the_old_one_is_still_taken(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with running(api, tmp_path, secret_seconds=0) as world, serving(toolbox()) as box:
+        world.api.put(SECRETS, secret("keys", token="first-token"))
+        world.add("box", url=box.url, headers=[TOKEN])
+        await world.listed("box")
+        world.api.put(SECRETS, secret("keys", token="second-token"))
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
+        assert box.header("authorization")[-1] == "Bearer second-token"
+
+
+async def test_a_secret_that_is_missing_is_told_in_the_status_alone(world: World, box: Toolbox) -> None:
+    world.add("other", url=box.url, headers=[TOKEN])
+    await until(lambda: world.status("other").get("reason") == "SecretNotFound")
+    found = {each["type"]: each["status"] for each in world.status("other")["conditions"]}
+    assert found == {"Available": "False", "CredentialsFound": "False"}
+    answer = await world.call("other.add", a=1, b=1)
+    assert (answer["kind"], answer["reason"]) == ("ToolProtocolError", "ServerUnavailable")
+    assert "keys" not in answer["message"]
+    world.api.put(SECRETS, secret("keys", token="now-it-is-there"))
+    await world.listed("other")
+    assert (await world.call("other.add", a=1, b=1))["value"] == 2
+
+
+async def test_no_answer_has_the_servers_credentials_in_it(world: World) -> None:
+    async with serving(toolbox()) as box:
+        world.api.put(SECRETS, secret("keys", token='a-"quoted"-token'))
+        world.add("box", url=box.url, headers=[TOKEN], scan={"secretsInResults": "Off"})
+        await world.listed("box")
+        answer = await world.call("box.headers")
+        assert answer["value"]["authorization"] == "Bearer [CREDENTIAL REDACTED]"
+
+
+async def test_users_have_headers_of_their_own(world: World) -> None:
+    box = toolbox()
+    async with serving(box):
+        mail = "base64-" + b64encode(b"bob@example.com").decode().rstrip("=")
+        world.api.put(SECRETS, secret("users", alice="token-of-alice", **{mail: "token-of-bob"}))
+        world.add("box", url=box.url, userHeaders=[{"name": "X-User-Token", "secretName": "users"}])
+        await world.listed("box")
+        for user, token in (("alice", "token-of-alice"), ("bob@example.com", "token-of-bob")):
+            assert (await world.call("box.add", token=grant(user=user), a=1, b=1))["value"] == 2
+            assert box.header("x-user-token")[-1] == token
+        for nobody in ("carol", mail, None):
+            answer = await world.call("box.add", token=grant(user=nobody), a=1, b=1)
+            assert (answer["kind"], answer["reason"]) == ("ToolDenied", "NoUserCredentials")
+
+
+@asynccontextmanager
+async def authorization_server(seen: list[Any]) -> AsyncIterator[str]:
+    async def token(request: Request) -> Response:
+        form = await request.form()
+        seen.append((request.headers.get("authorization", ""), dict(form)))
+        return JSONResponse({"access_token": f"oauth-token-{len(seen)}", "token_type": "Bearer", "expires_in": 3600})
+
+    async with serving_app(Starlette(routes=[Route("/token", token, methods=["POST"])])) as url:
+        yield url + "/token"
+
+
+async def test_oauth_tokens_are_had_kept_and_renewed(world: World) -> None:
+    seen: list[Any] = []
+    box = toolbox()
+    box.needed = {"authorization": "Bearer oauth-token-1"}
+    async with serving(box), authorization_server(seen) as url:
+        world.api.put(SECRETS, secret("client", id="me", secret="sh/h secret"))
+        world.add(
+            "box",
+            url=box.url,
+            oauth={
+                "tokenUrl": url,
+                "clientId": {"name": "client", "key": "id"},
+                "clientSecret": {"name": "client", "key": "secret"},
+                "scopes": ["read", "write"],
+            },
+        )
+        await world.listed("box")
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
+        assert seen == [
+            (
+                "Basic " + b64encode(b"me:sh%2Fh+secret").decode(),
+                {"grant_type": "client_credentials", "scope": "read write"},
+            )
+        ]
+        box.needed = {"authorization": "Bearer oauth-token-2"}  # the first one was revoked
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
+        assert len(seen) == 2
+        assert "oauth-token" not in json.dumps(await world.call("box.headers"))
+
+
+async def test_a_server_that_does_not_take_the_credentials_says_so_in_its_status(world: World) -> None:
+    box = toolbox()
+    box.needed = {"authorization": "Bearer something-else"}
+    async with serving(box):
+        world.add("box", url=box.url)
+        await until(lambda: world.status("box").get("reason") == "Unauthorized")
+
+
+async def test_redirects_to_other_hosts_are_not_followed(world: World) -> None:
+    caught: list[Any] = []
+
+    async def elsewhere(request: Request) -> Response:
+        caught.append(dict(request.headers))
+        return Response(status_code=404)
+
+    async with serving_app(Starlette(routes=[Route("/{p:path}", elsewhere, methods=["POST", "GET"])])) as other:
+
+        async def redirect(request: Request) -> Response:
+            return RedirectResponse(other + "/mcp", status_code=307)
+
+        async with serving_app(Starlette(routes=[Route("/mcp", redirect, methods=["POST", "GET"])])) as url:
+            world.api.put(SECRETS, secret("keys", token="never-elsewhere"))
+            world.add("box", url=url + "/mcp", headers=[TOKEN])
+            await until(lambda: world.status("box").get("reason"))
+            assert caught == []
+
+
+async def test_a_server_that_restarts_is_found_again(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    async with serving(toolbox(), legacy=True, port=port) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
+        hanging = asyncio.create_task(world.lines("box.hang"))
+        await asyncio.wait_for(box.entered.wait(), DEADLINE)
+    lost = (await hanging)[-1]
+    assert (lost["kind"], lost["reason"]) == ("ToolProtocolError", "ConnectionLost")
+    assert (await world.call("box.add", a=1, b=1))["reason"] == "ServerUnavailable"
+    async with serving(toolbox(), legacy=True, port=port):
+        # the old session is unknown there: a new one is made, and the call is made in it
+        assert await world.call("box.add", a=1, b=1) == {"type": "result", "tool": "box.add", "value": 2}
+
+
+@pytest.fixture
+async def clock(world: World) -> AsyncIterator[Bridge]:
+    """The real mcp-server-time, as ToolServer `time`."""
+    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="time")
+    async with Bridge(module("mcp_server_time", "--local-timezone=UTC"), token).running() as bridge:
+        world.add(
+            "time",
+            stdio={"image": "i", "command": ["mcp-server-time"]},
+            status={"workload": {"ready": True, "address": bridge.address}},
+        )
+        await world.listed("time")
+        yield bridge
+
+
+async def test_a_real_stdio_server_is_called_over_the_bridge(world: World, clock: Bridge) -> None:
+    answer = await world.call("time.get_current_time", timezone="Europe/Berlin")
+    assert answer["value"]["timezone"] == "Europe/Berlin"
+    many = await asyncio.gather(*(world.call("time.get_current_time", timezone="UTC") for _ in range(20)))
+    assert all(each["type"] == "result" for each in many)
+    assert len(clock.processes) == 1
+
+
+async def test_a_stdio_server_that_is_killed_is_started_again(world: World, clock: Bridge) -> None:
+    clock.processes[0].kill()
+    await until(lambda: len(clock.processes) == 2)
+    await until(lambda: world.broker.catalogs.entry(("agents", "time")).available)
+    answer = await world.call("time.get_current_time", timezone="UTC")
+    assert answer["value"]["timezone"] == "UTC"
+
+
+async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> None:
+    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="slow")
+    async with Bridge(module("tests.component.broker.slow"), token).running() as bridge:
+        world.add(
+            "slow",
+            stdio={"image": "i", "command": ["slow"]},
+            status={"workload": {"ready": True, "address": bridge.address}},
+        )
+        await world.listed("slow")
+        calls = [asyncio.create_task(world.lines("slow.wait")) for _ in range(3)]
+        await until(lambda: world.broker.calls._active == 3)
+        await world.call("slow.quick")  # answered after the others were taken in
+        bridge.processes[0].kill()
+        for call in calls:
+            answer = (await call)[-1]
+            assert (answer["kind"], answer["reason"]) == ("ToolProtocolError", "ConnectionLost")
+        await until(lambda: len(bridge.processes) == 2)
+
+
+async def test_a_stdio_server_without_a_ready_pod_is_unavailable(world: World) -> None:
+    world.add(
+        "time",
+        stdio={"image": "i", "command": ["c"]},
+        status={"workload": {"ready": False, "reason": "ImagePullFailed", "message": "no such image"}},
+    )
+    await until(lambda: world.status("time").get("reason") == "ImagePullFailed")
+    answer = await world.call("time.get_current_time")
+    assert (answer["reason"], "no such image" in answer["message"]) == ("ServerUnavailable", True)
+    assert world.status("time")["workload"]["reason"] == "ImagePullFailed"
+
+
+async def test_the_bridge_is_opened_by_its_own_token_alone(world: World) -> None:
+    async with Bridge(module("mcp_server_time"), "another token").running() as bridge:
+        world.add(
+            "time",
+            stdio={"image": "i", "command": ["c"]},
+            status={"workload": {"ready": True, "address": bridge.address}},
+        )
+        await until(lambda: world.status("time").get("available") is False)
+        assert "refused" in world.status("time")["message"]
+        assert bridge.processes == []

@@ -1,0 +1,230 @@
+"""Arguments against a tool's schema, which may be hostile."""
+
+from time import perf_counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_exec_api.tools.catalog import Catalog, Tool
+from mcp_exec_broker.arguments import Arguments
+from mcp_exec_broker.failures import Failure, Kind, Reason
+from mcp_exec_broker.shapes import parameters_of
+from mcp_exec_broker.vault import Vault
+
+ISSUE = {
+    "type": "object",
+    "properties": {
+        "owner": {"type": "string"},
+        "repo": {"type": "string"},
+        "perPage": {"type": "integer", "minimum": 1},
+        "state": {"enum": ["open", "closed"]},
+        "labels": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["owner", "repo"],
+}
+
+
+def tool(schema: dict[str, Any]) -> Tool:
+    return Catalog.of("github", [{"name": "list_issues", "inputSchema": schema}]).tools[0]
+
+
+def check(schema: dict[str, Any], arguments: dict[str, Any], *, arguments_of: Arguments | None = None) -> None:
+    (arguments_of or Arguments()).check(tool(schema), arguments, catalog_hash="1")
+
+
+def refusal(schema: dict[str, Any], arguments: dict[str, Any]) -> Failure:
+    with pytest.raises(Failure) as raised:
+        check(schema, arguments)
+    assert (raised.value.kind, raised.value.reason) == (Kind.ERROR, Reason.INVALID_ARGUMENTS)
+    return raised.value
+
+
+def test_good_arguments_pass() -> None:
+    check(ISSUE, {"owner": "o", "repo": "r", "perPage": 5, "state": "open", "labels": ["a"]})
+
+
+def test_the_parameters_are_told_with_a_star_at_those_that_are_needed() -> None:
+    assert parameters_of(tool(ISSUE)) == ["owner*", "repo*", "perPage", "state", "labels"]
+    assert refusal(ISSUE, {}).parameters == ["owner*", "repo*", "perPage", "state", "labels"]
+
+
+def test_a_missing_parameter_is_named() -> None:
+    assert "missing: repo" in refusal(ISSUE, {"owner": "o"}).message
+
+
+@pytest.mark.parametrize("spelling", ["per_page", "perpage", "PerPage", "perPages"])
+def test_an_unknown_parameter_gets_what_was_probably_meant(spelling: str) -> None:
+    failure = refusal(ISSUE, {"owner": "o", "repo": "r", spelling: 5})
+    assert failure.suggestions == ["perPage"]
+    assert f"unknown: {spelling} (did you mean perPage?)" in failure.message
+
+
+def test_a_value_that_is_wrong_is_named_by_its_path() -> None:
+    failure = refusal(ISSUE, {"owner": "o", "repo": "r", "labels": ["a", 2]})
+    assert "labels[1]: 2 is not of type 'string'" in failure.message
+
+
+def test_a_value_that_is_none_of_a_list_gets_what_was_probably_meant() -> None:
+    assert refusal(ISSUE, {"owner": "o", "repo": "r", "state": "opened"}).suggestions == ["open"]
+
+
+def test_an_unknown_name_in_an_object_gets_what_was_probably_meant() -> None:
+    inner = {"type": "object", "properties": {"path": {}}, "additionalProperties": False}
+    failure = refusal({"type": "object", "properties": {"file": inner}}, {"file": {"pathh": 1}})
+    assert failure.suggestions == ["path"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {"type": "object", "properties": {"a": {}}, "additionalProperties": True},
+        {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "integer"}},
+        {"type": "object", "properties": {"a": {}}, "patternProperties": {"^b": {}}},
+        {"type": "object", "properties": {"a": {}}, "$ref": "https://elsewhere.test/schema"},
+    ],
+)
+def test_an_open_schema_takes_unknown_parameters(schema: dict[str, Any]) -> None:
+    check(schema, {"a": 1, "b": 2})
+
+
+def test_parameters_of_parts_and_references_are_known() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {}},
+        "allOf": [{"$ref": "#/$defs/more"}],
+        "anyOf": [{"properties": {"c": {}}}],
+        "$defs": {"more": {"properties": {"b": {}}}},
+    }
+    check(schema, {"a": 1, "b": 2, "c": 3})
+    assert "unknown: d" in refusal(schema, {"d": 4}).message
+
+
+def test_a_schema_that_takes_nothing_refuses_everything() -> None:
+    closed = {"type": "object", "properties": {}, "additionalProperties": False}
+    check(closed, {})
+    assert "unknown: a" in refusal(closed, {"a": 1}).message
+
+
+def test_draft_7_is_understood() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"pair": {"items": [{"type": "string"}, {"type": "integer"}]}},
+    }
+    check(schema, {"pair": ["a", 1]})
+    refusal(schema, {"pair": [1, 1]})
+
+
+def test_items_are_compared_as_json_has_them() -> None:
+    schema = {"type": "object", "properties": {"ids": {"uniqueItems": True}}}
+    check(schema, {"ids": [1, "1", True, {"a": 1}, {"a": 2}, [1], 0, False]})
+    refusal(schema, {"ids": [{"a": 1.0}, {"a": 1}]})
+
+
+def test_patterns_and_names_by_pattern_are_held_to() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "sha": {"pattern": "^[0-9a-f]{7,40}$"},
+            "env": {"patternProperties": {"^[A-Z]+$": {"type": "string"}}, "additionalProperties": False},
+        },
+    }
+    check(schema, {"sha": "abcdef0", "env": {"PATH": "x"}})
+    refusal(schema, {"sha": "no"})
+    refusal(schema, {"env": {"PATH": 1}})
+    assert "unknown: path" in refusal(schema, {"env": {"path": "x"}}).message
+
+
+def _of(**schema: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": schema}}
+
+
+def _exploding(levels: int) -> dict[str, Any]:
+    defs = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
+    return {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs | {f"d{levels}": {}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        pytest.param(_of(pattern="^(a+)+$"), {"a": "a" * 5000 + "b"}, id="regex"),
+        pytest.param(_of(pattern="(a|a)*b\\1"), {"a": "a" * 5000}, id="back"),
+        pytest.param(_of(pattern="[" * 100), {"a": "a"}, id="no-regex"),
+        pytest.param(
+            {"properties": {"a": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}}},
+            {"a": {"a" * 5000 + "b": 1}},
+            id="names",
+        ),
+        pytest.param({"properties": {"a": {"$ref": "#"}}, "allOf": [{"$ref": "#"}]}, {"a": {}}, id="loop"),
+        pytest.param({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, {"a": 1}, id="own-loop"),
+        pytest.param(_exploding(40), {"a": 1}, id="exponential"),
+        pytest.param(
+            {"type": "object", "properties": {"a": {"uniqueItems": True}}},
+            {"a": [{"n": n} for n in range(20_000)]},
+            id="unique",
+        ),
+        pytest.param(_of(type=17), {"a": 1}, id="no-type"),
+        pytest.param(_of(minimum="x"), {"a": 1}, id="no-number"),
+        pytest.param({"type": "object", "properties": 5, "required": "a"}, {"a": 1}, id="no-properties"),
+        pytest.param(_of(**{"$ref": "file:///etc/passwd"}), {"a": 1}, id="file"),
+        pytest.param(_of(**{"$ref": "http://127.0.0.1:1/x"}), {"a": 1}, id="remote"),
+    ],
+)
+def test_a_hostile_schema_holds_nothing_up(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    began = perf_counter()
+    try:
+        check(schema, arguments)
+    except Failure as failure:
+        assert len(failure.message) < 1000  # noqa: PT017
+    assert perf_counter() - began < 5
+
+
+def test_a_schema_that_takes_too_long_is_not_evaluated_again() -> None:
+    found = Arguments()
+    check(_exploding(40), {"a": 1}, arguments_of=found)
+    began = perf_counter()
+    for _ in range(50):
+        check(_exploding(40), {"a": 1}, arguments_of=found)
+    assert perf_counter() - began < 1
+    with pytest.raises(Failure, match="unknown: b"):
+        check(_exploding(40), {"b": 1}, arguments_of=found)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), json_values), st.dictionaries(st.text(), json_values))
+def test_whatever_the_schema_a_check_ends_with_a_verdict(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    try:
+        check(schema, arguments)
+    except Failure as failure:
+        assert failure.reason is Reason.INVALID_ARGUMENTS  # noqa: PT017
+
+
+def test_a_token_is_as_good_as_what_it_stands_for() -> None:
+    vault = Vault()
+    card = vault.token("CARD", 4111111111111111)
+    schema = {"type": "object", "properties": {"card": {"type": "integer"}, "n": {"type": "integer"}}}
+    found = tool(schema)
+    Arguments().check(found, {"card": card}, catalog_hash="1", put_back=vault.put_back)
+    with pytest.raises(Failure):
+        Arguments().check(found, {"card": card}, catalog_hash="1")
+    mail = vault.token("EMAIL", "a@example.com")
+    with pytest.raises(Failure) as raised:
+        Arguments().check(found, {"n": mail}, catalog_hash="1", put_back=vault.put_back)
+    assert "a@example.com" not in raised.value.message
+    assert "[EMAIL_1]" in raised.value.message
+
+
+def test_validators_are_kept_by_catalog_and_no_more_than_so_many() -> None:
+    found = Arguments(max_kept=2)
+    for number in range(5):
+        found.check(tool(ISSUE), {"owner": "o", "repo": "r"}, catalog_hash=str(number))
+    assert len(found._kept) == 2

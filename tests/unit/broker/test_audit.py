@@ -1,0 +1,223 @@
+"""Records of calls: what is written when, what is found again, and what is left when the process is killed."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_exec_broker import audit as audits
+from mcp_exec_broker.audit import Audit, Call, digest_of
+from mcp_exec_broker.failures import Outcome
+
+DEADLINE = 20
+
+
+def call(id: str, **fields: Any) -> Call:
+    known: dict[str, Any] = {
+        "namespace": "agents",
+        "execution": "exec-1",
+        "uid": "u-1",
+        "pool": "default",
+        "caller": "key:ci",
+        "user": None,
+        "server": "github",
+        "tool": "create_issue",
+        "digest": digest_of({"a": 1}),
+        "arguments": '{"a": 1}',
+        "decision": "Allow",
+        "reason": "the policy's default",
+    }
+    return Call(id=id, **known | fields)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit" / "calls.db"
+
+
+async def test_a_call_has_one_record_from_its_beginning_to_its_end(path: Path) -> None:
+    async with Audit.opened(path) as audit:
+        await audit.begin(call("c-1"))
+        begun = (await audit.query())["items"][0]
+        assert (begun["outcome"], begun["endedAt"], begun["digest"]) == (None, None, digest_of({"a": 1}))
+        await audit.end(
+            "c-1", Outcome.OK, milliseconds=1.5, bytes_in=10, bytes_out=20, approval="a-1", approved_by="jo"
+        )
+        found = await audit.query()
+        assert found["next"] is None
+        record = found["items"][0]
+        assert record == begun | {
+            "outcome": "ok",
+            "endedAt": record["endedAt"],
+            "durationMs": 1.5,
+            "bytesIn": 10,
+            "bytesOut": 20,
+            "approval": "a-1",
+            "approvedBy": "jo",
+        }
+        await audit.end("c-1", Outcome.ERROR, milliseconds=9)
+        assert (await audit.query())["items"] == [record]
+
+
+async def test_a_record_can_t_be_written_twice(path: Path) -> None:
+    async with Audit.opened(path) as audit:
+        await audit.begin(call("c-1"))
+        with pytest.raises(ValueError, match="c-1"):
+            await audit.begin(call("c-1"))
+
+
+async def test_records_are_found_by_what_they_say_newest_first_page_by_page(path: Path) -> None:
+    async with Audit.opened(path) as audit:
+        for number in range(5):
+            await audit.begin(call(f"c-{number}", execution=f"exec-{number % 2}", tool=f"t.{number}"))
+            await audit.end(f"c-{number}", Outcome.OK if number else Outcome.DENIED, milliseconds=1)
+        await audit.begin(call("other", namespace="else", server="files"))
+
+        async def ids(**filters: Any) -> list[str]:
+            return [item["id"] for item in (await audit.query(**filters))["items"]]
+
+        assert await ids(namespace="agents") == ["c-4", "c-3", "c-2", "c-1", "c-0"]
+        assert await ids(execution="exec-1", namespace="agents") == ["other", "c-3", "c-1"][1:]
+        assert await ids(tool="github.t.3") == ["c-3"]
+        assert await ids(tool="files") == ["other"]
+        assert await ids(outcome="denied") == ["c-0"]
+        at = (await audit.query(tool="github.t.2"))["items"][0]["at"]
+        assert await ids(since=at, namespace="agents") == ["c-4", "c-3", "c-2"]
+        assert await ids(until=at) == ["c-1", "c-0"]
+        page = await audit.query(limit=4)
+        assert [item["id"] for item in page["items"]] == ["other", "c-4", "c-3", "c-2"]
+        assert await ids(limit=4, cursor=page["next"]) == ["c-1", "c-0"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "wrong"),
+    [({"outcome": "good"}, "good"), ({"since": "yesterday"}, "since"), ({"until": "x"}, "until"),
+     ({"cursor": "-1"}, "cursor")],
+)  # fmt: skip
+async def test_a_filter_that_is_no_good_is_refused(path: Path, filters: dict[str, str], wrong: str) -> None:
+    async with Audit.opened(path) as audit:
+        with pytest.raises(ValueError, match=wrong):
+            await audit.query(**filters)
+
+
+async def test_each_record_is_two_lines_of_json(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mcp_exec.audit")
+    async with Audit.opened(path) as audit:
+        await audit.begin(call("c-1", tool="half \ud800"))
+        await audit.end("c-1", Outcome.ERROR, milliseconds=1, error="x" * 5000)
+    first, second = (json.loads(record.message) for record in caplog.records if record.name == "mcp_exec.audit")
+    assert (first["event"], first["id"], first["uid"], first["tool"]) == ("tool call started", "c-1", "u-1", "half ?")
+    assert (second["event"], second["outcome"], len(second["error"])) == ("tool call ended", "error", 500)
+
+
+async def test_old_records_are_forgotten_but_not_of_calls_under_way(path: Path) -> None:
+    async with Audit.opened(path, keep_days=0) as audit:
+        for number in range(500):
+            await audit.begin(call(f"c-{number}"))
+            if number != 3:
+                await audit.end(f"c-{number}", Outcome.OK, milliseconds=1)
+        assert await audit.sweep() == 499
+        assert [item["id"] for item in (await audit.query())["items"]] == ["c-3"]
+
+
+async def test_the_oldest_records_are_forgotten_where_they_are_too_many_bytes(path: Path) -> None:
+    async with Audit.opened(path, keep_bytes=300_000) as audit:
+        for number in range(2000):
+            await audit.begin(call(f"c-{number}", arguments="x" * 300))
+            await audit.end(f"c-{number}", Outcome.OK, milliseconds=1)
+        assert await audit.sweep() > 500
+        left = (await audit.query(limit=1000))["items"]
+        assert left[0]["id"] == "c-1999"
+        assert 0 < len(left) < 1000
+        assert await audit.sweep() == 0
+
+
+async def test_what_old_calls_under_way_hide_is_forgotten_when_they_end(path: Path) -> None:
+    async with Audit.opened(path, keep_days=0) as audit:
+        for number in range(300):
+            await audit.begin(call(f"open-{number}"))
+        await audit.begin(call("c-1"))
+        await audit.end("c-1", Outcome.OK, milliseconds=1)
+        await audit.sweep()
+        for number in range(300):
+            await audit.end(f"open-{number}", Outcome.OK, milliseconds=1)
+        await audit.sweep()
+        assert (await audit.query())["items"] == []
+
+
+def test_the_digest_is_of_the_value_and_not_of_its_text() -> None:
+    assert digest_of({"a": 1, "b": [1]}) == digest_of({"b": [1], "a": 1})
+    assert digest_of({"a": 1}) != digest_of({"a": 2})
+    assert digest_of("\ud800").startswith("sha256:")
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from mcp_exec_broker.audit import Audit, Call, write_to_stdout
+from mcp_exec_broker.failures import Outcome
+
+async def main():
+    write_to_stdout()
+    async with Audit.opened(Path(sys.argv[1])) as audit:
+        for number in range(1_000_000):
+            fields = dict.fromkeys(("namespace", "execution", "uid", "pool", "server", "tool", "digest", "arguments", "decision", "reason"), "x")
+            await audit.begin(Call(id=f"c-{number}", caller=None, user=None, **fields))
+            if number % 10:
+                await audit.end(f"c-{number}", Outcome.OK, milliseconds=1)
+
+asyncio.run(main())
+"""  # noqa: E501
+
+
+async def test_a_broker_that_is_killed_leaves_no_call_without_a_record(path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED, str(path), stdout=asyncio.subprocess.PIPE, env=env
+    )
+    assert process.stdout is not None
+    told: list[dict[str, Any]] = []
+    async with asyncio.timeout(DEADLINE):
+        while len(told) < 500:
+            told.append(json.loads(await process.stdout.readline()))
+    process.send_signal(signal.SIGKILL)
+    rest, _ = await process.communicate()
+    told += [json.loads(line) for line in rest.splitlines() if line.endswith(b"}")]
+    begun = {line["id"] for line in told if line["event"] == "tool call started"}
+    ended = {line["id"] for line in told if line["event"] == "tool call ended"}
+
+    async with Audit.opened(path) as audit:
+        records: dict[str, Any] = {}
+        page: dict[str, Any] = {"next": ""}
+        while page["next"] is not None:
+            page = await audit.query(limit=1000, cursor=page["next"])
+            records |= {item["id"]: item for item in page["items"]}
+    assert begun <= records.keys()
+    assert {id for id in ended if records[id]["outcome"] != "ok"} == set()
+    unfinished = {id for id, item in records.items() if item["outcome"] == "unfinished"}
+    assert {id for id in begun if int(id[2:]) % 10 == 0} <= unfinished
+    assert all(item["endedAt"] for item in records.values())
+    with sqlite3.connect(path) as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    file.close()
+
+
+async def test_the_lines_go_to_standard_output_alone(capsys: pytest.CaptureFixture[str], path: Path) -> None:
+    before = audits.lines.handlers, audits.lines.level, audits.lines.propagate
+    try:
+        audits.write_to_stdout()
+        async with Audit.opened(path) as audit:
+            await audit.begin(call("c-1"))
+    finally:
+        audits.lines.handlers, audits.lines.propagate = before[0], before[2]
+        audits.lines.setLevel(before[1])
+    out, err = capsys.readouterr()
+    assert json.loads(out)["id"] == "c-1"
+    assert err == ""

@@ -1,0 +1,180 @@
+"""How much one execution, and how much of one server, may be used."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from mcp_exec_api.grants import Grant
+from mcp_exec_api.pool import PoolTools
+from mcp_exec_api.toolserver import ServerLimits
+from mcp_exec_broker.budgets import MAX_TOOL_NAMES, Account, Accounts, Budget, Gate, Servers
+from mcp_exec_broker.failures import Failure, Kind, Outcome, Reason
+
+DEADLINE = 10
+
+
+def grant(*, uid: str = "u-1", calls: int = 3) -> Grant:
+    return Grant(
+        execution=uid,
+        name="exec-1",
+        namespace="agents",
+        pool="default",
+        tools=["*.*"],
+        pool_tools=PoolTools(),
+        tool_calls=calls,
+        expires=0,
+    )
+
+
+def account(*, calls: int = 3, **budget: int) -> Account:
+    return Accounts(budget=Budget(**budget)).open(grant(calls=calls))
+
+
+def call(found: Account, tool: str = "a.b", *, out: int = 1, into: int = 10, failed: bool = False) -> None:
+    found.begin(tool, argument_bytes=out)
+    found.end(failed=failed, result_bytes=into)
+
+
+def denial(found: Account, tool: str = "a.b", *, out: int = 1) -> Failure:
+    with pytest.raises(Failure) as raised:
+        found.begin(tool, argument_bytes=out)
+    found.end(failed=True, result_bytes=0)
+    return raised.value
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_one_call_more_than_allowed_is_denied_and_counted() -> None:
+    found = account(calls=2)
+    call(found)
+    call(found, "a.c", failed=True)
+    assert denial(found).reason is Reason.BUDGET_EXCEEDED
+    calls = found.tool_calls
+    assert (calls.total, calls.failed, calls.bytes_in) == (3, 2, 20)
+    assert calls.by_tool == {"a.b": 2, "a.c": 1}
+
+
+def test_an_execution_that_may_make_no_calls_makes_none() -> None:
+    assert denial(account(calls=0)).reason is Reason.BUDGET_EXCEEDED
+
+
+def test_bytes_are_bounded_both_ways() -> None:
+    found = account(calls=100, argument_bytes=100, result_bytes=50)
+    call(found, out=60, into=30)
+    assert denial(found, out=60).reason is Reason.BUDGET_EXCEEDED
+    call(found, out=40, into=30)
+    assert "results" in denial(found, out=0).message
+
+
+def test_beyond_fifty_tools_the_rest_are_one() -> None:
+    found = account(calls=1000)
+    for number in range(MAX_TOOL_NAMES + 5):
+        call(found, f"a.t{number}")
+    call(found, "a.t0")
+    by_tool = found.tool_calls.by_tool
+    assert len(by_tool) == MAX_TOOL_NAMES + 1
+    assert (by_tool["other"], by_tool["a.t0"]) == (5, 2)
+
+
+async def test_a_closed_execution_makes_no_call_and_tells_those_under_way() -> None:
+    accounts, told = Accounts(), list[str]()
+    found = accounts.open(grant())
+    found.on_close(lambda: told.append("first"))
+    found.on_close(lambda: told.append("gone"))()
+    assert accounts.close("u-1") is found
+    accounts.close("u-1")
+    found.on_close(lambda: told.append("late"))
+    assert told == ["first", "late"]
+    failure = denial(found)
+    assert (failure.reason, failure.outcome) == (Reason.EXECUTION_ENDED, Outcome.CANCELLED)
+    with pytest.raises(Failure, match="ended"):
+        async with found.slot():
+            pass
+
+
+def test_an_execution_that_ended_before_its_first_call_stays_ended() -> None:
+    accounts = Accounts()
+    accounts.close("u-1")
+    assert denial(accounts.open(grant())).reason is Reason.EXECUTION_ENDED
+
+
+def test_accounts_are_forgotten_after_an_hour_but_not_with_a_call_under_way() -> None:
+    clock = Clock()
+    accounts = Accounts(clock=clock)
+    busy, idle = accounts.open(grant(uid="busy")), accounts.open(grant(uid="idle"))
+    busy.begin("a.b", argument_bytes=1)
+    call(idle)
+    clock.now = 3601
+    accounts.open(grant(uid="new"))
+    assert accounts.find("idle") is None
+    assert accounts.find("busy") is busy
+    assert accounts.under_way == 1
+
+
+async def test_no_more_than_so_many_calls_of_an_execution_are_made_at_once() -> None:
+    found = account(concurrency=2)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(found.slot())
+        await stack.enter_async_context(found.slot())
+        third = asyncio.create_task(stack.enter_async_context(found.slot()))
+        await asyncio.wait({third}, timeout=0)
+        assert not third.done()
+        third.cancel()
+        await asyncio.wait({third})
+    async with found.slot(), found.slot():
+        pass
+
+
+async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_up() -> None:
+    gate, order = Gate(), list[int]()
+    await gate.enter(1)
+
+    async def wait(number: int) -> None:
+        await gate.enter(1)
+        order.append(number)
+        gate.leave(1)
+
+    tasks = [asyncio.create_task(wait(number)) for number in range(4)]
+    await asyncio.wait(tasks, timeout=0)
+    tasks[1].cancel()
+    gate.leave(1)
+    tasks[0].cancel()  # at the moment in which it has the place
+    async with asyncio.timeout(DEADLINE):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == [2, 3]
+    assert gate.idle
+
+
+async def test_a_server_takes_so_many_calls_at_once_and_the_wait_is_bounded() -> None:
+    servers, limits, key = Servers(), ServerLimits(concurrency=1), ("agents", "github")
+    async with servers.slot(key, limits, timeout_seconds=DEADLINE):
+        with pytest.raises(Failure) as raised:
+            async with servers.slot(key, limits, timeout_seconds=0.01):
+                pass
+        assert raised.value.kind is Kind.TIMEOUT
+        async with servers.slot(("agents", "other"), limits, timeout_seconds=DEADLINE):
+            pass
+    async with servers.slot(key, limits, timeout_seconds=DEADLINE):
+        pass
+
+
+async def test_a_server_takes_so_many_calls_a_minute() -> None:
+    clock = Clock()
+    servers, limits, key = Servers(clock=clock), ServerLimits(calls_per_minute=2), ("agents", "github")
+    for clock.now in (0.0, 10.0):
+        async with servers.slot(key, limits, timeout_seconds=DEADLINE):
+            pass
+    with pytest.raises(Failure, match="the next one in 50 s") as raised:
+        async with servers.slot(key, limits, timeout_seconds=DEADLINE):
+            pass
+    assert raised.value.reason is Reason.RATE_LIMITED
+    clock.now = 60.0
+    async with servers.slot(key, limits, timeout_seconds=DEADLINE):
+        pass
