@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mcp_exec_api.kube import Kube
 from mcp_exec_api.logs import configure_logging
 from mcp_exec_api.meta import field_errors
+from mcp_exec_broker.audit import write_to_stdout
 from mcp_exec_broker.broker import Broker
 from mcp_exec_broker.server import make_server
 from mcp_exec_broker.settings import PREFIX, Settings, load_settings
@@ -62,6 +63,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     configure_logging(settings.log_level)
+    write_to_stdout()
     # libraries say too much, and of what: addresses, and the text of answers that can't be read
     for name in ("mcp", "httpx2", "uvicorn.error", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

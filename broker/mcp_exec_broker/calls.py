@@ -133,7 +133,8 @@ class Calls:
     def _failed(self, run: Run, failure: Failure) -> bytes:
         failure.at(server=run.server_name, tool=run.tool_name)
         line = without(_encode(failure.line()), run.secrets).encode() + b"\n"
-        self._ended(run, failure.outcome, size=len(line), error=without(failure.message, run.secrets))
+        error = self.scanner.redacted_message(without(failure.message, run.secrets))
+        self._ended(run, failure.outcome, size=len(line), error=error)
         return line
 
     # the steps, in order
@@ -158,7 +159,8 @@ class Calls:
         if run.asked.size > spec.limits.argument_bytes:
             most = spec.limits.argument_bytes
             raise wrong(Reason.INVALID_ARGUMENTS, f"the arguments have {run.asked.size} bytes, allowed are {most}")
-        self.arguments.check(tool, run.asked.arguments, catalog_hash=target.known.catalog.hash)
+        put_back = run.vault.put_back if spec.scan.untokenize else None
+        self.arguments.check(tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back)
         arguments = (await self.scanner.arguments(run.asked.arguments, spec.scan, run.vault)).value
         redacted = await self._record(run)
         if run.verdict.action is Action.APPROVE:
@@ -261,7 +263,8 @@ class Calls:
         except Lost as error:
             raise lost(f"the connection to {server.name} was lost: {error}") from None
         except MCPError as error:
-            raise protocol_error(error.code, error.message) from None
+            said = await self.scanner.result(error.message, target.spec.scan, run.vault)
+            raise protocol_error(error.code, said.value) from None
         except OverflowError:
             raise _too_large(target.spec.limits.result_bytes) from None
         except ValueError as error:
