@@ -52,6 +52,10 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "pool.image": os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev"),
         "operator.image.tag": os.environ.get("TAG", "dev"),
         "gateway.image.tag": os.environ.get("TAG", "dev"),
+        "broker.image.repository": os.environ.get("BROKER_IMAGE", "localhost/mcp-exec-broker"),
+        "broker.image.tag": os.environ.get("TAG", "dev"),
+        "servers.image.repository": os.environ.get("SERVERS_REPOSITORY", "localhost/mcp-exec-servers"),
+        "servers.image.tag": os.environ.get("TAG", "dev"),
         "pool.warm.min": "2",
     }
     if runtimes.get("gvisor"):

@@ -15,7 +15,7 @@ def docker(machine: Machine) -> Machine:
     venv = machine.checkout / ".venv/bin"
     venv.mkdir(parents=True)
     shutil.copy(machine.folder / "bin/python", venv / "python")
-    for name in ("crds/mcp_exec_api", "operator", "gateway", "sandbox_image", "servers_image", "locks"):
+    for name in ("crds/mcp_exec_api", "operator", "gateway", "broker", "sandbox_image", "servers_image", "locks"):
         shutil.copytree(ROOT / name, machine.checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / ".dockerignore", machine.checkout)
     return machine
@@ -28,10 +28,10 @@ def builds(machine: Machine) -> list[str]:
 def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> None:
     assert docker.run("images").returncode == 0
     assert [call.split("--tag ")[1].split()[0] for call in builds(docker)] == [
-        f"localhost/mcp-exec-{name}:dev" for name in ("sandbox", "operator", "gateway", "servers")
+        f"localhost/mcp-exec-{name}:dev" for name in ("sandbox", "operator", "gateway", "broker", "servers")
     ]
     assert {path.name for path in (docker.checkout / ".cache/images").glob("*.tar")} == {
-        "sandbox.tar", "operator.tar", "gateway.tar", "servers.tar",
+        "sandbox.tar", "operator.tar", "gateway.tar", "broker.tar", "servers.tar",
     }  # fmt: skip
 
 
@@ -47,20 +47,21 @@ def test_dependencies_come_from_the_lock_file_with_hashes_for_the_images_interpr
 def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:
     docker.run("images")
     docker.run("images")
-    assert len(builds(docker)) == 4
-    assert len(docker.calls("python")) == 4
+    assert len(builds(docker)) == 5
+    assert len(docker.calls("python")) == 5
 
 
 def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(docker: Machine) -> None:
     docker.run("images")
-    for name, images in (("meta.py", ["operator", "gateway"]), ("tools/names.py", ["sandbox", "operator", "gateway"])):
+    services = ["operator", "gateway", "broker"]
+    for name, images in (("meta.py", services), ("tools/names.py", ["sandbox", *services])):
         before = len(builds(docker))
         module = docker.checkout / "crds/mcp_exec_api" / name
         module.write_text(module.read_text() + "\n# changed\n")
         docker.run("images")
         files = [call.split("--file ")[1].split()[0] for call in builds(docker)[before:]]
         assert [file.split("/")[-2].removesuffix("_image") for file in files] == images
-    assert len(docker.calls("python")) == 4
+    assert len(docker.calls("python")) == 5
 
 
 def test_the_servers_image_gets_what_npm_has_by_its_lock_and_no_script_of_it_runs(docker: Machine) -> None:

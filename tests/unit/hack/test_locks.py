@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = ("dev", "operator", "gateway", "servers", "sandbox")
+LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox")
 
 
 def locked(name: str) -> dict[str, list[str]]:
@@ -47,13 +47,13 @@ def test_a_lock_satisfies_what_is_declared(name: str) -> None:
         assert all(requirement.specifier.contains(version) for version in found), f"{requirement}: run `make lock`"
 
 
-@pytest.mark.parametrize("name", ["operator", "gateway", "servers", "sandbox"])
+@pytest.mark.parametrize("name", ["operator", "gateway", "broker", "servers", "sandbox"])
 def test_images_hold_the_versions_that_the_tests_run_with(name: str) -> None:
     dev = locked("dev")
     assert {package: versions for package, versions in locked(name).items() if dev.get(package) != versions} == {}
 
 
-@pytest.mark.parametrize("name", ["operator", "gateway", "servers", "sandbox"])
+@pytest.mark.parametrize("name", ["operator", "gateway", "broker", "servers", "sandbox"])
 def test_what_an_image_gets_does_not_hang_on_the_patch_level_of_this_machine_s_python(name: str) -> None:
     # pip judges markers by the interpreter that it runs in, and the images have another
     text = (ROOT / "locks" / f"{name}.txt").read_text()
