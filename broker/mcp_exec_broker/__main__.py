@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 
 import uvloop
 from pydantic import ValidationError
@@ -13,7 +14,7 @@ from mcp_exec_api.logs import configure_logging
 from mcp_exec_api.meta import field_errors
 from mcp_exec_broker.audit import write_to_stdout
 from mcp_exec_broker.broker import Broker
-from mcp_exec_broker.server import make_server
+from mcp_exec_broker.server import Server, make_server
 from mcp_exec_broker.settings import PREFIX, Settings, load_settings
 
 log = logging.getLogger("mcp_exec_broker")
@@ -36,9 +37,12 @@ async def run(settings: Settings) -> None:
         ]
         serving = [asyncio.create_task(server.serve()) for server in servers]
         stopping = asyncio.create_task(stop.wait())
+        announcing = asyncio.create_task(_announce(broker, servers))
         try:
             await asyncio.wait({*serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping")
+            broker.draining = True
+            await asyncio.wait(serving, timeout=settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED)
             # the control port answers until the last call is over: the operator counts them by it
             servers[0].should_exit = True
             await serving[0]
@@ -46,9 +50,18 @@ async def run(settings: Settings) -> None:
             await serving[1]
         finally:
             stopping.cancel()
+            announcing.cancel()
             for task in serving:
                 task.cancel()
             await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def _announce(broker: Broker, servers: Sequence[Server]) -> None:
+    for server in servers:
+        await server.listening.wait()
+    for reflector in broker.reflectors.values():
+        await reflector.synced.wait()
+    log.info("ready", extra={"namespaces": broker.settings.namespaces})
 
 
 def main() -> int:

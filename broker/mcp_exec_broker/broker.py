@@ -59,6 +59,8 @@ class Broker:
     status: StatusWriter
     reflectors: dict[str, Reflector]
     scanner: Scanner
+    draining: bool = False
+    """Whether the process was told to stop."""
     _began: float = field(default_factory=monotonic)
     _unwritten: set[Key] = field(default_factory=set)
     _to_write: asyncio.Event = field(default_factory=asyncio.Event)
@@ -173,6 +175,8 @@ class Broker:
 
     def missing(self) -> list[str]:
         """What is not known yet: ToolServers, and for a while their tools."""
+        if self.draining:
+            return ["nothing: it stops"]
         found = [what for what, reflector in self.reflectors.items() if not reflector.synced.is_set()]
         if not found and monotonic() - self._began < _FIRST_SECONDS:
             silent = [each for each in self.servers if self.catalogs.entry(each.key).available is None]

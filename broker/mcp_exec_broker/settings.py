@@ -48,8 +48,10 @@ class Settings(BaseSettings):
     """Seconds that a server may take until it is connected, and until its tools are listed."""
     idle_seconds: Annotated[float, Field(gt=0)] = 300
     """Seconds without a call after which the connection for a single user is closed."""
+    drain_seconds: Annotated[float, Field(ge=0, le=60)] = 3
+    """Seconds from SIGTERM in which calls are still taken, while sandboxes learn that this replica goes."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10
-    """Seconds from SIGTERM in which calls that are under way may end."""
+    """Seconds after that in which calls that are under way may end."""
 
     @field_validator("namespaces", mode="before")
     @classmethod

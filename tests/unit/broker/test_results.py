@@ -1,0 +1,59 @@
+"""What a tool's result is in Python."""
+
+from typing import Any
+
+import pytest
+
+from mcp_exec_broker.results import Content, Value, error_text, value_of
+
+WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
+
+
+def text(*texts: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": each} for each in texts]
+
+
+@pytest.mark.parametrize(
+    ("result", "schema", "value"),
+    [
+        ({"content": text("5"), "structuredContent": {"result": 5}}, WRAPPER, 5),
+        ({"content": text("5"), "structuredContent": {"result": 5}}, {"x-fastmcp-wrap-result": True}, 5),
+        ({"content": [], "structuredContent": {"result": 5}}, None, {"result": 5}),
+        ({"content": [], "structuredContent": {"result": 5, "more": 1}}, WRAPPER, {"result": 5, "more": 1}),
+        (
+            {"content": [], "structuredContent": {"result": 5}},
+            {"properties": {"result": {}, "error": {}}, "required": ["result"]},
+            {"result": 5},
+        ),
+        ({"content": text("0"), "structuredContent": 0}, None, 0),
+        ({"content": text("[]"), "structuredContent": []}, None, []),
+        ({"content": text("null"), "structuredContent": None}, None, None),
+        ({"content": text('{"a": 1}')}, None, {"a": 1}),
+        ({"content": text(" [1, 2]\n")}, None, [1, 2]),
+        ({"content": text("17")}, None, "17"),
+        ({"content": text('"word"')}, None, '"word"'),
+        ({"content": text("{not json")}, None, "{not json"),
+        ({"content": text("[NaN]")}, None, "[NaN]"),
+        ({"content": text("[" * 100_000)}, None, "[" * 100_000),
+        ({"content": text('{"a": 1}', "[2]")}, None, [{"a": 1}, [2]]),
+        ({"content": text("one", '{"a": 1}')}, None, 'one\n{"a": 1}'),
+        ({"content": text("[1,", "2]")}, None, [1, 2]),
+        ({"content": []}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_a_value_is_what_code_wants(result: dict[str, Any], schema: dict[str, Any] | None, value: Any) -> None:
+    assert value_of(result, schema) == Value(value=value)
+
+
+def test_what_is_not_text_stays_as_it_came() -> None:
+    content = [*text("look"), {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+    assert value_of({"content": content}, None) == Content(content=content)
+    both = value_of({"content": content, "structuredContent": {"a": 1}}, None)
+    assert both.line("s.t") == {"type": "result", "tool": "s.t", "content": content, "structured": {"a": 1}}
+
+
+def test_an_error_says_what_the_tool_said() -> None:
+    assert error_text({"content": text("one", "two")}) == "one\ntwo"
+    assert error_text({"content": [], "structuredContent": {"why": "no"}}) == '{"why": "no"}'
+    assert error_text({"content": text(" ")}) == "the tool failed, and did not say why"
