@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.chart.conftest import Render
 
+from mcp_exec_broker.settings import load_settings as load_broker_settings
 from mcp_exec_gateway.settings import load_settings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 
@@ -42,6 +43,17 @@ def test_the_gateway_reads_every_variable_that_it_is_given(render: Render, monke
     assert settings.api_keys_secret == "mcp-exec-api-keys"
     assert (settings.max_wait_seconds, settings.max_body_bytes, settings.audience) == (14, 2097152, "mcp-exec")
     assert (settings.drain_seconds, settings.shutdown_seconds, settings.port) == (2, 14, 8080)
+
+
+def test_the_broker_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = {"maxCalls": 15, "shutdownSeconds": 16, "audit": {"keepDays": 17, "keepBytes": 2097152}}
+    for name, value in render({**SETTINGS, "broker": broker}).environment("mcp-exec-broker").items():
+        monkeypatch.setenv(name, value)
+    settings = load_broker_settings()
+    assert settings.namespaces == ("agents", "batch")
+    assert (settings.port, settings.control_port) == (8082, 8084)
+    assert (settings.max_calls, settings.shutdown_seconds) == (15, 16)
+    assert (settings.audit_keep_days, settings.audit_keep_bytes) == (17, 2097152)
 
 
 def test_the_default_values_are_settings_too(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
