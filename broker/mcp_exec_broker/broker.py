@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -61,6 +61,8 @@ class Broker:
     scanner: Scanner
     draining: bool = False
     """Whether the process was told to stop."""
+    broken: list[str] = field(default_factory=list)
+    """What has ended that must not: the process is to be started anew."""
     _began: float = field(default_factory=monotonic)
     _unwritten: set[Key] = field(default_factory=set)
     _to_write: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,7 +88,7 @@ class Broker:
             )
             broker = cls._built(settings, kube=kube, key=key, audit=audit, http=http)
             stack.push_async_callback(broker._close)
-            group = await stack.enter_async_context(_Tasks())
+            group = await stack.enter_async_context(_Tasks(broker.broken.append))
             for what, reflector in broker.reflectors.items():
                 group.start(reflector.run(), what)
             group.start(broker._write(), "statuses")
@@ -153,6 +155,7 @@ class Broker:
                 audit=audit,
                 metrics=metrics,
                 missing=lambda: broker.missing(),
+                broken=lambda: broker.broken,
             ),
             calls=calls,
             catalogs=catalogs,
@@ -243,9 +246,10 @@ class Broker:
 
 
 class _Tasks:
-    """Tasks that run until the context ends; one that fails is logged, and ends the process."""
+    """Tasks that run until the context ends; `on_failure` is told of one that ends before."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[str], None]) -> None:
+        self._on_failure = on_failure
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> "_Tasks":
@@ -256,6 +260,13 @@ class _Tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def start(self, work: Any, name: str) -> None:
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Runs it."""
-        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s ended: %s", task.get_name(), type(error).__name__, exc_info=error)
+            self._on_failure(task.get_name())

@@ -15,13 +15,13 @@ from mcp_exec_api.meta import now
 from mcp_exec_api.reflector import Key
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_broker.connections import Connections
-from mcp_exec_broker.credentials import UserUnknown
+from mcp_exec_broker.credentials import CredentialsMissing, UserUnknown
 from mcp_exec_broker.inferences import Inferences, with_inferred
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.policy import is_visible
 from mcp_exec_broker.redaction import clean, without
 from mcp_exec_broker.servers import Server, Servers
-from mcp_exec_broker.sessions import Gone, Lost, Session, SessionError, Unusable
+from mcp_exec_broker.sessions import Gone, Listing, Lost, Session, SessionError, Unusable
 
 log = logging.getLogger(__name__)
 
@@ -222,7 +222,10 @@ class Catalogs:
             user = await self._some_user(server) if error.reason in ("Unauthorized", "ProtocolError") else None
             if user is None:
                 raise
-            return await self._list(server, user)
+            try:
+                return await self._list(server, user)
+            except UserUnknown:
+                raise error from None
 
     async def _some_user(self, server: Server) -> str | None:
         spec = server.spec
@@ -230,7 +233,10 @@ class Catalogs:
             return None
         found: set[str] | None = None
         for header in spec.user_headers:
-            keys = set(await self.connections.secrets.data(server.namespace, header.secret_name))
+            try:
+                keys = set(await self.connections.secrets.data(server.namespace, header.secret_name))
+            except CredentialsMissing:
+                return None
             found = keys if found is None else found & keys
         return min((key for key in found or () if not key.startswith("base64-")), default=None)
 
@@ -244,6 +250,7 @@ class Catalogs:
                 except (Gone, Lost):
                     session = await self.connections.session(server, user)
                     listing = await session.list_tools()
+            return session, self._of(server, session, listing)
         except TimeoutError:
             raise Unusable("Timeout", f"its tools were not listed within {self.timeout_seconds:g} s") from None
         except MCPError as error:
@@ -255,26 +262,22 @@ class Catalogs:
             raise
         except SessionError as error:
             raise Unusable("ConnectionLost", str(error)) from None
-        return session, self._of(server, session, listing.tools, listing.ttl_seconds, is_public=listing.is_public)
+        except UserUnknown:
+            raise
+        except Exception as error:  # whatever a server answers, the others are listed
+            log.warning("tools/list went wrong", extra={"server": "/".join(server.key), "error": type(error).__name__})
+            raise Unusable("ProtocolError", f"tools/list: {type(error).__name__}") from None
 
-    def _of(
-        self,
-        server: Server,
-        session: Session,
-        entries: list[dict[str, Any]],
-        ttl_seconds: float | None,
-        *,
-        is_public: bool,
-    ) -> Known:
+    def _of(self, server: Server, session: Session, listing: Listing) -> Known:
         spec = session.route.spec
-        seen = [entry for entry in clean(entries, session.secrets) if is_visible(spec, entry["name"])]
+        seen = [entry for entry in clean(listing.tools, session.secrets) if is_visible(spec, entry["name"])]
         catalog = Catalog.of(server.name, seen)
-        life = min(max(ttl_seconds or spec.refresh_seconds, _LEAST_SECONDS), _MOST_SECONDS)
+        life = min(max(listing.ttl_seconds or spec.refresh_seconds, _LEAST_SECONDS), _MOST_SECONDS)
         known = Known(
             catalog=catalog,
             declared={tool.name: tool.output_schema for tool in catalog.tools},
             expires=monotonic() + life,
-            is_public=is_public,
+            is_public=listing.is_public,
         )
         return self._with_inferred(known, server.key)
 

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF: Final = 0.25
 _LAST_BACKOFF: Final = 15.0
+_STEADY_SECONDS: Final = 5.0
+"""How long a session lasts that is no failure."""
 _SHARED: Final = ""
 
 Principal = tuple[Key, str]
@@ -41,6 +43,13 @@ class _Place:
     failures: int = 0
     retry_at: float = 0.0
     why: Unusable | None = None
+    connected_at: float = 0.0
+
+    def failed(self, why: Unusable) -> None:
+        """Nothing is tried for a while, which grows."""
+        self.failures += 1
+        self.retry_at = monotonic() + min(_FIRST_BACKOFF * 2 ** min(self.failures - 1, 10), _LAST_BACKOFF)
+        self.why = why
 
 
 @dataclass(kw_only=True, eq=False)
@@ -71,14 +80,14 @@ class Connections:
         if spec is None:
             raise Unusable("InvalidSpec", f"its spec can't be used: {server.wrong}")
         principal = (server.key, user if user is not None and server.is_personal else _SHARED)
-        place = self._places.setdefault(principal, _Place())
-        self._places.move_to_end(principal)
         try:
             credentials = await credentials_of(
                 self.secrets, spec, namespace=server.namespace, user=principal[1] or None
             )
         except CredentialsMissing as error:
             raise Unusable(error.reason, str(error)) from None
+        place = self._places.setdefault(principal, _Place())
+        self._places.move_to_end(principal)
         if (found := self._usable(place, server, credentials.version)) is not None:
             return found
         async with place.lock:
@@ -88,7 +97,11 @@ class Connections:
                 self._retire(place)
             elif place.why is not None and monotonic() < place.retry_at:
                 raise place.why
-            return await self._connect(place, principal, Route(server=server, spec=spec, credentials=credentials))
+            found = await self._connect(place, principal, Route(server=server, spec=spec, credentials=credentials))
+        if self._places.setdefault(principal, place) is not place:  # forgotten meanwhile, and another one was made
+            self._end(found)
+            raise Unusable("Changed", "it has just changed")
+        return found
 
     @staticmethod
     def _usable(place: _Place, server: Server, version: str) -> Session | None:
@@ -110,12 +123,11 @@ class Connections:
         try:
             await session.open(timeout_seconds=self.connect_timeout_seconds)
         except (SessionError, BridgeRefused) as error:
-            place.failures += 1
-            place.retry_at = monotonic() + min(_FIRST_BACKOFF * 2 ** min(place.failures - 1, 10), _LAST_BACKOFF)
-            place.why = error if isinstance(error, Unusable) else Unusable("Unreachable", str(error))
+            why = error if isinstance(error, Unusable) else Unusable("Unreachable", str(error))
+            place.failed(why)
             self.metrics.connects.labels("failed").inc()
-            raise place.why from None
-        place.session, place.failures, place.why = session, 0, None
+            raise why from None
+        place.session, place.why, place.connected_at = session, None, monotonic()
         self.metrics.connects.labels("ok").inc()
         self._bound()
         return session
@@ -123,6 +135,10 @@ class Connections:
     def _ended(self, place: _Place, principal: Principal, session: Session) -> None:
         if place.session is session:
             place.session = None
+            if monotonic() - place.connected_at > _STEADY_SECONDS:
+                place.failures = 0
+            elif not session.was_closed:  # one that ends again and again is not asked without end
+                place.failed(Unusable("ConnectionLost", session.why or "it ends each session at once"))
             if not session.was_closed:
                 log.warning(
                     "a connection was lost",

@@ -44,6 +44,8 @@ class Control:
     metrics: Metrics
     missing: Callable[[], list[str]]
     """What is not known yet."""
+    broken: Callable[[], list[str]] = list
+    """What has ended that must not."""
     _wrappers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     """By namespace: the hash that they were made of, and the answer."""
 
@@ -62,7 +64,8 @@ class Control:
         )
 
     async def _healthz(self, request: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        broken = self.broken()
+        return PlainTextResponse(f"ended: {', '.join(broken)}\n" if broken else "ok\n", 503 if broken else 200)
 
     async def _readyz(self, request: Request) -> Response:
         missing = self.missing()

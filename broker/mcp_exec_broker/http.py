@@ -13,6 +13,7 @@ from typing import Any, Final
 import aiohttp
 import httpx2
 from mcp_types import CONNECTION_CLOSED
+from yarl import URL
 
 from mcp_exec_broker.credentials import Credentials
 from mcp_exec_broker.tokens import TokenRefused, Tokens
@@ -108,7 +109,7 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         given = {name.lower() for name in own}
         return await self.session.request(
             request.method,
-            str(request.url),
+            URL(str(request.url), encoded=True),
             headers=[*((name, value) for name, value in headers if name.lower() not in given), *own.items()],
             data=_data(request.content),
             timeout=_TIMEOUT,
