@@ -40,6 +40,7 @@ from mcp_exec_broker.failures import (
     unavailable,
     wrong,
 )
+from mcp_exec_broker.faults import Gone, Lost, Unusable
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.policy import judge
@@ -48,7 +49,6 @@ from mcp_exec_broker.results import Content, Value, error_text, value_of
 from mcp_exec_broker.runs import Asked, Notice, Run, Target
 from mcp_exec_broker.scanning import Scanner
 from mcp_exec_broker.servers import Server, Servers
-from mcp_exec_broker.sessions import Gone, Lost, Unusable
 from mcp_exec_broker.vaults import Vaults
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode

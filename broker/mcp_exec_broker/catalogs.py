@@ -16,12 +16,13 @@ from mcp_exec_api.reflector import Key
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.credentials import CredentialsMissing, UserUnknown
+from mcp_exec_broker.faults import Gone, Lost, SessionError, Unusable
 from mcp_exec_broker.inferences import Inferences, with_inferred
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.policy import is_visible
 from mcp_exec_broker.redaction import clean, without
 from mcp_exec_broker.servers import Server, Servers
-from mcp_exec_broker.sessions import Gone, Listing, Lost, Session, SessionError, Unusable
+from mcp_exec_broker.sessions import Listing, Session
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from typing import Final
 import aiohttp
 
 from mcp_exec_api.reflector import Key
-from mcp_exec_broker.bridge import BridgeRefused
-from mcp_exec_broker.credentials import CredentialsMissing, Secrets, UserUnknown, credentials_of, secrets_of
+from mcp_exec_broker.credentials import CredentialsMissing, Secrets, credentials_of, secrets_of
+from mcp_exec_broker.faults import Unusable
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.servers import Server
-from mcp_exec_broker.sessions import Route, Session, SessionError, Unusable
+from mcp_exec_broker.sessions import Route, Session
 from mcp_exec_broker.tokens import Tokens
 
 log = logging.getLogger(__name__)
@@ -122,11 +122,10 @@ class Connections:
         )
         try:
             await session.open(timeout_seconds=self.connect_timeout_seconds)
-        except (SessionError, BridgeRefused) as error:
-            why = error if isinstance(error, Unusable) else Unusable("Unreachable", str(error))
-            place.failed(why)
+        except Unusable as error:
+            place.failed(error)
             self.metrics.connects.labels("failed").inc()
-            raise why from None
+            raise
         place.session, place.why, place.connected_at = session, None, monotonic()
         self.metrics.connects.labels("ok").inc()
         self._bound()
@@ -200,6 +199,3 @@ class Connections:
         self._places.clear()
         if self._ending:
             await asyncio.wait(self._ending, timeout=5)
-
-
-__all__ = ["Connections", "Principal", "Unusable", "UserUnknown"]

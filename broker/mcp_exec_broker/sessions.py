@@ -20,8 +20,9 @@ from pydantic import RootModel, ValidationError
 
 from mcp_exec_api.toolserver import ToolServerSpec
 from mcp_exec_broker import http
-from mcp_exec_broker.bridge import BridgeRefused, bridge_client, bridge_token
+from mcp_exec_broker.bridge import bridge_client, bridge_token
 from mcp_exec_broker.credentials import Credentials
+from mcp_exec_broker.faults import Gone, Lost, Unusable, meaning, why_not_opened
 from mcp_exec_broker.servers import Server
 from mcp_exec_broker.tokens import Tokens
 
@@ -34,27 +35,6 @@ _SLACK_BYTES: Final = 64 * 1024
 _MAX_PAGES: Final = 100
 _MAX_TOOLS: Final = 5000
 _KEPT_TOKENS: Final = 4
-_LARGE_TEXTS: Final = (http.TOO_LARGE, "Server-sent event exceeded the")
-
-
-class SessionError(Exception):
-    """The session is no good. The text says why, without credentials."""
-
-
-class Unusable(SessionError):
-    """The server can't be used now. `reason` is one word for programs."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-class Gone(SessionError):
-    """The server does not know the session any more, and did nothing: another one may be made, and the call again."""
-
-
-class Lost(SessionError):
-    """The connection broke; whether the server did what it was asked to is not known."""
 
 
 class Raw(RootModel[dict[str, Any]]):
@@ -105,7 +85,7 @@ class Session:
     _tokens: list[str] = field(default_factory=list, repr=False)
 
     async def open(self, *, timeout_seconds: float) -> None:
-        """Connects. Raises SessionError or BridgeRefused."""
+        """Connects. Raises Unusable."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         key = "/".join(self.route.server.key)
         self._task = asyncio.create_task(self._live(opened, timeout_seconds), name=f"session {key}")
@@ -222,12 +202,10 @@ class Session:
             self.on_end(self)
 
     def _fail(self, error: Exception, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
-        found = _reason(error)
-        if isinstance(found, TimeoutError):
-            found = Unusable("Unreachable", f"it was not connected within {timeout_seconds:g} s")
-        self.why = self.why or str(found) or type(found).__name__
+        found = why_not_opened(error, timeout_seconds=timeout_seconds)
+        self.why = self.why or str(found)
         if not opened.done():
-            opened.set_exception(_unusable(found))
+            opened.set_exception(found)
             opened.exception()  # who asked may be gone
 
     async def _transport(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[Any]:
@@ -299,7 +277,7 @@ class _InFlight:
 
 
 class _session_errors:  # noqa: N801 - it reads as a statement
-    """Tells apart what an MCPError may mean: an answer of the server, or the connection's end."""
+    """Tells apart what an error of the SDK may mean: an answer of the server, or the connection's end."""
 
     __slots__ = ("_session",)
 
@@ -311,53 +289,15 @@ class _session_errors:  # noqa: N801 - it reads as a statement
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, MCPError):
-            _sort(error, self._session)
+            found = meaning(error, over_bridge=self._session.is_over_bridge, why=self._session.why)
+            if isinstance(found, Gone):
+                self._session._connection_ended(str(found))
+            if found is not None:
+                raise found from None
         if isinstance(error, ValidationError):
             raise ValueError("its answer is not what the protocol wants") from None
-
-
-def _sort(error: MCPError, session: Session) -> None:
-    mark = http.trouble(error.error.data)
-    if mark == http.UNREACHED:
-        raise Unusable("Unreachable", error.message) from None
-    if mark == http.UNAUTHORIZED:
-        raise Unusable("Unauthorized", error.message) from None
-    if _says_session_is_gone(error, session):
-        session._connection_ended("the server has ended the session")
-        raise Gone("the server has ended the session") from None
-    if any(text in error.message for text in _LARGE_TEXTS):
-        raise OverflowError("the result is larger than it may be") from None
-    if mark == http.BROKEN or error.code == types.CONNECTION_CLOSED or http.BROKE in error.message:
-        raise Lost(session.why or error.message) from None
-
-
-def _says_session_is_gone(error: MCPError, session: Session) -> bool:
-    mark = http.trouble(error.error.data)
-    if mark or session.is_over_bridge:
-        return mark == http.GONE
-    # the specification wants the status 404, but some answer 400
-    return error.code == types.CONNECTION_CLOSED and "session id" in error.message.lower()
 
 
 async def _cancelled(task: "asyncio.Task[Any]") -> None:
     task.cancel()
     await asyncio.wait({task}, timeout=2)
-
-
-def _reason(error: BaseException) -> BaseException:
-    """The first error that says something, of a group of them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _unusable(error: BaseException) -> SessionError | BridgeRefused:
-    if isinstance(error, SessionError | BridgeRefused):
-        return error
-    if isinstance(error, MCPError):
-        mark = http.trouble(error.error.data)
-        reason = {http.UNAUTHORIZED: "Unauthorized", http.UNREACHED: "Unreachable"}.get(mark, "ProtocolError")
-        return Unusable(reason, error.message[:500])
-    if isinstance(error, OSError):
-        return Unusable("Unreachable", f"no connection: {type(error).__name__}")
-    return Unusable("ProtocolError", f"{type(error).__name__}: {str(error)[:300]}")
