@@ -3,11 +3,13 @@
 import asyncio
 import hashlib
 import json
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -20,6 +22,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_exec_broker.server import make_server
 
 Object = dict[str, Any]
+BRIDGE = Path(__file__).parents[3] / "servers_image/mcp_exec_servers/bridge.py"
 
 
 @dataclass
@@ -228,6 +231,28 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
     except OSError:
         return
+
+
+@asynccontextmanager
+async def real_bridge(command: list[str], *, token: str) -> AsyncIterator[str]:
+    """The bridge itself, as it runs in a stdio server's pod; yields its HOST:PORT."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(BRIDGE), "serve", "--", *command),
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            "PATH": os.environ["PATH"],
+            "MCP_EXEC_PORT": "0",
+            "MCP_EXEC_TOKEN_SHA256": hashlib.sha256(token.encode()).hexdigest(),
+        },
+    )
+    assert process.stderr is not None
+    try:
+        while (said := json.loads(await process.stderr.readline()))["message"] != "ready":
+            pass
+        yield f"127.0.0.1:{said['port']}"
+    finally:
+        process.terminate()
+        await process.communicate()
 
 
 def module(name: str, *arguments: str) -> list[str]:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from tests.component.broker.conftest import SECRETS, World, grant, running, secret, until
-from tests.component.broker.servers import Bridge, Toolbox, module, serving, serving_app, toolbox
+from tests.component.broker.servers import Bridge, Toolbox, module, real_bridge, serving, serving_app, toolbox
 from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 
@@ -212,6 +212,27 @@ async def test_a_real_stdio_server_is_called_over_the_bridge(world: World, clock
     many = await asyncio.gather(*(world.call("time.get_current_time", timezone="UTC") for _ in range(20)))
     assert all(each["type"] == "result" for each in many)
     assert len(clock.processes) == 1
+
+
+async def test_a_real_server_behind_the_real_bridge_is_called(world: World, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    git = ["git", "-C", str(repository), "-c", "user.name=n", "-c", "user.email=e@example.com"]
+    for command in (
+        ["git", "init", "--quiet", str(repository)],
+        [*git, "commit", "--quiet", "--allow-empty", "--message", "the first one"],
+    ):
+        made = await asyncio.create_subprocess_exec(*command)
+        assert await made.wait() == 0
+    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="git")
+    async with real_bridge(module("mcp_server_git"), token=token) as address:
+        world.add(
+            "git",
+            stdio={"image": "i", "command": ["mcp-server-git"]},
+            status={"workload": {"ready": True, "address": address}},
+        )
+        await world.listed("git")
+        assert "the first one" in str((await world.call("git.git_log", repo_path=str(repository)))["value"])
+        assert (await world.call("git.git_log", repo_path=str(tmp_path)))["kind"] == "ToolError"
 
 
 async def test_a_stdio_server_that_is_killed_is_started_again(world: World, clock: Bridge) -> None:

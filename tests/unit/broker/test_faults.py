@@ -1,0 +1,56 @@
+"""What errors of a session mean."""
+
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from mcp_exec_broker import http
+from mcp_exec_broker.bridge import BridgeRefused
+from mcp_exec_broker.faults import Gone, Lost, Unusable, meaning, why_not_opened
+
+
+def error(code: int, message: str, mark: str | None = None) -> MCPError:
+    return MCPError(code, message, {"trouble": mark} if mark else None)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (error(-32602, "Unknown tool"), None),
+        (error(types.CONNECTION_CLOSED, "Connection closed"), Lost),
+        (error(types.CONNECTION_CLOSED, "x", http.BROKEN), Lost),
+        (error(types.PARSE_ERROR, f"Failed to parse JSON response: {http.BROKE}: X"), Lost),
+        (error(types.PARSE_ERROR, f"Failed to parse JSON response: {http.TOO_LARGE}"), OverflowError),
+        (
+            error(types.CONNECTION_CLOSED, "Server-sent event exceeded the 5 byte limit."),
+            OverflowError,
+        ),
+        (error(types.CONNECTION_CLOSED, "x", http.GONE), Gone),
+        (error(types.CONNECTION_CLOSED, "Bad Request: No valid session ID provided"), Gone),
+        (error(types.CONNECTION_CLOSED, "x", http.UNREACHED), Unusable),
+        (error(types.CONNECTION_CLOSED, "x", http.UNAUTHORIZED), Unusable),
+    ],
+)
+def test_what_was_done_is_told_from_what_was_not(given: MCPError, found: type[Exception] | None) -> None:
+    assert type(meaning(given, over_bridge=False, why="")) is (found or type(None))
+
+
+def test_a_bridge_has_no_sessions_to_forget() -> None:
+    assert isinstance(meaning(error(types.CONNECTION_CLOSED, "session id"), over_bridge=True, why="killed"), Lost)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (Unusable("PodNotReady", "no"), "PodNotReady"),
+        (TimeoutError(), "Unreachable"),
+        (ConnectionRefusedError(), "Unreachable"),
+        (BridgeRefused("no"), "Unreachable"),
+        (ExceptionGroup("g", [ExceptionGroup("h", [OSError()])]), "Unreachable"),
+        (error(1, "x", http.UNAUTHORIZED), "Unauthorized"),
+        (error(-32022, "Unsupported"), "ProtocolError"),
+        (RuntimeError("odd"), "ProtocolError"),
+    ],
+)
+def test_each_reason_why_there_is_no_session_is_one_word(given: Exception, reason: str) -> None:
+    assert why_not_opened(given, timeout_seconds=1).reason == reason
