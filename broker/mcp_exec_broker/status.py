@@ -48,9 +48,14 @@ def wanted(server: Server, entry: Entry, schemas: Schemas, *, moment: datetime) 
         "reason": entry.reason or None,
         "message": entry.message[:1000] or None,
         "inferredOutputs": schemas or None,
-        "conditions": [each.to_api() for each in _conditions(server, entry, moment)],
+        "conditions": [_without_empty(each.to_api()) for each in _conditions(server, entry, moment)],
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _without_empty(condition: Object) -> Object:
+    """Kubernetes 1.20 takes an empty text for null, and then refuses it."""
+    return {name: value for name, value in condition.items() if value != ""}
 
 
 def patch_of(stored: Mapping[str, Any], new: Object, *, refresh_seconds: float) -> Object | None:

@@ -42,7 +42,8 @@ def test_a_status_has_no_empty_texts_and_is_what_the_type_says() -> None:
     for each in (entry(), entry(available=False, reason="Unreachable", message="no", listed_at=None)):
         found = wanted(server(), each, {}, moment=MOMENT)
         ToolServerStatus.model_validate(found)
-        assert "" not in [value for name, value in found.items() if name != "conditions"]
+        assert "" not in found.values()
+        assert "" not in [value for condition in found["conditions"] for value in condition.values()]
 
 
 def test_only_what_differs_is_written_and_what_is_gone_is_removed() -> None:
