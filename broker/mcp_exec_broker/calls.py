@@ -44,7 +44,7 @@ from mcp_exec_broker.faults import Gone, Lost, Unusable
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.policy import judge
-from mcp_exec_broker.redaction import without
+from mcp_exec_broker.redaction import clean, without
 from mcp_exec_broker.results import Content, Value, error_text, value_of
 from mcp_exec_broker.runs import Asked, Notice, Run, Target
 from mcp_exec_broker.scanning import Scanner
@@ -132,7 +132,7 @@ class Calls:
 
     def _failed(self, run: Run, failure: Failure) -> bytes:
         failure.at(server=run.server_name, tool=run.tool_name)
-        line = without(_encode(failure.line()), run.secrets).encode() + b"\n"
+        line = _encode(clean(failure.line(), run.secrets)).encode() + b"\n"
         error = self.scanner.redacted_message(without(failure.message, run.secrets))
         self._ended(run, failure.outcome, size=len(line), error=error)
         return line
@@ -339,8 +339,8 @@ def _cleaned(value: Any, secrets: list[str], most: int) -> tuple[Any, str]:
     text = _encode(value)
     if len(text) > most:
         raise _too_large(most)
-    found = without(text, secrets)
-    return (value, text) if found is text else (json.loads(found), found)
+    found = clean(value, secrets, text=text)
+    return (value, text) if found is value else (found, _encode(found))
 
 
 def _too_large(most: int) -> Failure:

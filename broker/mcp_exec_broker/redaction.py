@@ -8,21 +8,39 @@ MARK: Final = "[CREDENTIAL REDACTED]"
 
 
 def without(text: str, values: Iterable[str]) -> str:
-    """JSON text, or any other, without these values; it is the very same object where none is in it."""
+    """The text without these values; it is the very same object where none is in it."""
     for value in values:
-        escaped = json.dumps(value)[1:-1]
-        if escaped in text:
-            text = text.replace(escaped, MARK)
-        if value != escaped and value in text:
+        if value in text:
             text = text.replace(value, MARK)
     return text
 
 
-def clean(value: Any, values: Iterable[str]) -> Any:
-    """JSON without these values; it is the very same object where none is in it."""
-    values = tuple(values)
+def clean(value: Any, values: Iterable[str], *, text: str | None = None) -> Any:
+    """JSON without these values, in keys and numbers too; it is the very same object where none is in it.
+
+    `text` is the JSON as text, where the caller has it.
+    """
+    values = tuple(value for value in values if value)
     if not values:
         return value
-    text = json.dumps(value)
-    found = without(text, values)
-    return value if found is text else json.loads(found)
+    text = json.dumps(value) if text is None else text
+    # a look at the whole is much cheaper than one at each part
+    if any(spelling in text for each in values for spelling in _spellings(each)):
+        return _clean(value, values)
+    return value
+
+
+def _spellings(value: str) -> Iterable[str]:
+    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+
+
+def _clean(value: Any, values: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return without(value, values)
+    if isinstance(value, dict):
+        return {without(key, values): _clean(each, values) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each, values) for each in value]
+    if isinstance(value, int | float) and any(each in json.dumps(value) for each in values):
+        return MARK
+    return value

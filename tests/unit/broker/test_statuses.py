@@ -82,6 +82,13 @@ def test_no_credential_stays_in_an_answer(secret: str, around: str) -> None:
     assert json.loads(json.dumps(found)) == found
 
 
+def test_a_credential_is_found_in_keys_numbers_and_escapes() -> None:
+    assert clean({"k": 1234567, "é0000001": ["\x90000000"]}, ["234567", "é000000", "000000"]) == {
+        "k": MARK,
+        f"{MARK}1": [f"\x90{MARK}"],
+    }
+
+
 def test_what_has_no_credential_is_not_touched() -> None:
     value = {"a": "b"}
     assert clean(value, ["something"]) is value
