@@ -48,8 +48,8 @@ class _Shelf:
 
     asked_for: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the broker should be asked."""
-    known: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once there is a bundle."""
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the broker has been asked since the servers changed last, with or without success."""
     bundle: Bundle | None = None
 
 
@@ -81,6 +81,7 @@ class Wrappers:
         """The servers of the namespace have changed: their wrappers may have."""
         if (shelf := self._shelves.get(namespace)) is not None:
             shelf.asked_for.set()
+            shelf.answered.clear()
 
     def became_warm(self, pool: Pool, pod: Pod) -> None:
         """Gives a pod that stands idle what it lacks, in a task."""
@@ -105,8 +106,8 @@ class Wrappers:
             return pod.wrappers
         with suppress(TimeoutError):
             async with asyncio.timeout(_BIND_SECONDS):
-                if shelf.bundle is None and self.has_servers(namespace):
-                    await shelf.known.wait()
+                if shelf.bundle is not None or self.has_servers(namespace):
+                    await shelf.answered.wait()
                 if (flight := self._flights.get(pod)) is not None:
                     await asyncio.wait({flight})
                 if shelf.bundle is not None and pod.wrappers != shelf.bundle.hash:
@@ -128,6 +129,8 @@ class Wrappers:
                 except BrokerError as error:
                     log.warning("no wrappers for namespace %s: %s", namespace, error, extra={"namespace": namespace})
                     wait, pause = pause, min(pause * 2, _LAST_PAUSE)
+                if not shelf.asked_for.is_set():
+                    shelf.answered.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await shelf.asked_for.wait()
@@ -145,7 +148,6 @@ class Wrappers:
         if len(body) > MAX_WRAPPERS_BYTES:
             raise BrokerError(f"the wrappers have {len(body)} bytes, allowed are {MAX_WRAPPERS_BYTES}")
         shelf.bundle = Bundle(hash=found, body=body)
-        shelf.known.set()
         log.info("new wrappers", extra={"namespace": namespace, "hash": found, "files": len(files)})
         for pool in self.pools():
             if pool.namespace == namespace:

@@ -112,6 +112,24 @@ async def test_idle_pods_are_given_the_wrappers_and_the_job_names_them(
     assert job["tools"]["wrappers"] == "two"
 
 
+async def test_an_execution_right_after_a_server_changed_has_the_newest_wrappers(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(warm={"min": 1})
+    add_server(world)
+    async with equipped():
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["one"])
+        broker.wrappers = {"hash": "two", "files": {}}
+        add_server(world, catalogHash="another")
+        world.execution("one", "wait", tools=["github.*"])
+        await world.until(lambda: world.ran)
+        job = world.supervisor_of("one").job
+        world.release.set()
+        await world.finished("one")
+    assert job is not None
+    assert job["tools"]["wrappers"] == "two"
+
+
 async def test_a_cold_pod_is_given_the_wrappers_before_its_job(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
