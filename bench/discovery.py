@@ -27,7 +27,8 @@ from mcp_exec_api.tools.search import Index
 
 ROOT = Path(__file__).parents[1]
 QUERIES = ROOT / "bench" / "data" / "queries.json"
-CATALOGS = ROOT / "tests" / "data" / "catalogs"
+CATALOGS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
+"""Those of the servers whose wrappers ship, and of two more."""
 DEPTH = 100
 Search = Callable[[str], Sequence[str]]
 """From a query to tools as SERVER.TOOL, best first."""
@@ -61,9 +62,9 @@ def queries() -> list[Query]:
 
 
 def catalogs() -> list[Catalog]:
-    """All catalogs; the one of GitHub's npm package under the name that a server of it has."""
-    found = [json.loads(path.read_text()) for path in sorted(CATALOGS.glob("*.json"))]
-    return [Catalog.of(each["server"].removesuffix("-npm"), each["tools"]) for each in found]
+    """All catalogs."""
+    found = [json.loads(path.read_text()) for folder in CATALOGS for path in sorted(folder.glob("*.json"))]
+    return [Catalog.of(each["server"], each["tools"]) for each in found]
 
 
 def ours(found: Sequence[Catalog]) -> Search:
