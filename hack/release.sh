@@ -16,7 +16,7 @@ ready_cluster() {  # a cluster with the images in it; sets KUBECONFIG
   export KUBECONFIG
 }
 
-install_release() {  # and waits until its sandboxes are warm
+install_release() {  # [HELM ARGUMENTS...] and waits until its sandboxes are warm
   local values=(--set "operator.image.repository=$repository/mcp-exec-operator" --set "operator.image.tag=$tag"
     --set "gateway.image.repository=$repository/mcp-exec-gateway" --set "gateway.image.tag=$tag"
     --set "broker.image.repository=$repository/mcp-exec-broker" --set "broker.image.tag=$tag"
@@ -33,7 +33,7 @@ install_release() {  # and waits until its sandboxes are warm
     pending-*) helm rollback mcp-exec --namespace "$system" --no-hooks >/dev/null ;;
   esac
   say "Installing the chart"
-  helm upgrade --install mcp-exec "$root/charts/mcp-exec" --namespace "$system" --create-namespace "${values[@]}" \
+  helm upgrade --install mcp-exec "$root/charts/mcp-exec" --namespace "$system" --create-namespace "${values[@]}" "$@" \
     --wait --timeout 5m >/dev/null
   say "Waiting for warm sandboxes"
   kubectl wait sbp/default --namespace "$agents" --for=condition=Ready --timeout=180s >/dev/null
