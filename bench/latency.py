@@ -16,18 +16,15 @@ from typing import Any
 
 from harness import NAMESPACE, STAGES, Bench, connected, parser, summary, table, write_json
 
-from mcp_exec_api.kube import ApiError, Object, custom_path, path_of
+from mcp_exec_api.kube import Object, custom_path, path_of
 from mcp_exec_api.names import LABEL_POOL, SUPERVISOR_PORT
 from mcp_exec_api.reflector import Reflector
-
-FLOOR = "bench-floor"
-
 
 class Floor:
     """The least that an execution as an object costs, in a namespace that no operator serves."""
 
-    def __init__(self, bench: Bench, pod: str) -> None:
-        self.bench, self.pod = bench, pod
+    def __init__(self, bench: Bench, *, namespace: str, pod: str) -> None:
+        self.bench, self.namespace, self.pod = bench, namespace, pod
         self.created: dict[str, asyncio.Event] = {}
         self.ended: dict[str, asyncio.Event] = {}
 
@@ -43,11 +40,11 @@ class Floor:
 
     async def sample(self, name: str) -> float:
         """Milliseconds of one pass."""
-        path = custom_path("codeexecutions", namespace=FLOOR)
+        path = custom_path("codeexecutions", namespace=self.namespace)
         self.created[name], self.ended[name] = asyncio.Event(), asyncio.Event()
         start = time.perf_counter()
         async with asyncio.timeout(30):
-            await self.bench.kube.create(path, manifest(name))
+            await self.bench.kube.create(path, manifest(name, self.namespace))
             await self.created[name].wait()
             await self.bench.kube.patch(f"{path}/{name}/status", {"status": {"phase": "Running", "podName": "pod"}})
             async with self.bench.session.get(f"http://{self.pod}:{SUPERVISOR_PORT}/healthz") as response:
@@ -57,9 +54,9 @@ class Floor:
         return (time.perf_counter() - start) * 1000
 
 
-def manifest(name: str) -> Object:
+def manifest(name: str, namespace: str) -> Object:
     """The object that the floor creates."""
-    metadata = {"name": name, "namespace": FLOOR}
+    metadata = {"name": name, "namespace": namespace}
     return {
         "apiVersion": "mcp-exec.dev/v1alpha1",
         "kind": "CodeExecution",
@@ -71,14 +68,12 @@ def manifest(name: str) -> Object:
 @asynccontextmanager
 async def floor_of(bench: Bench, pool: str) -> AsyncIterator[Floor]:
     """The floor against a warm pod of the pool."""
-    try:
-        await bench.kube.create(path_of("namespaces"), {"metadata": {"name": FLOOR}})
-    except ApiError as error:
-        if error.code != 409:
-            raise
+    made = await bench.kube.create(path_of("namespaces"), {"metadata": {"generateName": "bench-floor-"}})
+    namespace = made["metadata"]["name"]
     pods, _ = await bench.kube.list(path_of("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}")
-    floor = Floor(bench, next(pod["status"]["podIP"] for pod in reversed(pods) if pod["status"].get("podIP")))
-    path = custom_path("codeexecutions", namespace=FLOOR)
+    pod = next(pod["status"]["podIP"] for pod in reversed(pods) if pod["status"].get("podIP"))
+    floor = Floor(bench, namespace=namespace, pod=pod)
+    path = custom_path("codeexecutions", namespace=namespace)
     first = Reflector(kube=bench.kube, path=path, on_change=floor.on_create)
     second = Reflector(kube=bench.kube, path=path, on_change=floor.on_end)
     async with first.running(), second.running():
@@ -86,7 +81,7 @@ async def floor_of(bench: Bench, pool: str) -> AsyncIterator[Floor]:
         try:
             yield floor
         finally:
-            await bench.kube.delete(path_of("namespaces", name=FLOOR))
+            await bench.kube.delete(path_of("namespaces", name=namespace))
 
 
 async def timed(bench: Bench, pool: str) -> tuple[float, dict[str, Any]]:

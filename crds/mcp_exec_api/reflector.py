@@ -101,5 +101,10 @@ class Reflector:
             self.items.pop(key_of(item), None)
         else:
             self.items[key_of(item)] = self.transform(item)
-        if self.on_change is not None:
+        if self.on_change is None:
+            return
+        try:
             self.on_change(item, deleted)
+        except Exception:
+            # whoever can't take one object must still learn of all others
+            log.exception("a change of %s at %s was not taken", "/".join(key_of(item)), self.path)

@@ -145,3 +145,18 @@ async def test_a_reflector_goes_on_from_where_its_watch_ended() -> None:
     async with served(script) as kube, Reflector(kube=kube, path=PODS).running():
         await script.exhausted.wait()
     assert [request.query.get("resourceVersion") for request in script.seen] == [None, "1", "7", "7"]
+
+
+async def test_an_object_that_nobody_can_take_keeps_no_other_from_being_told() -> None:
+    script = Script(page(pod("a", 1), version=1), [{"type": "ADDED", "object": pod("b", 7)}])
+    told = []
+
+    def take(item: dict[str, Any], deleted: bool) -> None:
+        told.append(item["metadata"]["name"])
+        if told == ["a"]:
+            raise KeyError("status")
+
+    async with served(script) as kube, Reflector(kube=kube, path=PODS, on_change=take).running() as reflector:
+        await script.exhausted.wait()
+        assert reflector.synced.is_set()
+    assert told == ["a", "b"]
