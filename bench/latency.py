@@ -20,6 +20,7 @@ from mcp_exec_api.kube import Object, custom_path, path_of
 from mcp_exec_api.names import LABEL_POOL, SUPERVISOR_PORT
 from mcp_exec_api.reflector import Reflector
 
+
 class Floor:
     """The least that an execution as an object costs, in a namespace that no operator serves."""
 
