@@ -154,16 +154,16 @@ class Simulation:
             if warm != pool.spec.warm.min:
                 pool.spec = pool.spec.model_copy(update={"warm": pool.spec.warm.model_copy(update={"min": warm})})
         pool.decide(self.now)
-        for pod in pool.surplus(self.now):
+        for pod in pool.stock.surplus(self.now):
             self._retire(pod)
-        for _ in range(pool.missing(self.now)):
+        for _ in range(pool.stock.missing(self.now)):
             self.made += 1
             name = f"p{self.made}"
             pool.inventory.expect(name, template=pool.template, now=self.now)
             pool.inventory.created(name, uid=name, now=self.now)
             start = START_MEDIAN * math.exp(START_SIGMA * self.rng.gauss(0, 1))
             self.at(self.now + start, lambda name=name: self._ready(name))  # type: ignore[misc]
-        looks = [pool.missing_at(self.now), self.now + look if (look := pool.look_in()) is not None else None]
+        looks = [pool.stock.missing_at(self.now), self.now + look if (look := pool.look_in()) is not None else None]
         again = min((max(each, self.now + 0.01) for each in looks if each is not None), default=None)
         if again is not None and (self._look is None or not self.now < self._look <= again):
             self._look = again

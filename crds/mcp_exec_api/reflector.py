@@ -47,8 +47,8 @@ class Reflector:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Reflector"]:
-        """Runs the reflector in a task of its own while the context stands."""
-        task = asyncio.create_task(self.run(), name=f"reflector {self.path}")
+        """Runs the reflector in a task of its own while the context stands, again where `on_change` fails."""
+        task = asyncio.create_task(self._run_again_and_again(), name=f"reflector {self.path}")
         try:
             yield self
         finally:
@@ -57,7 +57,10 @@ class Reflector:
                 await asyncio.wait({task}, timeout=1)
 
     async def run(self) -> None:
-        """Lists and watches until it is cancelled; errors of the API server are ridden out with a growing delay."""
+        """Lists and watches until it is cancelled; errors of the API server are ridden out with a growing delay.
+
+        Raises what `on_change` raises.
+        """
         backoff = _FIRST_BACKOFF
         version = ""
         while True:
@@ -86,6 +89,17 @@ class Reflector:
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, _LAST_BACKOFF)
 
+    async def _run_again_and_again(self) -> None:
+        backoff = _FIRST_BACKOFF
+        while True:
+            try:
+                await self.run()
+            except Exception:
+                # nobody awaits this task: that it ended would never be known
+                log.exception("the watch of %s failed and begins again", self.path)
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, _LAST_BACKOFF)
+
     async def _relist(self) -> str:
         found, version = await self.kube.list(self.path, selector=self.selector, fields=self.fields)
         names = {key_of(item) for item in found}
@@ -101,10 +115,5 @@ class Reflector:
             self.items.pop(key_of(item), None)
         else:
             self.items[key_of(item)] = self.transform(item)
-        if self.on_change is None:
-            return
-        try:
+        if self.on_change is not None:
             self.on_change(item, deleted)
-        except Exception:
-            # whoever can't take one object must still learn of all others
-            log.exception("a change of %s at %s was not taken", "/".join(key_of(item)), self.path)

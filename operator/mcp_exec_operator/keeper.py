@@ -152,14 +152,14 @@ class Keeper:
         await self.wall.verify(at)
         self._end_failed(at)
         pool.decide(at)
-        for pod in pool.surplus(at):
+        for pod in pool.stock.surplus(at):
             self.retire(pod)
         pool.note_warmth(at)
         self.prober.probe_started()
         # pods that somebody waits for are part of a claim, those that are made ahead are not
         yields = not pool.waiters and self.claims.puts_off() > 0
         room = 0 if yields else _AT_ONCE - pool.inventory.counts.creating
-        for _ in range(pool.missing(at, room=room)):
+        for _ in range(pool.stock.missing(at, room=room)):
             self._ask_for_pod(at)
         report_in = await self._tell(monotonic())
         return self._next_look(at, report_in)
@@ -173,7 +173,7 @@ class Keeper:
     def _next_look(self, at: float, report_in: float | None) -> float | None:
         pool = self.pool
         times = [report_in] if report_in is not None else []
-        if (missing_at := pool.missing_at(at)) is not None:
+        if (missing_at := pool.stock.missing_at(at)) is not None:
             times.append(max(missing_at - at, min(self.claims.puts_off(), _PUT_OFF_SECONDS)))
         if (look_in := pool.look_in()) is not None:
             times.append(look_in)

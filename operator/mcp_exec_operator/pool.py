@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Final
 
 from pydantic import ValidationError
 
@@ -12,22 +11,18 @@ from mcp_exec_api.execution import Priority, Reason
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.names import DEFAULT_MAX_QUEUED
-from mcp_exec_api.pool import OnEmpty, SandboxPoolSpec
+from mcp_exec_api.pool import SandboxPoolSpec
 from mcp_exec_operator.backoff import Backoff
 from mcp_exec_operator.inventory import Inventory, Pod, PodState
 from mcp_exec_operator.mixture import Mixture
 from mcp_exec_operator.nodes import Nodes
-from mcp_exec_operator.outdated import Lookout, Outdated
+from mcp_exec_operator.outdated import Lookout
 from mcp_exec_operator.pods import PoolIdentity, template_hash
 from mcp_exec_operator.podstate import Problem
 from mcp_exec_operator.scaler import Scaler
-from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
 from mcp_exec_operator.shortage import starting_problem_of, why_not
-from mcp_exec_operator.turnover import Turnover, turn_over
+from mcp_exec_operator.stock import Stock
 from mcp_exec_operator.waiting import Waiter, Waiters
-
-REFILL_DELAY_SECONDS: Final = 0.15
-"""How long a shortage stands before it is filled, unless a pod ends or somebody waits: claims come first."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,17 +68,16 @@ class Pool:
     """When the last of those who wait got a pod: while the queue moves, nobody in it has waited too long."""
     backoff: Backoff = field(default_factory=Backoff)
     kicked: asyncio.Event = field(default_factory=asyncio.Event)
-    short_since: float | None = None
-    """Since when pods are short and should be made, or None while none are."""
-    hurried: bool = False
-    """Whether a pod has ended, so that what is short should be made at once."""
     lacking_since: float | None = None
     """Since when fewer pods are warm than should be, or None while enough are."""
     lookout: Lookout = field(init=False)
+    stock: Stock = field(init=False)
+    """Which pods are to be made and ended."""
 
     def __post_init__(self) -> None:
         self.inventory = Inventory(trusts=self.nodes.trusts)
         self.lookout = Lookout(nodes=self.nodes)
+        self.stock = Stock(pool=self)
         self.mixture = Mixture(base=self, make=self._make_part)
 
     def _make_part(self, variant: str) -> "Pool":
@@ -231,15 +225,10 @@ class Pool:
     def room_was_made(self) -> None:
         """A pod has ended, or is about to: what is short may be made now, and a full quota tried again."""
         for part in self.mixture:
-            part.hurried = True
+            part.stock.hurried = True
             if part.refusal is not None and part.refusal.reason is Reason.QUOTA_EXCEEDED:
                 part.backoff.until = 0.0
             part.kicked.set()
-
-    def cold_starts(self) -> int:
-        """Executions for which a pod should be made."""
-        cold = self.spec is not None and self.spec.on_empty is OnEmpty.COLD_START
-        return len(self.waiters) if cold and self.open else 0
 
     def decide(self, now: float) -> None:
         """Decides how many pods should be warm."""
@@ -252,85 +241,9 @@ class Pool:
         elif self.lacking_since is None:
             self.lacking_since = now
 
-    def missing(self, now: float, *, room: int = 5000) -> int:
-        """Pods to ask for now, at most `room`. Those that nobody waits for are taken from what refill may make."""
-        if self.spec is None or not self.isolated:
-            return 0
-        counts = self.inventory.counts
-        short = pods_to_create(
-            # those that are held roll with the others, or one more would never be made while they are
-            warm_min=self.desired + (self.held if self.desired else 0) + self.turnover(now).extra,
-            max_pods=self.max_pods,
-            cold_starts=self.cold_starts(),
-            counts=counts,
-        )
-        if not short:
-            self.short_since, self.hurried = None, False
-            return 0
-        if self.short_since is None:
-            self.short_since = now
-        patient = self.short_since + REFILL_DELAY_SECONDS > now and not self.waiters and not self.hurried
-        if patient or self.backoff.until > now:
-            return 0
-        # while pods are refused, one at a time finds out whether they still are
-        most = max(0, min(short, room, 1 if self.backoff.failures else short))
-        awaited = min(most, max(0, len(self.waiters) - counts.coming))
-        refill, tokens = most - awaited, self.scaler.refill.available(now)
-        refill = refill if tokens is None else min(refill, tokens)
-        self.scaler.refill.spend(refill, now)
-        return awaited + refill
-
-    def missing_at(self, now: float) -> float | None:
-        """When pods may be asked for that are short, or None where none are."""
-        if self.short_since is None:
-            return None
-        return max(self.short_since + REFILL_DELAY_SECONDS, self.backoff.until, self.scaler.refill.ready_at(now))
-
     def look_in(self) -> float | None:
         """Seconds until time alone may change how many pods should be warm, or None where it can't."""
         return self.scaler.look_in(self.spec) if self.spec is not None and not self.variant else None
-
-    def surplus(self, now: float) -> list[Pod]:
-        """Idle pods to end: too many, outdated with others in their place, or no longer fit."""
-        if self.spec is None:
-            return []
-        counts = self.inventory.counts
-        # those that are furthest from being warm first
-        starting = sorted(self.inventory.all(PodState.STARTING), key=lambda pod: bool(pod.address))
-        stale = [pod for pod in starting if pod.template != self.template]
-        turnover = self.turnover(now)
-        least = self.desired + self.held + turnover.extra
-        many = pods_to_delete(warm_min=least, waiting=len(self.waiters), counts=counts)
-        if many:
-            old = [each.pod for each in self._outdated(now)]
-            warm = [pod for pod in self.inventory.all(PodState.WARM) if pod not in old]
-            return [*stale, *[pod for pod in starting if pod not in stale], *old, *warm][:many]
-        return [*stale, *turnover.ending]
-
-    def turnover(self, now: float) -> Turnover:
-        """What is to be done about warm pods that should be replaced, and about those that are unfit."""
-        if self.spec is None:
-            return Turnover()
-        outdated, counts = self._outdated(now), self.inventory.counts
-        return turn_over(
-            outdated=outdated,
-            unfit=self.inventory.all(PodState.UNFIT) if counts.unfit else [],
-            counts=counts,
-            desired=self.standing + self.held,
-            max_pods=self.max_pods,
-            blocked=self._blocked() if outdated else "",
-        )
-
-    def _outdated(self, now: float) -> list[Outdated]:
-        max_age = self.spec.max_idle_age_seconds if self.spec is not None else None
-        return self.lookout.outdated(self.inventory, template=self.template, max_age=max_age, now=now)
-
-    def _blocked(self) -> str:
-        """Why no further pod comes up although the pool may have more."""
-        if self.refusal is not None and self.refusal.reason is Reason.QUOTA_EXCEEDED:
-            return self.refusal.message
-        problem = self.starting_problem()
-        return problem.message if problem is not None and problem.reason is Reason.UNSCHEDULABLE else ""
 
     def why_not(self) -> Problem:
         """Why no pod is to be had."""

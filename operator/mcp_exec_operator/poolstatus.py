@@ -142,7 +142,7 @@ def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
 
 
 def _current(pool: Pool, moment: datetime, now: float) -> Condition:
-    notes = {part.variant: part.turnover(now).note for part in pool.mixture}
+    notes = {part.variant: part.stock.turnover(now).note for part in pool.mixture}
     note = "; ".join(f"{name}: {note}" if name else note for name, note in notes.items() if note)
     if note:
         return _condition("Current", False, "Replacing", note, moment)

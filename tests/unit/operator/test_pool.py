@@ -10,9 +10,10 @@ from mcp_exec_operator.entry import Entry
 from mcp_exec_operator.inventory import Counts
 from mcp_exec_operator.isolation import build_policy, has_drifted
 from mcp_exec_operator.pods import PoolIdentity
-from mcp_exec_operator.pool import REFILL_DELAY_SECONDS, Pool
+from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
 from mcp_exec_operator.settings import Settings
+from mcp_exec_operator.stock import REFILL_DELAY_SECONDS
 
 
 def pool(**spec: Any) -> Pool:
@@ -86,24 +87,24 @@ async def test_the_pod_of_one_that_leaves_goes_to_the_next() -> None:
 
 async def test_a_shortage_waits_a_moment_unless_somebody_waits_or_a_pod_ended() -> None:
     made = pool()
-    assert made.missing(100.0) == 0
-    assert made.missing(100.0 + REFILL_DELAY_SECONDS) == 2
-    made.short_since = None
+    assert made.stock.missing(100.0) == 0
+    assert made.stock.missing(100.0 + REFILL_DELAY_SECONDS) == 2
+    made.stock.short_since = None
     made.room_was_made()
-    assert made.missing(200.0) == 2
+    assert made.stock.missing(200.0) == 2
     made = pool()
     made.wait()
-    assert made.missing(100.0) == 2
+    assert made.stock.missing(100.0) == 2
 
 
 async def test_no_pod_is_asked_for_without_isolation_or_during_a_pause() -> None:
     made = pool()
     made.wait()
     made.isolated = False
-    assert made.missing(100.0) == 0
+    assert made.stock.missing(100.0) == 0
     made.isolated = True
     made.backoff.fail(100.0)
-    assert (made.missing(100.5), made.missing(101.5)) == (0, 1)
+    assert (made.stock.missing(100.5), made.stock.missing(101.5)) == (0, 1)
 
 
 def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
@@ -121,22 +122,22 @@ def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
 def test_a_pod_of_an_older_template_is_ended_when_another_is_warm_in_its_place() -> None:
     made = pool()
     make_ready(made, "a", "b")
-    made.hurried = True
-    assert (made.surplus(100.0), made.missing(100.0)) == ([], 1)
+    made.stock.hurried = True
+    assert (made.stock.surplus(100.0), made.stock.missing(100.0)) == ([], 1)
     made.inventory.expect("c", template=made.template, now=100.0)
     made.inventory.observe(item("c", template=made.template), now=100.0)
-    assert made.surplus(101.0) == []
+    assert made.stock.surplus(101.0) == []
     made.became_ready("c")
-    assert [pod.name for pod in made.surplus(102.0)] == ["a"]
-    made.inventory.retire(made.surplus(102.0)[0])
-    made.hurried = True
-    assert (made.surplus(102.0), made.missing(102.0)) == ([], 1)
+    assert [pod.name for pod in made.stock.surplus(102.0)] == ["a"]
+    made.inventory.retire(made.stock.surplus(102.0)[0])
+    made.stock.hurried = True
+    assert (made.stock.surplus(102.0), made.stock.missing(102.0)) == ([], 1)
 
 
 def test_a_pod_that_starts_with_an_older_template_is_ended_at_once() -> None:
     made = pool()
     made.inventory.observe(item("a"), now=100.0)
-    assert [pod.name for pod in made.surplus(100.0)] == ["a"]
+    assert [pod.name for pod in made.stock.surplus(100.0)] == ["a"]
 
 
 def test_a_pool_tells_that_it_does_not_exist() -> None:

@@ -7,8 +7,9 @@ import pytest
 from tests.unit.operator.test_inventory import item
 
 from mcp_exec_api.pool import SandboxPoolStatus
-from mcp_exec_operator.pool import REFILL_DELAY_SECONDS, Pool
+from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.poolstatus import build_status, condition_of
+from mcp_exec_operator.stock import REFILL_DELAY_SECONDS
 
 
 class Clock:
@@ -30,13 +31,13 @@ def pool(clock: Clock, **spec: Any) -> Pool:
 def turn(made: Pool, clock: Clock) -> int:
     """One look, as the keeper has it. Returns how many pods were asked for, once what is short has stood a while."""
     made.decide(clock.now)
-    for pod in made.surplus(clock.now):
+    for pod in made.stock.surplus(clock.now):
         made.inventory.retire(pod)
         made.inventory.forget(pod.name)
-    asked = made.missing(clock.now)
+    asked = made.stock.missing(clock.now)
     if not asked:
         clock.now += REFILL_DELAY_SECONDS
-        asked = made.missing(clock.now)
+        asked = made.stock.missing(clock.now)
     for index in range(asked):
         made.inventory.expect(f"p{clock.now}-{index}", template=made.template, now=clock.now)
     return asked
@@ -104,7 +105,7 @@ async def test_refill_is_bounded_and_never_holds_up_who_waits(on_empty: str) -> 
         made.wait()
     assert turn(made, clock) == 4 + 2
     assert turn(made, clock) == 0
-    again = made.missing_at(clock.now)
+    again = made.stock.missing_at(clock.now)
     assert again is not None
     assert clock.now < again <= clock.now + 1
     clock.now = again
@@ -115,7 +116,7 @@ async def test_no_more_is_taken_from_refill_than_there_is_room_to_ask_for() -> N
     clock = Clock()
     made = pool(clock, warm={"min": 9, "max": 10}, scaling={"refillPerSecond": 1, "refillBurst": 9})
     made.room_was_made()
-    assert made.missing(clock.now, room=4) == 4
+    assert made.stock.missing(clock.now, room=4) == 4
     assert made.scaler.refill.available(clock.now) == 5
 
 
