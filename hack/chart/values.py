@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import Model, ToolPattern
 from mcp_exec_api.pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
 from mcp_exec_api.toolserver import ToolServerSpec
 
@@ -158,6 +158,8 @@ class KeyLimits(Model):
     """The pools that may be used."""
     max_priority: Literal["High", "Normal", "Low"] | None = None
     """The highest `priority`."""
+    tools: Annotated[list[ToolPattern], Field(max_length=256)] | None = None
+    """The tools that may be asked for and are found, such as `github.*`; an empty list means none."""
 
 
 class InitialApiKey(Model):
@@ -169,6 +171,8 @@ class InitialApiKey(Model):
     """The namespace that its callers run code in; empty means the first of `namespaces`."""
     limits: KeyLimits = KeyLimits()
     """Its limits; none by default."""
+    approver: bool = False
+    """Whether it may decide on tool calls that wait for consent."""
 
 
 class Gateway(Workload):

@@ -24,6 +24,8 @@ BAD = [
     ({"gateway": {"image": {"tag": "a b"}}}, "gateway.image.tag"),
     ({"gateway": {"maxBodyBytes": 10**8}}, "gateway.maxBodyBytes"),
     ({"gateway": {"service": {"type": "Cluster"}}}, "gateway.service.type"),
+    ({"gateway": {"initialApiKey": {"limits": {"tools": ["github"]}}}}, "gateway.initialApiKey.limits.tools.0"),
+    ({"gateway": {"initialApiKey": {"approver": "yes"}}}, "gateway.initialApiKey.approver"),
     ({"operator": {"sweepSeconds": 0}}, "operator.sweepSeconds"),
     ({"operator": {"replicas": 0}}, "operator.replicas"),
     ({"operator": {"leaderElection": {"leaseDurationSeconds": 0}}}, "operator.leaderElection.leaseDurationSeconds"),
