@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Model, ToolPattern
+from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
 from mcp_exec_api.toolserver import ToolServerSpec
 
@@ -160,6 +160,8 @@ class KeyLimits(Model):
     """The highest `priority`."""
     tools: Annotated[list[ToolPattern], Field(max_length=256)] | None = None
     """The tools that may be asked for and are found, such as `github.*`; an empty list means none."""
+    users: Annotated[list[UserPattern], Field(max_length=256)] | None = None
+    """The users that executions may be for, such as `team-a/*`; an empty list means none."""
 
 
 class InitialApiKey(Model):

@@ -37,6 +37,7 @@ def test_the_initial_key_is_stored_hashed_beside_others_and_plain_in_a_secret_of
 def test_the_initial_keys_namespace_and_limits_are_values(render: Render) -> None:
     limits = {"maxConcurrent": 2000000, "maxTimeoutSeconds": 60, "pools": ["default"]}
     limits |= {"requestsPerMinute": 1000000, "maxPriority": "Normal", "tools": ["github.*", "fs.read"]}
+    limits |= {"users": ["team-a/*", "u-42"]}
     rendered = render(
         {"namespaces": ["agents", "batch"], "gateway": {"initialApiKey": {"namespace": "batch", "limits": limits}}}
     )

@@ -25,6 +25,7 @@ BAD = [
     ({"gateway": {"maxBodyBytes": 10**8}}, "gateway.maxBodyBytes"),
     ({"gateway": {"service": {"type": "Cluster"}}}, "gateway.service.type"),
     ({"gateway": {"initialApiKey": {"limits": {"tools": ["github"]}}}}, "gateway.initialApiKey.limits.tools.0"),
+    ({"gateway": {"initialApiKey": {"limits": {"users": ["*-admin"]}}}}, "gateway.initialApiKey.limits.users.0"),
     ({"gateway": {"initialApiKey": {"approver": "yes"}}}, "gateway.initialApiKey.approver"),
     ({"operator": {"sweepSeconds": 0}}, "operator.sweepSeconds"),
     ({"operator": {"replicas": 0}}, "operator.replicas"),

@@ -16,6 +16,7 @@ def secret_of(patch: dict[str, dict[str, str]]) -> dict[str, object]:
 def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--max-concurrent", "5", "--max-timeout-seconds", "60", "--pool", "default", "--pool", "big"]
     limits += ["--requests-per-minute", "90", "--max-priority", "Normal", "--tool", "github.*", "--tool", "fs.read"]
+    limits += ["--user", "team-a/*", "--user", "u-42"]
     assert main(["create", "team-a", "--namespace", "agents", *limits, "--output", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
     keys = ApiKeys()
@@ -30,6 +31,7 @@ def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.Captu
         "requestsPerMinute": 90,
         "maxPriority": "Normal",
         "tools": ["github.*", "fs.read"],
+        "users": ["team-a/*", "u-42"],
     }
     assert not found.entry.approver
     assert made["key"] not in json.dumps(made["patch"])
@@ -72,6 +74,7 @@ def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         (["create", "a", "--namespace", "n", "--requests-per-minute", "0"], "requests_per_minute"),
         (["create", "a", "--namespace", "n", "--max-priority", "Top"], "High"),
         (["create", "a", "--namespace", "n", "--tool", "github"], "tools"),
+        (["create", "a", "--namespace", "n", "--user", "*-admin"], "users"),
         (["create", "a"], "--namespace"),
         (["create", "a", "--namespace", "n", "--what"], "--what"),
     ],
