@@ -278,7 +278,7 @@ class DemoServers(Model):
     expenses: DemoServer = DemoServer()
     """Expenses of a few people."""
     trips: DemoServer = DemoServer()
-    """Flights, hotels and bookings."""
+    """Journeys by camper: the way, places to stay and their bookings."""
 
 
 class SandboxKey(Model):
