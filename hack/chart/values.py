@@ -246,6 +246,8 @@ class Servers(Model):
 
     image: Image = Image(repository="localhost/mcp-exec-servers")
     """The image."""
+    image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
+    """Secrets of the served namespaces with credentials of its registry, for the demo servers."""
 
 
 class ToolServerValues(ToolServerSpec):
