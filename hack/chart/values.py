@@ -325,7 +325,7 @@ class Quota(Model):
     enabled: bool = True
     """Whether the chart makes it."""
     hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "100Gi"}
-    """Its bounds, by resource. `count/codeexecutions.mcp-exec.dev` bounds the stored executions too."""
+    """Its bounds, by resource; also `count/codeexecutions.mcp-exec.dev` and `count/toolservers.mcp-exec.dev`."""
 
 
 class Bounds(Model):
@@ -414,7 +414,7 @@ class Values(Model):
     extra_pools: Annotated[list[ExtraPool], Field(max_length=100)] = Field(default_factory=list)
     """Further pools: each a name and what differs from `pool`."""
     quota: Quota = Quota()
-    """A ResourceQuota of each served namespace."""
+    """A ResourceQuota of each served namespace, for sandboxes and stdio servers together."""
     limit_range: LimitRange = LimitRange()
     """A LimitRange of each served namespace."""
     network_policy: NetworkPolicies = NetworkPolicies()
