@@ -172,7 +172,7 @@ class Broker:
         servers.on_change = broker._on_server
         connections.on_lost = catalogs.refresh
         connections.on_tools_changed = catalogs.refresh
-        catalogs.on_change = broker._to_be_written
+        catalogs.on_change = broker._on_listing
         inferences.on_change = broker._on_inference
         return broker
 
@@ -213,6 +213,12 @@ class Broker:
         self.secrets.keep(
             {(each.namespace, name) for each in self.servers if each.spec is not None for name in secrets_of(each.spec)}
         )
+
+    def _on_listing(self, key: Key) -> None:
+        entry = self.catalogs.entry(key)
+        if entry.available and entry.known is not None:
+            self.inferences.keep(key, (name for name, output in entry.known.declared.items() if output is None))
+        self._to_be_written(key)
 
     def _on_inference(self, key: Key) -> None:
         self.catalogs.relearned(key)

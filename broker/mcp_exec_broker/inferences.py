@@ -1,10 +1,11 @@
 """What tools return, seen and remembered where their servers do not declare it.
 
-A schema grows from the first results of a tool, and from a few later ones; it is kept in the ToolServer's status.
+A schema grows from the first results of a tool, and from a few later ones; it is kept in the ToolServer's status, for
+as long as the server lists the tool without declaring it.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ class Inferences:
     on_change: Callable[[Key], None] = lambda key: None
     _schemas: dict[Key, Schemas] = field(default_factory=dict)
     _seen: dict[Key, dict[str, int]] = field(default_factory=dict)
+    _listed: dict[Key, frozenset[str]] = field(default_factory=dict)
+    """The tools that each server lists, without a user, and that declare no output. Of a server that has listed none
+    yet, none is known to be gone."""
 
     def of(self, key: Key) -> Schemas:
         """What is known of a server's tools, by their names."""
@@ -44,17 +48,27 @@ class Inferences:
             return
         known = self._schemas.setdefault(server.key, {})
         for tool, schema in stored.items():
-            if tool not in known and isinstance(schema, dict) and len(known) < _MOST_TOOLS:
+            is_new = tool not in known and self._has(server.key, tool)
+            if is_new and isinstance(schema, dict) and len(known) < _MOST_TOOLS:
                 known[tool] = schema
+
+    def keep(self, key: Key, tools: Iterable[str]) -> None:
+        """Forgets what is known of all but these: the tools that the server has and that declare no output."""
+        self._listed[key] = frozenset(tools)
+        for kept in (self._schemas.get(key, {}), self._seen.get(key, {})):
+            for tool in kept.keys() - self._listed[key]:
+                del kept[tool]
 
     def forget(self, key: Key) -> None:
         """The server is gone."""
+        self._listed.pop(key, None)
         self._schemas.pop(key, None)
         self._seen.pop(key, None)
 
     def observe(self, key: Key, tool: Tool, value: Any, *, size: int) -> None:
         """Learns from a result of a tool that declares none."""
-        if (tool.output_schema is not None and not tool.inferred) or size > _MOST_BYTES:
+        declares = tool.output_schema is not None and not tool.inferred
+        if declares or size > _MOST_BYTES or not self._has(key, tool.name):
             return
         seen = self._seen.setdefault(key, {})
         seen[tool.name] = count = seen.get(tool.name, 0) + 1
@@ -71,6 +85,10 @@ class Inferences:
             return
         known[tool.name] = schema
         self.on_change(key)
+
+    def _has(self, key: Key, tool: str) -> bool:
+        listed = self._listed.get(key)
+        return listed is None or tool in listed
 
 
 def with_inferred(tool: Tool, schemas: Schemas) -> Tool:

@@ -28,6 +28,9 @@ MicroTime = Annotated[datetime, PlainSerializer(micro_time, when_used="always")]
 ToolPattern = Annotated[str, Field(min_length=3, max_length=256, pattern=TOOL_PATTERN)]
 """A tool as SERVER.TOOL, with its name at the server, or more of them: `github.create_*`, `filesystem.*`, `*.*`."""
 
+UserPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^([^*]+\*?|\*)$")]
+"""A user of executions, or with a star at its end all whose names begin so: `u-42`, `team-a/*`, `*`."""
+
 
 class Model(BaseModel):
     """A part of a resource: immutable, camelCase on the wire, unknown fields refused."""

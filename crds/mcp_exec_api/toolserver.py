@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from mcp_exec_api.meta import Condition, MicroTime, Model
-from mcp_exec_api.pool import FreeObject, Resources
+from mcp_exec_api.pool import FreeObject, ImagePullSecret, Resources
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^([A-Za-z0-9_./-]+\*?|\*)$")]
 """A tool's name at the server, or with a star at its end all that begin so."""
@@ -94,6 +94,8 @@ class Stdio(Model):
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
     """Its image; it needs Python 3 for the bridge, which is put into the pod."""
+    image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
+    """Secrets with credentials of the registries of its image and the bridge's."""
     command: Annotated[list[str], Field(min_length=1, max_length=64)]
     """The server's program and arguments."""
     env: Annotated[list[Variable], Field(max_length=64)] = Field(default_factory=list)

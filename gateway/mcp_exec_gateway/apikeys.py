@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from mcp_exec_api.execution import Priority
 from mcp_exec_api.kube import Object
-from mcp_exec_api.meta import Model, ToolPattern, field_errors
+from mcp_exec_api.meta import Model, ToolPattern, UserPattern, field_errors
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ class KeyLimits(Model):
     """The highest `priority`."""
     tools: Annotated[list[ToolPattern] | None, Field(max_length=256)] = None
     """Tools that executions may ask for, and that are found, as patterns such as `github.*`."""
+    users: Annotated[list[UserPattern] | None, Field(max_length=256)] = None
+    """Users that executions may be for, as patterns such as `team-a/*`; an execution for nobody is always fine."""
 
 
 class KeyEntry(Model):

@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("--max-timeout-seconds", type=int, metavar="N", help="the longest timeoutSeconds")
     create.add_argument("--pool", action="append", dest="pools", metavar="POOL", help="a pool it may use; repeatable")
     create.add_argument("--max-priority", choices=[each.value for each in Priority], help="the highest priority")
+    create.add_argument("--tool", action="append", dest="tools", metavar="PATTERN", help="tools it may use; repeatable")
+    create.add_argument("--user", action="append", dest="users", metavar="PATTERN", help="whom it may name; repeatable")
+    create.add_argument("--approver", action="store_true", help="it may decide on tool calls that wait for consent")
     create.add_argument("--release-namespace", default="mcp-exec-system", help="where the Secret is (%(default)s)")
     create.add_argument("--secret", default="mcp-exec-api-keys", help="the Secret's name (%(default)s)")
     create.add_argument("--output", choices=["text", "json"], default="text", help="json: {name, key, patch}")
@@ -54,8 +57,11 @@ def _entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
         max_timeout_seconds=arguments.max_timeout_seconds,
         pools=arguments.pools,
         max_priority=arguments.max_priority,
+        tools=arguments.tools,
+        users=arguments.users,
     )
-    return KeyEntry(sha256=key_digest(key), namespace=arguments.namespace, limits=limits)
+    digest, namespace = key_digest(key), arguments.namespace
+    return KeyEntry(sha256=digest, namespace=namespace, limits=limits, approver=arguments.approver)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from mcp_exec_api.names import (
     MANAGED_BY,
 )
 from mcp_exec_api.reflector import Key
-from mcp_exec_api.tools.patterns import within
+from mcp_exec_api.tools.patterns import name_matches, within
 from mcp_exec_gateway.auth import Caller
 from mcp_exec_gateway.executions import Executions
 from mcp_exec_gateway.naming import (
@@ -62,13 +62,14 @@ class Submission:
 def fitted_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: Pools) -> CodeExecutionSpec:
     """The spec, within the bounds of caller and pool; what was not asked for is lowered to them.
 
-    Raises Problem: 403 for a pool or a tool that the key may not use, 422 for a field that does not fit.
+    Raises Problem: 403 for a pool, a tool or a user that is not the key's to use, 422 for a field that does not fit.
     """
     pool, limits = spec.pool_ref.name, caller.limits
     if limits.pools is not None and pool not in limits.pools:
         message = f"the API key {caller.name} may use only {', '.join(limits.pools)}"
         raise Problem("forbidden", 403, message, errors=[FieldError(field="poolRef.name", message=message)])
     _check_tools(spec, caller=caller)
+    _check_user(spec, caller=caller)
     pool_seconds = pools.max_timeout_seconds(caller.namespace, pool)
     if pool_seconds is None:
         names = ", ".join(pools.names(caller.namespace)) or "none"
@@ -90,6 +91,14 @@ def _check_tools(spec: CodeExecutionSpec, *, caller: Caller) -> None:
     ]
     if errors:
         raise Problem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)
+
+
+def _check_user(spec: CodeExecutionSpec, *, caller: Caller) -> None:
+    allowed = caller.limits.users
+    if spec.user is None or allowed is None or any(name_matches(pattern, spec.user) for pattern in allowed):
+        return
+    message = f"the API key {caller.name} may name only {', '.join(allowed) or 'none'}"
+    raise Problem("forbidden", 403, f"user: {message}", errors=[FieldError(field="user", message=message)])
 
 
 def _fitted_time(spec: CodeExecutionSpec, *, caller: Caller, pool_seconds: int) -> CodeExecutionSpec:

@@ -137,7 +137,8 @@ Helm 3.6 or later, Helm 4; Kubernetes 1.20 or later. The notes after the install
 
 Each entry of the Secret `<release>-api-keys` is a key: its name, and JSON with the key's SHA-256, its namespace and,
 if you like, its limits: `maxConcurrent`, `requestsPerMinute` (at each replica of the gateway), `maxTimeoutSeconds`,
-`pools` and `maxPriority`. The gateway reads changes at once.
+`pools`, `maxPriority`, `tools` and `users`. With `"approver": true` beside them it may also decide on tool calls that
+wait for consent. The gateway reads changes at once.
 
     key="mcpx_$(openssl rand -base64 48 | tr -dc A-Za-z0-9 | head -c 43)"
     digest=$(printf %s "$key" | sha256sum | cut -d' ' -f1)

@@ -16,7 +16,7 @@ There are no others: sandboxes and stdio servers have no token at all, and nobod
 `pods/exec`, to list or change Secrets of served namespaces, or to change roles. Broker and operator get those Secrets
 that a ToolServer names: the broker for their values, the operator to see when another value needs another pod.
 `operator.watchNodes: false` takes the right to read nodes away, `broker.enabled: false` all that is for tools. The
-end-to-end tests ask the API server for every row with `kubectl auth can-i`, and for what must be refused.
+end-to-end tests ask the API server for every row of this table with `kubectl auth can-i`, and for what must be refused.
 
 | Who | Where | API group | Resource | Only named | Verbs |
 |---|---|---|---|---|---|
@@ -24,6 +24,15 @@ end-to-end tests ask the API server for every row with `kubectl auth can-i`, and
 
 Who can create pods in a namespace can use every Secret and ServiceAccount in it. The operator can, in the served
 namespaces: keep nothing there but executions, pools, ToolServers and their Secrets.
+
+## Roles to give away
+
+The chart binds these ClusterRoles to nobody; [policy.md](policy.md#consent) says how to. `codeexecutions/approval` is
+no resource of its own: nothing can be done with it but at the gateway, which asks the API server who may.
+
+| Role | API group | Resource | Only named | Verbs |
+|---|---|---|---|---|
+{unbound}
 """
 
 
@@ -36,7 +45,7 @@ def rendered(chart: Path) -> list[dict[str, Any]]:
 
 
 def rows(objects: list[dict[str, Any]]) -> list[str]:
-    """One row for each resource of each rule of each bound role."""
+    """One row for each resource of each rule of each role that is bound."""
     roles = {
         (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]): item["rules"]
         for item in objects
@@ -48,15 +57,25 @@ def rows(objects: list[dict[str, Any]]) -> list[str]:
         rules = roles[binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
             for rule in rules:
-                found += _cells(subject["name"], _NAMESPACES.get(namespace, "the cluster"), rule)
+                where = _NAMESPACES.get(namespace, "the cluster")
+                found += [f"| `{subject['name']}` | {where} {cells}" for cells in _cells(rule)]
     return sorted(found)
 
 
-def _cells(subject: str, where: str, rule: dict[str, Any]) -> list[str]:
+def unbound(objects: list[dict[str, Any]]) -> list[str]:
+    """One row for each resource of each rule of each ClusterRole that no binding names."""
+    bound = {item["roleRef"]["name"] for item in objects if item["kind"] in ("RoleBinding", "ClusterRoleBinding")}
+    roles = [item for item in objects if item["kind"] == "ClusterRole" and item["metadata"]["name"] not in bound]
+    return sorted(
+        f"| `{role['metadata']['name']}` {cells}" for role in roles for rule in role["rules"] for cells in _cells(rule)
+    )
+
+
+def _cells(rule: dict[str, Any]) -> list[str]:
     names = ", ".join(f"`{name}`" for name in rule.get("resourceNames", []))
     verbs = ", ".join(rule["verbs"])
     return [
-        f"| `{subject}` | {where} | {f'`{group}`' if group else 'core'} | `{resource}` | {names} | {verbs} |"
+        f"| {f'`{group}`' if group else 'core'} | `{resource}` | {names} | {verbs} |"
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     ]
@@ -64,4 +83,5 @@ def _cells(subject: str, where: str, rule: dict[str, Any]) -> list[str]:
 
 def page(chart: Path) -> str:
     """The whole page."""
-    return _PAGE.format(rows="\n".join(rows(rendered(chart))))
+    objects = rendered(chart)
+    return _PAGE.format(rows="\n".join(rows(objects)), unbound="\n".join(unbound(objects)))

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
 from mcp_exec_api.toolserver import ToolServerSpec
 
@@ -158,6 +158,10 @@ class KeyLimits(Model):
     """The pools that may be used."""
     max_priority: Literal["High", "Normal", "Low"] | None = None
     """The highest `priority`."""
+    tools: Annotated[list[ToolPattern], Field(max_length=256)] | None = None
+    """The tools that may be asked for and are found, such as `github.*`; an empty list means none."""
+    users: Annotated[list[UserPattern], Field(max_length=256)] | None = None
+    """The users that executions may be for, such as `team-a/*`; an empty list means none."""
 
 
 class InitialApiKey(Model):
@@ -169,6 +173,8 @@ class InitialApiKey(Model):
     """The namespace that its callers run code in; empty means the first of `namespaces`."""
     limits: KeyLimits = KeyLimits()
     """Its limits; none by default."""
+    approver: bool = False
+    """Whether it may decide on tool calls that wait for consent."""
 
 
 class Gateway(Workload):
@@ -240,6 +246,8 @@ class Servers(Model):
 
     image: Image = Image(repository="localhost/mcp-exec-servers")
     """The image."""
+    image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
+    """Secrets of the served namespaces with credentials of its registry, for the demo servers."""
 
 
 class ToolServerValues(ToolServerSpec):
@@ -272,7 +280,7 @@ class DemoServers(Model):
     expenses: DemoServer = DemoServer()
     """Expenses of a few people."""
     trips: DemoServer = DemoServer()
-    """Flights, hotels and bookings."""
+    """Journeys by camper: the way, places to stay and their bookings."""
 
 
 class SandboxKey(Model):
@@ -317,7 +325,7 @@ class Quota(Model):
     enabled: bool = True
     """Whether the chart makes it."""
     hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "100Gi"}
-    """Its bounds, by resource. `count/codeexecutions.mcp-exec.dev` bounds the stored executions too."""
+    """Its bounds, by resource; also `count/codeexecutions.mcp-exec.dev` and `count/toolservers.mcp-exec.dev`."""
 
 
 class Bounds(Model):
@@ -406,7 +414,7 @@ class Values(Model):
     extra_pools: Annotated[list[ExtraPool], Field(max_length=100)] = Field(default_factory=list)
     """Further pools: each a name and what differs from `pool`."""
     quota: Quota = Quota()
-    """A ResourceQuota of each served namespace."""
+    """A ResourceQuota of each served namespace, for sandboxes and stdio servers together."""
     limit_range: LimitRange = LimitRange()
     """A LimitRange of each served namespace."""
     network_policy: NetworkPolicies = NetworkPolicies()

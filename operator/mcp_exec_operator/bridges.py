@@ -107,6 +107,9 @@ def build_deployment(
         "containers": [_container(stdio, token_sha256)],
         "volumes": _volumes(stdio),
     }
+    # left out where there are none: a pod whose spec is as before is not replaced
+    if stdio.image_pull_secrets:
+        pod["imagePullSecrets"] = [secret.to_api() for secret in stdio.image_pull_secrets]
     if stdio.runtime_class_name:
         pod["runtimeClassName"] = stdio.runtime_class_name
     spec = {

@@ -173,6 +173,16 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
   {{- end }}
 {{- end -}}
 
+{{/* A quantity, such as 250m, 4 or 1.5Gi, as a number. */}}
+{{- define "mcp-exec.amount" -}}
+{{- if kindIs "string" . -}}
+{{- $factors := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- mulf (regexFind "^[0-9.]+" .) (index $factors (regexFind "[A-Za-z]*$" .)) -}}
+{{- else -}}
+{{- float64 . -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The API version of PodDisruptionBudgets: policy/v1 came with Kubernetes 1.21. */}}
 {{- define "mcp-exec.policyVersion" -}}
 {{- if semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version -}}policy/v1{{- else -}}policy/v1beta1{{- end -}}

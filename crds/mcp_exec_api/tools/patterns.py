@@ -10,7 +10,7 @@ TOOL_PATTERN: Final = r"^([A-Za-z0-9_-]+\*?|\*)\.([A-Za-z0-9_./-]+\*?|\*)$"
 def matches(pattern: str, *, server: str, tool: str) -> bool:
     """Whether the pattern speaks of the tool, given by its name at the server."""
     wanted_server, _, wanted_tool = pattern.partition(".")
-    return _matches(wanted_server, server) and _matches(wanted_tool, tool)
+    return name_matches(wanted_server, server) and name_matches(wanted_tool, tool)
 
 
 def any_matches(patterns: Iterable[str], *, server: str, tool: str) -> bool:
@@ -20,17 +20,18 @@ def any_matches(patterns: Iterable[str], *, server: str, tool: str) -> bool:
 
 def may_use_server(patterns: Iterable[str], server: str) -> bool:
     """Whether any of the patterns speaks of any tool of the server."""
-    return any(_matches(pattern.partition(".")[0], server) for pattern in patterns)
+    return any(name_matches(pattern.partition(".")[0], server) for pattern in patterns)
 
 
 def within(pattern: str, bounds: Iterable[str]) -> bool:
     """Whether one of the bounds speaks of all that the pattern speaks of."""
     server, _, tool = pattern.partition(".")
     return any(
-        _matches(bound_server, server) and _matches(bound_tool, tool)
+        name_matches(bound_server, server) and name_matches(bound_tool, tool)
         for bound_server, _, bound_tool in (bound.partition(".") for bound in bounds)
     )
 
 
-def _matches(pattern: str, name: str) -> bool:
+def name_matches(pattern: str, name: str) -> bool:
+    """Whether a name is the pattern, or begins as one does that ends with a star."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -152,6 +152,18 @@ async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: W
     assert catalog.hash == world.status("box")["catalogHash"]
 
 
+async def test_what_was_learned_of_a_tool_that_vanishes_leaves_the_status(world: World, box: Toolbox) -> None:
+    for tool in ("echo", "headers"):
+        await world.call(f"box.{tool}", **({"value": {"id": 1}} if tool == "echo" else {}))
+    await until(lambda: world.status("box").get("inferredOutputs", {}).keys() == {"echo", "headers"})
+    box.server.remove_tool("echo")
+    world.broker.catalogs.refresh(("agents", "box"))
+    await until(lambda: world.status("box")["inferredOutputs"].keys() == {"headers"})
+    box.server.remove_tool("headers")
+    world.broker.catalogs.refresh(("agents", "box"))
+    await until(lambda: "inferredOutputs" not in world.status("box"))
+
+
 async def test_a_toolserver_that_is_deleted_is_gone(world: World, box: Toolbox) -> None:
     world.api.remove(TS, "box")
     await until(lambda: not list(world.broker.servers))

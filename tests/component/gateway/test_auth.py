@@ -165,6 +165,13 @@ async def test_a_service_account_of_a_namespace_that_is_not_served_must_name_one
     assert (await gateway.ask("GET", "/v1/executions?namespace=agents", key=bot)).status == 200
 
 
+async def test_a_service_account_that_may_create_executions_may_name_any_user_as_it_may_in_kubernetes(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    made = await gateway.post({"code": "1", "user": "u-42"}, "?wait=0", key=allow(api, "create"))
+    assert (made.status, gateway.executions[made.json["name"]]["spec"]["user"]) == (202, "u-42")
+
+
 @pytest.mark.parametrize("user", ["alice", "system:anonymous", "team-a"])
 async def test_other_users_are_not_taken(gateway: Gateway, api: FakeApiServer, user: str) -> None:
     assert (

@@ -179,3 +179,21 @@ async def test_a_key_can_not_ask_for_more_tools_than_it_may_use(gateway: Gateway
     for beyond in ("github.*", "*.*", "git*.create_issue", "github.delete_repo", "f*.read"):
         problem = assert_problem(await gateway.post({"code": "1", "tools": ["fs.read", beyond]}), 403, "tools.1")
         assert "github.create_*" in problem.errors[0].message
+
+
+async def test_a_key_can_name_no_user_but_those_that_it_may(gateway: Gateway) -> None:
+    await limited(gateway, users=["team-a/*", "u-42"])
+    for fine in ({}, {"user": "u-42"}, {"user": "team-a/ada"}):
+        assert (await gateway.post({"code": "1", **fine}, "?wait=0")).status == 202
+    made = len(gateway.executions)
+    for other in ("u-421", "U-42", "team-b/ada", "team-a", "*"):
+        problem = assert_problem(await gateway.post({"code": "1", "user": other}), 403, "user")
+        assert "team-a/*, u-42" in problem.errors[0].message
+    assert len(gateway.executions) == made
+
+
+async def test_a_key_without_that_limit_may_name_any_user_and_one_with_an_empty_one_nobody(gateway: Gateway) -> None:
+    assert (await gateway.post({"code": "1", "user": "anybody"}, "?wait=0")).status == 202
+    await limited(gateway, users=[])
+    assert_problem(await gateway.post({"code": "1", "user": "anybody"}), 403, "user")
+    assert (await gateway.post({"code": "1"}, "?wait=0")).status == 202

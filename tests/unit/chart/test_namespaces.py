@@ -1,10 +1,12 @@
 """What stands in the served namespaces: pools, bounds, rights and walls."""
 
 import json
+import re
 from typing import Any
 
+import helm_python
 import pytest
-from tests.unit.chart.conftest import Render, Rendered
+from tests.unit.chart.conftest import CHART, Render, Rendered
 
 from mcp_exec_api.names import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.pool import SandboxPoolSpec, Scaling
@@ -118,6 +120,34 @@ def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None
     assert limits["max"] == {"cpu": "2", "memory": "8Gi"}
     none = render({"quota": {"enabled": False}, "limitRange": {"enabled": False}})
     assert none.all("ResourceQuota") + none.all("LimitRange") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "filled"),
+    [
+        ({}, []),
+        ({"pool": {"maxPods": 199, "resources": {"limits": {"cpu": "250m", "memory": "128Mi"}}}}, []),
+        ({"pool": {"maxPods": 200, "resources": {"limits": {"cpu": "250m", "memory": "128Mi"}}}}, ["pods (200)"]),
+        ({"pool": {"resources": {"limits": {"cpu": "2"}}}}, ["limits.cpu (200)"]),
+        ({"pool": {"resources": {"limits": {"memory": "1Gi"}}}}, ["limits.memory (100Gi)"]),
+        ({"extraPools": [{"name": "b", "maxPods": 99}]}, []),
+        (
+            {"extraPools": [{"name": "b", "resources": {"limits": {"memory": "64Mi"}}}]},
+            ["limits.cpu (200)", "pods (200)"],
+        ),
+        (
+            {"pool": {"maxPods": 500}, "quota": {"hard": {"pods": 10**6, "limits.cpu": "1k", "limits.memory": "1Ti"}}},
+            [],
+        ),
+        ({"pool": {"maxPods": 500}, "quota": {"enabled": False}}, []),
+    ],
+    ids=lambda values: json.dumps(values),
+)
+def test_the_notes_say_where_full_pools_leave_no_room_for_servers(values: dict[str, Any], filled: list[str]) -> None:
+    with helm_python.Chart.load(str(CHART)) as chart:
+        notes = chart.render(values, name="mcp-exec", namespace="mcp-exec-system")["mcp-exec/templates/NOTES.txt"]
+    said = re.findall(r"what quota\.hard has of (.*)\.$", notes, re.MULTILINE)
+    assert said == ([", ".join(filled)] if filled else [])
 
 
 def test_the_limits_of_a_namespace_leave_room_for_the_default_sandbox(render: Render) -> None:

@@ -119,3 +119,16 @@ def test_every_binding_names_a_role_and_an_account_of_the_chart(render: Render) 
 
 def test_a_rendering_without_a_cluster_brings_no_right_to_change_definitions(render: Render) -> None:
     assert "customresourcedefinitions" not in render().text
+
+
+def test_the_approvers_role_reads_and_decides_and_is_nobodys_until_it_is_bound(render: Render) -> None:
+    rendered = render()
+    role = rendered.one("ClusterRole", "mcp-exec-approver")
+    assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
+        ("codeexecutions", "get", "list", "watch"),
+        ("codeexecutions/approval", "update"),
+    }
+    bindings = rendered.all("RoleBinding") + rendered.all("ClusterRoleBinding")
+    assert "mcp-exec-approver" not in [each["roleRef"]["name"] for each in bindings]
+    assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
+    assert "mcp-exec-approver" not in render({"broker": {"enabled": False}}).names("ClusterRole")

@@ -6,7 +6,9 @@ import json
 import re
 
 import pytest
-from tests.unit.chart.conftest import Render, Rendered
+from tests.unit.chart.conftest import CHART, Render, Rendered
+
+from mcp_exec_gateway.apikeys import KeyEntry, KeyLimits
 
 
 def secret(rendered: Rendered, name: str) -> dict[str, str]:
@@ -34,13 +36,29 @@ def test_the_initial_key_is_stored_hashed_beside_others_and_plain_in_a_secret_of
 
 def test_the_initial_keys_namespace_and_limits_are_values(render: Render) -> None:
     limits = {"maxConcurrent": 2000000, "maxTimeoutSeconds": 60, "pools": ["default"]}
-    limits |= {"requestsPerMinute": 1000000, "maxPriority": "Normal"}
+    limits |= {"requestsPerMinute": 1000000, "maxPriority": "Normal", "tools": ["github.*", "fs.read"]}
+    limits |= {"users": ["team-a/*", "u-42"]}
     rendered = render(
         {"namespaces": ["agents", "batch"], "gateway": {"initialApiKey": {"namespace": "batch", "limits": limits}}}
     )
     entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
     assert entry["namespace"] == "batch"
     assert entry["limits"] == limits
+    assert KeyEntry.model_validate_json(json.dumps(entry), strict=True).limits == KeyLimits.model_validate(limits)
+
+
+def test_the_initial_key_may_be_an_approvers_and_may_be_without_any_tool(render: Render) -> None:
+    rendered = render({"gateway": {"initialApiKey": {"approver": True, "limits": {"tools": []}}}})
+    entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
+    assert (entry["approver"], entry["limits"]) == (True, {"tools": []})
+    assert KeyEntry.model_validate_json(json.dumps(entry), strict=True).approver
+
+
+def test_every_limit_of_a_key_is_a_value_of_the_initial_one() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    initial = schema["properties"]["gateway"]["properties"]["initialApiKey"]["properties"]
+    assert set(initial["limits"]["properties"]) == {field.alias for field in KeyLimits.model_fields.values()}
+    assert set(KeyEntry(sha256="0" * 64, namespace="agents").to_api()) - {"sha256"} <= set(initial)
 
 
 def test_an_initial_key_for_a_namespace_that_is_not_served_is_refused(render: Render) -> None:

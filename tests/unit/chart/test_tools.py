@@ -95,6 +95,13 @@ def test_demo_servers_are_off_until_they_are_wanted(render: Render) -> None:
     assert rendered.environment("mcp-exec-operator")["MCP_EXEC_SERVERS_IMAGE"] == "example.invalid/servers:1"
 
 
+def test_demo_servers_name_the_secrets_that_their_image_is_pulled_with(render: Render) -> None:
+    servers = {"imagePullSecrets": [{"name": "registry"}]}
+    spec = render({"demoServers": {"trips": {"enabled": True}}, "servers": servers}).one("ToolServer", "trips")["spec"]
+    assert spec["stdio"]["imagePullSecrets"] == [{"name": "registry"}]
+    ToolServerSpec.model_validate(spec)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

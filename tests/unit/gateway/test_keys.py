@@ -15,7 +15,8 @@ def secret_of(patch: dict[str, dict[str, str]]) -> dict[str, object]:
 
 def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--max-concurrent", "5", "--max-timeout-seconds", "60", "--pool", "default", "--pool", "big"]
-    limits += ["--requests-per-minute", "90", "--max-priority", "Normal"]
+    limits += ["--requests-per-minute", "90", "--max-priority", "Normal", "--tool", "github.*", "--tool", "fs.read"]
+    limits += ["--user", "team-a/*", "--user", "u-42"]
     assert main(["create", "team-a", "--namespace", "agents", *limits, "--output", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
     keys = ApiKeys()
@@ -29,7 +30,10 @@ def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.Captu
         "pools": ["default", "big"],
         "requestsPerMinute": 90,
         "maxPriority": "Normal",
+        "tools": ["github.*", "fs.read"],
+        "users": ["team-a/*", "u-42"],
     }
+    assert not found.entry.approver
     assert made["key"] not in json.dumps(made["patch"])
     assert len(made["key"]) == len("mcpx_") + 43
 
@@ -44,6 +48,12 @@ def test_the_printed_command_holds_the_patch_and_the_key_is_printed_once(capsys:
     assert command[:6] == ["kubectl", "--namespace", "system", "patch", "secret", "keys"]
     keys = parse_keys(secret_of(json.loads(command[-1])))
     assert [key.name for key in keys.values()] == ["team-a"]
+
+
+def test_a_key_that_is_made_an_approver_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["create", "reviewers", "--namespace", "agents", "--approver", "--output", "json"])
+    keys = parse_keys(secret_of(json.loads(capsys.readouterr().out)["patch"]))
+    assert [(key.name, key.entry.approver) for key in keys.values()] == [("reviewers", True)]
 
 
 def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +73,8 @@ def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         (["create", "a", "--namespace", "n", "--max-concurrent", "0"], "max_concurrent"),
         (["create", "a", "--namespace", "n", "--requests-per-minute", "0"], "requests_per_minute"),
         (["create", "a", "--namespace", "n", "--max-priority", "Top"], "High"),
+        (["create", "a", "--namespace", "n", "--tool", "github"], "tools"),
+        (["create", "a", "--namespace", "n", "--user", "*-admin"], "users"),
         (["create", "a"], "--namespace"),
         (["create", "a", "--namespace", "n", "--what"], "--what"),
     ],

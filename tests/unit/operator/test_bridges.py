@@ -61,6 +61,12 @@ def test_a_server_may_have_data_and_a_runtime_class() -> None:
     assert {"name": "data", "mountPath": "/data"} in pod["containers"][0]["volumeMounts"]
 
 
+def test_a_servers_image_may_be_in_a_registry_that_wants_credentials() -> None:
+    pod = pod_of(stdio(imagePullSecrets=[{"name": "registry"}, {"name": "other"}]))
+    assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
+    assert "imagePullSecrets" not in pod_of(stdio())
+
+
 def test_secrets_are_referred_to_and_never_copied() -> None:
     given = stdio(env=[{"name": "TOKEN", "secretKeyRef": {"name": "git", "key": "token"}}, {"name": "A", "value": "b"}])
     assert secret_names(given) == ["git"]

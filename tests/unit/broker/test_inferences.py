@@ -1,0 +1,74 @@
+"""What is remembered of tools' results: as much as there is room for, and of tools that there are."""
+
+from typing import Any
+
+from mcp_exec_api.tools.catalog import Catalog, Tool
+from mcp_exec_broker.inferences import Inferences
+from mcp_exec_broker.servers import Server
+
+KEY = ("a", "s")
+
+
+def server(**inferred: Any) -> Server:
+    """A ToolServer whose status remembers these."""
+    meta = {"namespace": "a", "name": "s", "generation": 1}
+    return Server.of({"metadata": meta, "spec": {"url": "http://s"}, "status": {"inferredOutputs": inferred}})
+
+
+def tool(name: str) -> Tool:
+    return Catalog.of("s", [{"name": name, "inputSchema": {"type": "object"}}]).tools[0]
+
+
+def learned(*names: str) -> Inferences:
+    made = Inferences()
+    for name in names:
+        made.observe(KEY, tool(name), {"id": 1}, size=10)
+    return made
+
+
+def test_what_was_learned_of_a_tool_goes_with_the_tool() -> None:
+    made = learned("stays", "goes")
+    made.keep(KEY, ["stays", "new"])
+    assert set(made.of(KEY)) == {"stays"}
+
+
+def test_a_tool_that_comes_back_is_learned_anew() -> None:
+    made = learned("echo")
+    made.keep(KEY, [])
+    made.keep(KEY, ["echo"])
+    made.observe(KEY, tool("echo"), {"name": "x"}, size=10)
+    assert set(made.of(KEY)["echo"]["properties"]) == {"name"}
+
+
+def test_a_status_that_still_remembers_a_tool_that_is_gone_does_not_bring_it_back() -> None:
+    made = Inferences()
+    made.take_in(server(gone={"type": "object"}, there={"type": "object"}))
+    assert set(made.of(KEY)) == {"gone", "there"}  # nothing was listed yet
+    made.keep(KEY, ["there"])
+    made.take_in(server(gone={"type": "object"}, there={"type": "object"}))
+    assert set(made.of(KEY)) == {"there"}
+
+
+def test_tools_that_are_gone_leave_room_for_those_that_come() -> None:
+    made = learned(*(f"old-{number}" for number in range(120)))
+    assert len(made.of(KEY)) == 100
+    made.keep(KEY, ["new"])
+    made.observe(KEY, tool("new"), {"id": 1}, size=10)
+    assert set(made.of(KEY)) == {"new"}
+
+
+def test_of_tools_that_the_server_lists_for_some_users_alone_nothing_is_learned() -> None:
+    made = Inferences()
+    made.keep(KEY, ["shared"])
+    for name in ("shared", "personal"):
+        made.observe(KEY, tool(name), {"id": 1}, size=10)
+    assert set(made.of(KEY)) == {"shared"}
+
+
+def test_a_server_that_is_made_anew_is_learned_anew() -> None:
+    made = learned("echo")
+    made.keep(KEY, ["echo"])
+    made.forget(KEY)
+    assert made.of(KEY) == {}
+    made.observe(KEY, tool("other"), {"id": 1}, size=10)
+    assert set(made.of(KEY)) == {"other"}
