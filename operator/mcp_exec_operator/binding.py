@@ -93,6 +93,7 @@ class Binder:
         pool = self.pools.get(entry.pool)
         self._check_pool(spec, pool)
         checked = await self.checks.check(spec, pool)
+        pool = self.pools.get(entry.pool)  # it may have been deleted and made anew meanwhile
         pool = pool.mixture.assign(entry.variant_key)
         pod, start = pool.take(), Start.WARM
         if pod is None:
