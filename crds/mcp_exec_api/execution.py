@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 
+from mcp_exec_api.codecheck import MAX_FINDINGS, Finding
 from mcp_exec_api.meta import Condition, MicroTime, Model, ToolPattern
 from mcp_exec_api.names import MAX_CODE_BYTES, MAX_CONTEXT_BYTES, MAX_OUTPUT_BYTES, MAX_TIMEOUT_SECONDS, MAX_TOOL_CALLS
 
@@ -365,6 +366,8 @@ class CodeExecutionStatus(Model):
     """Why the code failed, where it did."""
     tool_calls: ToolCalls | None = None
     """What tools the code called; not set where it may call none."""
+    code_findings: Annotated[list[Finding], Field(max_length=MAX_FINDINGS)] = Field(default_factory=list)
+    """What stood out in the code before it ran, where its pool looks: the gravest first."""
     approvals: list[Approval] = Field(default_factory=list)
     """Tool calls that need or needed somebody's consent, the newest 50."""
 

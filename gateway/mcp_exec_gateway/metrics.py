@@ -21,6 +21,7 @@ class Metrics:
     requests: Counter
     request_seconds: Histogram
     stage_seconds: Histogram
+    code_findings: Counter
     open_streams: Gauge
     waiters: Gauge
 
@@ -51,6 +52,12 @@ class Metrics:
                 "Time that a request spent to authenticate, to create its execution, to wait for its end.",
                 ["stage"],
                 buckets=_BUCKETS,
+                registry=registry,
+            ),
+            code_findings=Counter(
+                prefix + "code_findings_total",
+                "What stood out in code that was refused for it.",
+                ["rule"],
                 registry=registry,
             ),
             open_streams=Gauge(prefix + "open_streams", "Event streams that are open.", registry=registry),

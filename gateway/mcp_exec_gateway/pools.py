@@ -4,8 +4,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from pydantic import ValidationError
+
 from mcp_exec_api.kube import Kube, Object, custom_path
 from mcp_exec_api.names import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS
+from mcp_exec_api.pool import CodeCheck
 from mcp_exec_api.reflector import Key, Reflector, key_of
 from mcp_exec_gateway.problems import too_many
 
@@ -24,6 +27,7 @@ class PoolFacts:
     queued: int
     """Executions that wait for a pod, as the operator said last: at most a second or so ago."""
     expected_wait_seconds: float | None
+    code_check: CodeCheck
 
     @classmethod
     def of(cls, pool: Object) -> Self:
@@ -35,6 +39,7 @@ class PoolFacts:
             max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
             queued=int(status.get("queued", 0)),
             expected_wait_seconds=None if wait is None else float(wait),
+            code_check=_code_check(spec),
         )
 
     @property
@@ -68,6 +73,11 @@ class Pools:
         facts = self._facts.get((namespace, name))
         return None if facts is None else facts.max_timeout_seconds
 
+    def code_check(self, namespace: str, name: str) -> CodeCheck:
+        """What the pool looks for in code; nothing where there is no such pool."""
+        facts = self._facts.get((namespace, name))
+        return CodeCheck() if facts is None else facts.code_check
+
     def check_queue(self, namespace: str, name: str) -> None:
         """Raises Problem where as many executions wait for a pod as may, so that one more would fail."""
         facts = self._facts.get((namespace, name))
@@ -81,6 +91,13 @@ class Pools:
     def names(self, namespace: str) -> list[str]:
         """The pools of a namespace, in order."""
         return sorted(name for space, name in self._facts if space == namespace)
+
+
+def _code_check(spec: Object) -> CodeCheck:
+    try:
+        return CodeCheck.model_validate(spec.get("codeCheck") or {})
+    except ValidationError:
+        return CodeCheck()  # the operator runs nothing in a pool whose spec is wrong
 
 
 def _lean(pool: Object) -> Object:

@@ -26,6 +26,7 @@ TITLES: Final = {
     "media-type": "The body's media type is not supported",
     "not-acceptable": "None of the accepted media types can be had",
     "invalid": "The request is not valid",
+    "code-refused": "The pool does not run such code",
     "refused": "The cluster refused the execution",
     "key-reused": "The Idempotency-Key was used with another body",
     "too-many": "Too many at once",

@@ -80,7 +80,9 @@ def _entry(name: str, meaning: str, value: Any, *, indent: str) -> list[str]:
 def _flow(value: Any) -> str:
     """A value on one line, as YAML."""
     if isinstance(value, str):
-        return json.dumps(str(value)) if value == "" or not value[0].isalpha() else str(value)
+        # `Off` would be read as a boolean
+        plain = value != "" and value[0].isalpha() and yaml.safe_load(value) == value
+        return str(value) if plain else json.dumps(str(value))
     return yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False).removesuffix("...\n").strip()
 
 

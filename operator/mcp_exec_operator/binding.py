@@ -12,6 +12,7 @@ from mcp_exec_api.execution import CodeExecutionSpec, Phase, Priority, QueuePlac
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.sandboxes import Job, JobTools, Offer, Sandboxes
+from mcp_exec_operator.codechecks import Checked, CodeChecks
 from mcp_exec_operator.decided import Decided, Superseded
 from mcp_exec_operator.entry import Entry, phase_of
 from mcp_exec_operator.inventory import Pod
@@ -80,6 +81,7 @@ class Binder:
     writer: StatusWriter
     sandboxes: Sandboxes
     tooling: Tooling
+    checks: CodeChecks
     bind_timeout_seconds: float
     clock: Callable[[], datetime] = now
 
@@ -90,6 +92,8 @@ class Binder:
             self.tooling.check()
         pool = self.pools.get(entry.pool)
         self._check_pool(spec, pool)
+        checked = await self.checks.check(spec, pool)
+        pool = self.pools.get(entry.pool)  # it may have been deleted and made anew meanwhile
         pool = pool.mixture.assign(entry.variant_key)
         pod, start = pool.take(), Start.WARM
         if pod is None:
@@ -99,12 +103,13 @@ class Binder:
         lease = Lease(pool=pool, pod=pod, spec=spec)
         try:
             self._check_pool(spec, pool)
+            checked = await self.checks.check(spec, pool, before=checked)
             if spec.tools:
                 lease.tools = await self.tooling.equip(entry, spec, pool=pool, pod=pod, run_seconds=longest_run(spec))
             began = monotonic()
             sandbox = self.sandboxes.at(namespace=pool.namespace, pod=pod.name, address=pod.address)
             lease.offer = sandbox.offer(job_of(entry, spec, lease.tools), timeout_seconds=longest_run(spec))
-            await self._record(entry, pod, start, pool.variant)
+            await self._record(entry, pod, start, pool.variant, checked)
         except BaseException as error:
             lease.withdraw()
             # after a cancellation nobody knows whether it is recorded, so nobody else may have the pod
@@ -139,7 +144,7 @@ class Binder:
             message = f"spec.timeoutSeconds: {spec.timeout_seconds} is more than the {most} of pool {pool.name}"
             raise Decided(failed(Reason.REJECTED, message))
 
-    async def _record(self, entry: Entry, pod: Pod, start: Start, variant: str) -> None:
+    async def _record(self, entry: Entry, pod: Pod, start: Start, variant: str, checked: Checked) -> None:
         moment = self.clock()
         created = created_at(entry.body, first_seen=entry.first_seen)
         ready_seconds = monotonic() - pod.ready_at
@@ -159,6 +164,7 @@ class Binder:
                 ready_seconds=ready_seconds,
                 digest=entry.digest,
                 variant=variant,
+                code_findings=checked.findings,
                 moment=moment,
                 created=created,
             )

@@ -18,6 +18,7 @@ class Metrics:
 
     registry: CollectorRegistry
     executions: Counter
+    code_findings: Counter
     stages: Histogram
     active: Gauge
     pods: Gauge
@@ -45,6 +46,12 @@ class Metrics:
                 "mcp_exec_executions",
                 "Executions that ended",
                 ["phase", "reason", "start", "pool", "variant"],
+                registry=registry,
+            ),
+            code_findings=Counter(
+                "mcp_exec_code_findings",
+                "What stood out in code before it ran",
+                ["pool", "rule", "mode"],
                 registry=registry,
             ),
             stages=Histogram(

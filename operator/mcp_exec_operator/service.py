@@ -11,6 +11,7 @@ from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_operator.binding import Binder
 from mcp_exec_operator.claims import Claims
 from mcp_exec_operator.cluster import Cluster
+from mcp_exec_operator.codechecks import CodeChecks
 from mcp_exec_operator.keeper import Keeper, KeeperConfig
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pool import Pool
@@ -79,6 +80,7 @@ class Service:
                 writer=writer,
                 sandboxes=sandboxes,
                 tooling=tools.tooling,
+                checks=CodeChecks(metrics=metrics),
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,

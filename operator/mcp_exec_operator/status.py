@@ -33,6 +33,8 @@ class Outcome:
     """Those that are known, without the total."""
     tool_calls: Object | None = None
     """What was called; None where it may call nothing."""
+    code_findings: list[Object] | None = None
+    """What stood out in the code; None where that is as the status says already."""
     approvals: list[Object] | None = None
     """What needed consent; None where that is as the status says already."""
 
@@ -73,6 +75,7 @@ def bound_status(
     ready_seconds: float,
     digest: str,
     variant: str = "",
+    code_findings: list[Object] | None = None,
     moment: datetime,
     created: datetime,
 ) -> Object:
@@ -88,6 +91,7 @@ def bound_status(
         nodeName=node,
         start=start,
         specDigest=digest,
+        codeFindings=code_findings or None,
         createdAt=micro_time(created),
         boundAt=micro_time(moment),
         durations=Durations(queued=_milliseconds(moment - created)).to_api(),
@@ -116,6 +120,7 @@ def finished_status(
         output=output,
         error=lean(outcome.error.to_api()) if outcome.error else None,
         toolCalls=outcome.tool_calls,
+        codeFindings=(status.get("codeFindings") if outcome.code_findings is None else outcome.code_findings) or None,
         approvals=(status.get("approvals") if outcome.approvals is None else outcome.approvals) or None,
         conditions=_with(status, "Finished", ConditionStatus.TRUE, finished, outcome.message, moment),
     )

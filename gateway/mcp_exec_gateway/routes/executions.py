@@ -17,6 +17,7 @@ from mcp_exec_gateway.access import trace_of
 from mcp_exec_gateway.auth import Caller
 from mcp_exec_gateway.bodies import ClientGone, parse_spec, read_body
 from mcp_exec_gateway.callers import caller_who_may
+from mcp_exec_gateway.codechecks import check_code
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.executions import finished
 from mcp_exec_gateway.naming import is_object_name
@@ -48,6 +49,7 @@ class Service:
         self.check_wait(query.wait)
         body = await read_body(request, limit=d.settings.max_body_bytes)
         spec = fitted_spec(parse_spec(body), caller=caller, pools=d.pools)
+        await check_code(spec, namespace=caller.namespace, pools=d.pools, metrics=d.metrics)
         for _ in range(_NAMES):
             answer = await self._create_once(request, spec, caller=caller, query=query, idempotency_key=idempotency_key)
             if answer is not None:

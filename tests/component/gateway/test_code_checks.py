@@ -1,0 +1,59 @@
+"""Code that its pool refuses is refused before anything is created."""
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+from tests.component.gateway.conftest import SBP, Gateway, pool, until
+from tests.component.gateway.test_refusals import assert_problem
+
+from mcp_exec_api.pool import CodeCheck
+
+BAD = "import json\nimport os\nos.system('ls')\nexec('1')\n"
+
+
+async def checked(gateway: Gateway, **given: Any) -> None:
+    """Makes the default pool look at code so."""
+    made = pool("default", 60)
+    made["spec"]["codeCheck"] = given
+    gateway.api.put(SBP, made)
+    wanted = CodeCheck.model_validate(given)
+    await until(lambda: gateway.dependencies.pools.code_check("agents", "default") == wanted)
+
+
+async def test_a_strict_pools_findings_are_the_answer_and_nothing_is_created(gateway: Gateway) -> None:
+    await checked(gateway, mode="Strict")
+    problem = assert_problem(await gateway.post({"code": BAD}), 422, "code", "code")
+    assert (problem.type, problem.title) == (
+        "urn:mcp-exec:problem:code-refused",
+        "The pool does not run such code",
+    )
+    assert [error.message for error in problem.errors] == [
+        "line 3: os.system: it starts a process; do it in Python, or by a tool (Subprocess)",
+        "line 4: exec: it turns text into code; write the code itself (DynamicCode)",
+    ]
+    assert problem.detail.startswith("pool default refuses the code: line 3: os.system")
+    assert gateway.executions == {}
+    text = (await gateway.ask("GET", "/metrics")).text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    counted = {s.labels["rule"]: s.value for s in samples if s.name == "mcp_exec_gateway_code_findings_total"}
+    assert counted == {"Subprocess": 1, "DynamicCode": 1}
+
+
+async def test_a_list_of_imports_is_kept(gateway: Gateway) -> None:
+    await checked(gateway, mode="Strict", allowedImports=["math"])
+    problem = assert_problem(await gateway.post({"code": "import math, json"}), 422, "code")
+    assert problem.errors[0].message == "line 1: import of json: the pool allows math (ImportNotAllowed)"
+    assert (await gateway.post({"code": "import math"}, "?wait=0")).status == 202
+
+
+async def test_a_pool_that_warns_takes_the_code_and_leaves_the_telling_to_the_operator(gateway: Gateway) -> None:
+    await checked(gateway, mode="Warn")
+    found = [{"rule": "Subprocess", "severity": "High", "line": 3, "message": "os.system"}]
+    gateway.finish_all(codeFindings=found)
+    answer = await gateway.post({"code": BAD})
+    assert (answer.status, answer.json["codeFindings"]) == (200, found)
+
+
+async def test_code_that_is_no_python_is_for_the_run_to_tell(gateway: Gateway) -> None:
+    await checked(gateway, mode="Strict")
+    assert (await gateway.post({"code": "exec('"}, "?wait=0")).status == 202

@@ -1,0 +1,216 @@
+"""`mcp-exec doctor` at a gateway and an API server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.component.fakes.api_server import FakeApiServer
+from tests.component.fakes.broker import FakeBroker
+from tests.component.gateway.conftest import CEX, KEY, SANDBOX_KEY, SBP, Gateway, serving
+from tests.component.gateway.test_tools import CATALOG, ENDPOINTS
+
+from mcp_exec_api.kube import custom_path
+from mcp_exec_api.names import TOOL_SERVERS
+from mcp_exec_client.__main__ import main
+
+SERVERS = custom_path(TOOL_SERVERS, namespace="agents")
+
+
+@pytest.fixture
+async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
+    async with FakeBroker(key=SANDBOX_KEY).running() as broker:
+        broker.catalogs["agents"] = CATALOG
+        api.put(ENDPOINTS, broker.endpoints())
+        async with serving(api, broker_service="mcp-exec-broker") as made:
+            made.finish_all(duration="12ms")
+            yield made
+
+
+@pytest.fixture
+def kubeconfig(api: FakeApiServer, tmp_path: Path) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+class Seen:
+    """What the command printed, and how it ended."""
+
+    def __init__(self, lines: list[str], end: str) -> None:
+        self.lines = lines
+        self.end = end
+
+    def about(self, what: str) -> str:
+        found = [line for line in self.lines if line.split(maxsplit=1)[1].startswith(what)]
+        assert len(found) == 1, self.lines
+        return found[0]
+
+
+async def doctor(capsys: pytest.CaptureFixture[str], *arguments: object) -> Seen:
+    def run() -> str:
+        try:
+            main(["doctor", *map(str, arguments)])
+        except SystemExit as ended:
+            return str(ended.code)
+        return "0"
+
+    end = await asyncio.to_thread(run)
+    return Seen(capsys.readouterr().out.splitlines(), end)
+
+
+def condition(ready: str, reason: str, message: str) -> dict[str, Any]:
+    return {"conditions": [{"type": "Ready", "status": ready, "reason": reason, "message": message}]}
+
+
+async def test_all_is_well_at_a_gateway_that_works(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = await doctor(capsys, "--gateway", gateway.url + "/", "--api-key", KEY, "--tool", "github.create_issue")
+    assert seen.end == "0"
+    (name,) = gateway.executions
+    assert seen.lines == [
+        "skipped  pools and toolservers: they are looked at with --kubeconfig",
+        f"ok       gateway: {gateway.url} is ready",
+        "ok       key: it is accepted",
+        "ok       tools: 4 that this key may use, of github, my-docs",
+        "ok       tool github.create_issue: is a tool of github",
+        f"ok       trial run in pool default: {name}: Warm start, 12ms",
+    ]
+    assert gateway.executions[name]["spec"]["code"] == "print(1)"
+
+
+async def test_address_and_key_are_taken_from_the_environment(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
+    monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
+    assert (await doctor(capsys)).end == "0"
+
+
+async def test_a_misspelt_tool_is_a_problem_with_what_was_meant(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = await doctor(capsys, "--gateway", gateway.url, "--api-key", KEY, "--tool", "github.creat_issue")
+    assert seen.end == "mcp-exec: 1 problem"
+    assert seen.about("tool github") == (
+        "problem  tool github.creat_issue: github has no such tool among its 3 -> did you mean github.create_issue?"
+    )
+
+
+@pytest.mark.parametrize(("key", "said"), [(["--api-key", "mcpx_wrong"], "401: "), ([], "none was given")])
+async def test_without_a_good_key_nothing_is_run(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str], key: list[str], said: str
+) -> None:
+    seen = await doctor(capsys, "--gateway", gateway.url, *key)
+    assert seen.about("key").startswith(f"problem  key: {said}")
+    assert seen.about("tools and trial run").startswith("skipped")
+    assert (seen.end, gateway.executions) == ("mcp-exec: 1 problem", {})
+
+
+async def test_a_gateway_that_is_not_there_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = await doctor(capsys, "--gateway", "http://127.0.0.1:1", "--api-key", KEY)
+    assert "is the address right" in seen.about("gateway")
+    assert seen.end == "mcp-exec: 1 problem"
+
+
+async def test_a_gateway_that_stops_is_not_ready(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
+    gateway.dependencies.lifecycle.draining.set()
+    seen = await doctor(capsys, "--gateway", gateway.url, "--api-key", KEY)
+    assert "it is not ready but stopping; not known yet: nothing" in seen.about("gateway")
+
+
+async def test_a_trial_run_that_fails_tells_why_and_what_to_do(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = {"type": "ImagePullFailed", "message": "ErrImagePull: no such image"}
+    gateway.finish_all(phase="Failed", reason="ImagePullFailed", error=error)
+    seen = await doctor(capsys, "--gateway", gateway.url, "--api-key", KEY)
+    line = seen.about("trial run")
+    assert "Failed ImagePullFailed: ErrImagePull: no such image -> correct the pool's `image`" in line
+    assert seen.end == "mcp-exec: 1 problem"
+
+
+async def test_a_trial_run_that_does_not_end_is_cancelled_and_says_why_it_waits(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bound = {"type": "Bound", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes have room"}
+
+    def wait(collection: str, item: dict[str, Any]) -> None:
+        if collection == CEX:
+            status = {"phase": "Pending", "reason": "Unschedulable", "conditions": [bound]}
+            gateway.api.merge(CEX, item["metadata"]["name"], {"status": status})
+
+    gateway.api.on_create = wait
+    seen = await doctor(capsys, "--gateway", gateway.url, "--api-key", KEY, "--timeout", "1")
+    line = seen.about("trial run")
+    assert "has not ended within 1 s: Pending Unschedulable 0/3 nodes have room -> add nodes" in line
+    (execution,) = gateway.executions.values()
+    assert execution["spec"]["cancelRequested"] is True
+
+
+async def test_a_pool_that_is_not_there_is_named(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = await doctor(capsys, "--gateway", gateway.url, "--api-key", KEY, "--pool", "big")
+    assert "there is no pool big in namespace agents; there are: default, long" in seen.about("trial run")
+
+
+async def test_pools_and_servers_are_told_with_their_reasons(
+    api: FakeApiServer, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.merge(SBP, "default", {"status": condition("True", "Warm", "3 of 3 pods are warm")})
+    api.merge(SBP, "long", {"status": condition("False", "QuotaExceeded", "0 of 3 pods are warm; quota")})
+    api.put(SBP, {"metadata": {"name": "new"}, "spec": {"image": "i"}})
+    down = {"available": False, "reason": "ServerUnavailable", "message": "nobody answers"}
+    pod = {"ready": False, "reason": "CrashLoop", "message": "exit code 1"}
+    api.put(SERVERS, {"metadata": {"name": "git"}, "spec": {}, "status": {**down, "workload": pod}})
+    api.put(SERVERS, {"metadata": {"name": "github"}, "spec": {}, "status": {"available": True, "tools": 38}})
+    api.put(SERVERS, {"metadata": {"name": "idle"}, "spec": {}})
+    api.put(SERVERS, {"metadata": {"name": "tracker"}, "spec": {}, "status": down})
+    seen = await doctor(capsys, "--kubeconfig", kubeconfig)
+    assert seen.about("pool default") == "ok       pool default: 3 of 3 pods are warm"
+    assert "QuotaExceeded: 0 of 3 pods are warm; quota -> raise the namespace's" in seen.about("pool long")
+    assert "nothing is said of it -> is the part that looks after it running?" in seen.about("pool new")
+    assert "CrashLoop: exit code 1 -> read the message" in seen.about("toolserver git:")
+    assert seen.about("toolserver github") == "ok       toolserver github: 38 tools"
+    assert "nothing is said of it" in seen.about("toolserver idle")
+    assert "ServerUnavailable: nobody answers" in seen.about("toolserver tracker")
+    assert seen.about("gateway").startswith("skipped")
+    assert seen.end == "mcp-exec: 5 problems"
+
+
+async def test_a_namespace_without_pools_is_a_problem(
+    api: FakeApiServer, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = await doctor(capsys, "--kubeconfig", kubeconfig, "--namespace", "empty")
+    assert "namespace empty has none -> make one" in seen.about("pools")
+    assert seen.about("toolservers") == "ok       toolservers: namespace empty has none"
+
+
+async def test_a_kubeconfig_that_can_not_be_read_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = await doctor(capsys, "--kubeconfig", tmp_path / "none")
+    assert seen.about("cluster").startswith("problem")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "doctor needs --gateway"),
+        (["--gateway", "localhost:8080"], "http:// or https:// is wanted"),
+        (["--kubeconfig", "x", "--tool", "a.b"], "--tool needs --gateway"),
+    ],
+)
+async def test_options_that_can_not_be_honoured_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.delenv("MCP_EXEC_GATEWAY", raising=False)
+    assert said in (await doctor(capsys, *arguments)).end

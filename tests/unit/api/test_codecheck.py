@@ -1,0 +1,202 @@
+"""What a look at code finds, and what it lets pass."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_exec_api.codecheck import MAX_CHECKED_BYTES, MAX_FINDINGS, Finding, Rule, Severity, findings
+
+ROOT = Path(__file__).parents[3]
+
+
+def rules(code: str, **options: tuple[str, ...]) -> list[tuple[str, int]]:
+    return [(each.rule.value, each.line) for each in findings(code, **options)]
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        ("eval('1')", "DynamicCode"),
+        ("exec('x = 1')", "DynamicCode"),
+        ("compile('1', '', 'eval')", "DynamicCode"),
+        ("run = eval\nrun('1')", "DynamicCode"),
+        ("__import__('os')", "DynamicCode"),
+        ("import builtins\nbuiltins.exec('1')", "DynamicCode"),
+        ("from builtins import eval as e", "DynamicCode"),
+        ("import importlib\nimportlib.import_module('os')", "DynamicCode"),
+        ("import subprocess", "Subprocess"),
+        ("from subprocess import run", "Subprocess"),
+        ("import os\nos.system('ls')", "Subprocess"),
+        ("import os as o\no.popen('ls')", "Subprocess"),
+        ("import os.path\nos.execvp('ls', [])", "Subprocess"),
+        ("import os\nos.posix_spawn('ls', [], {})", "Subprocess"),
+        ("import os\nif os.fork():\n    pass", "Subprocess"),
+        ("from os import system as shell", "Subprocess"),
+        ("from os import *", "Subprocess"),
+        ("import asyncio\nawait asyncio.create_subprocess_shell('ls')", "Subprocess"),
+        ("import pty", "Subprocess"),
+        ("import ctypes.util", "NativeCode"),
+        ("import numpy, ctypes as c", "NativeCode"),
+        ("import socket", "Network"),
+        ("async def f():\n    from socket import create_connection", "Network"),
+        ("import asyncio\nawait asyncio.open_connection('a', 1)", "Network"),
+    ],
+)
+def test_what_code_seldom_needs_is_found(code: str, rule: str) -> None:
+    assert [name for name, _ in rules(code)] == [rule]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(1)",
+        "import re\nre.compile('a')",
+        "import os\nos.path.join('a', 'b')\nos.listdir('.')\nos.environ.get('HOME')",
+        "model.eval()\nframe.eval('a + b')",
+        "import asyncio\nawait asyncio.sleep(1)\nreturn 3",
+        "from servers.github import list_issues\nawait list_issues(owner='a')",
+        "import subprocess_tools, socketserver2",
+        "'eval(1) import subprocess'",
+        "from . import sibling",
+    ],
+)
+def test_what_code_does_need_is_let_pass(code: str) -> None:
+    assert rules(code) == []
+
+
+def test_a_finding_names_its_line_and_says_what_to_do() -> None:
+    (found,) = findings("x = 1\n\nprint(eval('x'))")
+    assert str(found) == "line 3: eval: it turns text into code; write the code itself (DynamicCode)"
+    assert found == Finding(
+        rule=Rule.DYNAMIC_CODE,
+        severity=Severity.HIGH,
+        line=3,
+        message="eval: it turns text into code; write the code itself",
+    )
+
+
+def test_the_gravest_come_first_and_not_all_are_kept() -> None:
+    code = "import socket\n" * 50 + "eval('1')\nexec('1')"
+    found = rules(code)
+    assert found[:3] == [("DynamicCode", 51), ("DynamicCode", 52), ("Network", 1)]
+    assert len(found) == MAX_FINDINGS
+
+
+@pytest.mark.parametrize(
+    ("imported", "allowed", "passes"),
+    [
+        ("import json", ("*",), True),
+        ("import json", ("json",), True),
+        ("import numpy.linalg as la", ("numpy",), True),
+        ("from numpy.linalg import norm", ("numpy",), True),
+        ("import numpy", ("numpy.linalg",), False),
+        ("import jsonschema", ("json",), False),
+        ("import json", (), False),
+        ("from __future__ import annotations", (), True),
+        ("from servers.github import list_issues", (), True),
+        ("from client import call_mcp_tool", (), True),
+        ("from tool_discovery import search_tools", (), True),
+        ("from skills.report import run", (), True),
+    ],
+)
+def test_a_list_of_imports_allows_modules_and_what_is_below_them(
+    imported: str, allowed: tuple[str, ...], passes: bool
+) -> None:
+    expected = [] if passes else [("ImportNotAllowed", 2)]
+    assert rules(f"x = 1\n{imported}", allowed_imports=allowed) == expected
+
+
+def test_a_refused_import_tells_what_is_allowed() -> None:
+    (found,) = findings("import pandas", allowed_imports=("json", "re"))
+    assert found.message == "import of pandas: the pool allows json, re"
+
+
+IMPORTED = "from servers.supabase import execute_sql\nfrom servers.database import query, execute\n"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'await execute_sql(query=f"select * from users where name = {name}")',
+        'await execute_sql({"query": f"select * from users where name = {name}"})',
+        "await query(\"SELECT * FROM users WHERE name = '%s'\" % name)",
+        'await query("select * from users where name = " + name)',
+        'await execute("delete from users where name = {}".format(name))',
+        'await execute("delete from users where name = {name}".format(name=name), [])',
+        'sql = f"select {column} from users"\nawait query(sql)',
+        'sql = "select * from users"\nsql += f" where name = {name}"\nawait query(sql)',
+        'sql = "select * from users"\nsql = sql + " where name = " + name\nawait query(sql)',
+        'a = f"select {x}"\nb = a\nawait query(b)',
+        'from textwrap import dedent\nawait query(dedent(f"""\n  select {x}\n"""))',
+        'await query(f"""\n    with t as (select {x}) select * from t\n""".strip())',
+        'arguments = {"sql": f"select {x}"}\nawait query(arguments)',
+        'import servers.database as db\nawait db.query(f"select {x}")',
+        'from client import call_mcp_tool\nawait call_mcp_tool("mcp__supabase__execute_sql", {"query": f"select {x}"})',
+        'from servers.supabase import executeSQL as run\nawait run({"query": f"select {x}"})',
+        'import sqlite3\nsqlite3.connect(":memory:").execute(f"insert into t values ({x})")',
+    ],
+)
+def test_values_in_the_text_of_a_query_are_found(call: str) -> None:
+    assert [name for name, _ in rules(IMPORTED + call)] == ["FormattedSql"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'await query("select * from users where name = ?", [name])',
+        'await query({"sql": "select * from users where name = ?", "parameters": [name]})',
+        'await query("select 1" + " from users")',
+        'TABLE = "users"\nawait query(f"select * from {TABLE}")',
+        'LIMIT = 10\nsql = f"select * from users limit {LIMIT}"\nawait query(sql)',
+        'await query(f"select * from users limit {int(limit)}")',
+        'sql = "select 1"\nsql = sql + " from users"\nawait query(sql)',
+        'await query(f"{topic} tutorial")',
+        'frame.query(f"price > {limit}")',
+        'print(f"select {name}")',
+        "async def run(sql):\n    return await query(sql)",
+        "a = b\nb = a\nawait query(a)",
+        "await query()",
+    ],
+)
+def test_queries_without_values_in_their_text_are_let_pass(call: str) -> None:
+    assert rules(IMPORTED + call) == []
+
+
+@pytest.mark.parametrize("code", ["print(", "x = \0", "'\ud800' eval(1)", "  indented\nnot"])
+def test_code_that_is_no_python_has_no_findings(code: str) -> None:
+    assert rules(code) == []
+
+
+@pytest.mark.parametrize("code", ["x = 1\n" * 6000, "-" * 20_000 + "1", "x" + ".a" * 10_000])
+def test_code_that_can_not_be_looked_at_is_named_so(code: str) -> None:
+    assert rules(code) == [("NotChecked", 1)]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a=b;b=c;c=d;d=a;query(a);",
+        "a=f'select{b}';query(a);",
+        "a={'sql':a};query(a);",
+        "import socket;",
+        "os.system;",
+        "os." + "exec" * 1000 + ";",
+    ],
+)
+def test_any_code_that_is_looked_at_is_done_with(unit: str) -> None:
+    assert len(findings(unit * (MAX_CHECKED_BYTES // len(unit)))) <= MAX_FINDINGS
+
+
+def test_a_look_writes_nothing_of_the_code_to_stderr() -> None:
+    code = "from mcp_exec_api.codecheck import findings; findings('\"\\\\d\" is 1')"
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+
+
+def test_every_rule_is_documented() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    assert all(f"| {rule} |" in page for rule in Rule)

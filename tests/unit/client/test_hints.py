@@ -1,0 +1,39 @@
+"""What to do about each reason, in the command and on its page."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_exec_api.execution import Reason
+from mcp_exec_client.hints import PROBLEMS, REASONS, SERVERS, for_reason
+from mcp_exec_client.report import Report
+from mcp_exec_gateway.problems import TITLES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text()
+
+
+def test_each_reason_has_a_hint_and_a_row_that_says_the_same() -> None:
+    assert set(REASONS) == set(Reason) - {Reason.NONE}
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in PAGE.splitlines()}
+    for reason, hint in REASONS.items():
+        assert rows[f"`{reason}`"].endswith(f" | {hint} |"), f"{reason}: {hint}"
+
+
+def test_reasons_of_servers_are_known_too() -> None:
+    assert for_reason("ImagePullFailed") == REASONS[Reason.IMAGE_PULL_FAILED]
+    assert for_reason("CrashLoop") == SERVERS["CrashLoop"]
+    assert "troubleshooting" in for_reason("Unheard")
+
+
+def test_problems_with_hints_are_problems_of_the_gateway() -> None:
+    assert set(PROBLEMS) <= set(TITLES)
+
+
+def test_a_line_is_one_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report()
+    report.problem("pool\n", "a\x1b[31m\r\nb" + "x" * 5000, "look")
+    report.ok("key", "fine")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("problem  pool: a [31m bxxx")
+    assert len(first) < 700
+    assert (second, report.problems) == ("ok       key: fine", 1)
