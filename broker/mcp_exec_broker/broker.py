@@ -22,6 +22,7 @@ from mcp_exec_broker.calls import Calls
 from mcp_exec_broker.catalogs import Catalogs
 from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.control import Control
+from mcp_exec_broker.copies import Copies
 from mcp_exec_broker.credentials import Secrets, secrets_of
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
@@ -93,6 +94,7 @@ class Broker:
                 group.start(reflector.run(), what)
             group.start(broker._write(), "statuses")
             group.start(broker._sweep(), "sweep")
+            group.start(broker._tidy(), "copies of servers that are gone")
             yield broker
 
     @classmethod
@@ -115,6 +117,7 @@ class Broker:
             connections=connections,
             inferences=inferences,
             metrics=metrics,
+            copies=Copies(settings.audit_file.parent / "catalogs"),
             timeout_seconds=settings.connect_timeout_seconds,
         )
         accounts, use = budgets.Accounts(), budgets.Servers()
@@ -192,14 +195,14 @@ class Broker:
         if after is None:
             if before is not None:
                 self._forget(before.key)
-            self._keep_secrets()
+            self._keep()
             return
         if before is not None and before.uid != after.uid:
             self._forget(before.key)
             before = None
         self.inferences.take_in(after)
         if before is None or not before.is_like(after):
-            self._keep_secrets()
+            self._keep()
             self.connections.retry(after.key)
             self.catalogs.follow(after)
 
@@ -209,7 +212,10 @@ class Broker:
         self.inferences.forget(key)
         self.use.forget(key)
 
-    def _keep_secrets(self) -> None:
+    def _keep(self) -> None:
+        """Forgets what belongs to no server any more."""
+        if all(reflector.synced.is_set() for reflector in self.reflectors.values()):
+            self.catalogs.copies.keep(self.servers)
         self.secrets.keep(
             {(each.namespace, name) for each in self.servers if each.spec is not None for name in secrets_of(each.spec)}
         )
@@ -229,6 +235,12 @@ class Broker:
             keys, self._unwritten = self._unwritten, set()
             await asyncio.gather(*(self.status.write(key) for key in keys))
             await asyncio.sleep(_WRITE_SECONDS)
+
+    async def _tidy(self) -> None:
+        """Once all servers are known: some may be gone that an earlier process knew."""
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+        self._keep()
 
     async def _sweep(self) -> None:
         while True:

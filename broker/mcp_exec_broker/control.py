@@ -19,7 +19,8 @@ from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_broker.approvals import Approvals
 from mcp_exec_broker.audit import Audit
 from mcp_exec_broker.budgets import Accounts
-from mcp_exec_broker.catalogs import Catalogs, Entry
+from mcp_exec_broker.catalogs import Catalogs
+from mcp_exec_broker.known import Entry
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.servers import Server, Servers
 
