@@ -24,6 +24,7 @@ from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.control import Control
 from mcp_exec_broker.copies import Copies
 from mcp_exec_broker.credentials import Secrets, secrets_of
+from mcp_exec_broker.denials import Denials
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning import Scanner
@@ -122,7 +123,7 @@ class Broker:
         )
         accounts, use = budgets.Accounts(), budgets.Servers()
         approvals = Approvals(kube=kube, registry=metrics.registry)
-        scanner = Scanner(registry=metrics.registry)
+        scanner, denials = Scanner(registry=metrics.registry), Denials(audit=audit)
         calls = Calls(
             servers=servers,
             catalogs=catalogs,
@@ -134,6 +135,7 @@ class Broker:
             approvals=approvals,
             scanner=scanner,
             audit=audit,
+            denials=denials,
             metrics=metrics,
             vaults=Vaults(),
             max_calls=settings.max_calls,
@@ -156,6 +158,7 @@ class Broker:
                 accounts=accounts,
                 approvals=approvals,
                 audit=audit,
+                denials=denials,
                 metrics=metrics,
                 missing=lambda: broker.missing(),
                 broken=lambda: broker.broken,
@@ -245,6 +248,7 @@ class Broker:
     async def _sweep(self) -> None:
         while True:
             self.connections.sweep()
+            self.calls.denials.write()
             entries = [self.catalogs.entry(each.key) for each in self.servers]
             self.metrics.available.set(sum(entry.available is True for entry in entries))
             self.metrics.tools.set(sum(len(entry.known.catalog.tools) for entry in entries if entry.known))

@@ -25,6 +25,7 @@ from mcp_exec_broker.arguments import Arguments
 from mcp_exec_broker.catalogs import Catalogs
 from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.credentials import UserUnknown
+from mcp_exec_broker.denials import Denials
 from mcp_exec_broker.failures import (
     Failure,
     Kind,
@@ -68,6 +69,7 @@ class Calls:
     approvals: Approvals
     scanner: Scanner
     audit: audit.Audit
+    denials: Denials
     metrics: Metrics
     vaults: Vaults
     max_calls: int = 1024
@@ -118,12 +120,13 @@ class Calls:
         """Waits until the audit has all."""
         if self._records:
             await asyncio.wait(self._records, timeout=5)
+        self.denials.write()
 
     async def _answered(self, run: Run) -> bytes:
         try:
             text = await self._made(run)
         except Failure as failure:
-            if not run.audited:
+            if not run.audited and not self.denials.counts(run, failure):
                 await self._record(run)
             return self._failed(run, failure)
         line = text.encode()
