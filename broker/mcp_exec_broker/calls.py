@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from mcp.shared.exceptions import MCPError
 
+from mcp_exec_api.execution import Approval
 from mcp_exec_api.grants import Grant
 from mcp_exec_api.tools.names import split_tool
 from mcp_exec_api.tools.patterns import any_matches, may_use_server
@@ -224,6 +225,10 @@ class Calls:
         return redacted
 
     async def _consent(self, run: Run, target: Target, redacted: str) -> None:
+        async def notice(approval: Approval) -> None:
+            run.approval = approval  # the audit names it also where nobody approves
+            await run.notice(approval)
+
         began = perf_counter()
         try:
             run.approval = await self.approvals.consent(
@@ -232,7 +237,7 @@ class Calls:
                 tool=target.name,
                 arguments=redacted,
                 timeout_seconds=target.spec.policy.approval_timeout_seconds,
-                notice=run.notice,
+                notice=notice,
             )
         finally:
             run.elsewhere += perf_counter() - began

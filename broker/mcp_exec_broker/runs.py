@@ -68,6 +68,7 @@ class Run:
     audited: str = ""
     """Its id in the audit, once it is there."""
     approval: Approval | None = None
+    """What it waits for, or waited; who approved it is known once somebody did."""
     elsewhere: float = 0.0
     """Seconds that were the server's, or of somebody who had to consent."""
     is_ended: bool = False

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
@@ -118,6 +119,47 @@ async def test_a_call_that_needs_consent_waits_for_it(world: World, box: Toolbox
     assert (notice["type"], notice["id"]) == ("approval", approval["id"])
     assert answer["value"] == "gone"
     assert box.calls == ["destroy all"]
+
+
+async def refused(world: World, approval: str) -> None:
+    decision = {"id": approval, "decision": "Deny", "by": "me", "comment": "no"}
+    world.api.merge(CEX, "exec-1", {"spec": {"approvals": [decision]}})
+
+
+async def expired(world: World, approval: str) -> None:
+    """The policy's one second does it."""
+
+
+async def withdrawn(world: World, approval: str) -> None:
+    await world.ask("DELETE", "/v1/executions/uid-1")
+
+
+async def approved(world: World, approval: str) -> None:
+    decision = {"id": approval, "decision": "Approve", "by": "me"}
+    world.api.merge(CEX, "exec-1", {"spec": {"approvals": [decision]}})
+
+
+@pytest.mark.parametrize(
+    ("settle", "outcome", "by"),
+    [(refused, "denied", None), (expired, "denied", None), (withdrawn, "cancelled", None), (approved, "ok", "me")],
+)
+async def test_the_audit_names_the_approval_whatever_became_of_it(
+    world: World, settle: Callable[[World, str], Awaitable[None]], outcome: str, by: str | None
+) -> None:
+    world.api.put(CEX, {"metadata": {"name": "exec-1", "uid": "uid-1"}, "spec": {"code": "1"}})
+    async with serving(toolbox()) as box:
+        world.add("box", url=box.url, policy={"approvalTimeoutSeconds": 1 if settle is expired else 60})
+        await world.listed("box")
+        call = asyncio.create_task(world.lines("box.destroy", name="all"))
+        await until(lambda: world.broker.control.approvals.of("uid-1"))
+        approval = world.broker.control.approvals.of("uid-1")[0].id
+        await settle(world, approval)
+        await call
+        await until(lambda: not world.broker.calls._records)
+        _, found = await world.ask("GET", "/v1/audit")
+        (record,) = found["items"]
+        assert (record["outcome"], record["approval"], record["approvedBy"]) == (outcome, approval, by)
+        assert (record["decision"], record["bytesIn"] > 0) == ("Approve", True)
 
 
 async def test_each_call_is_in_the_audit(world: World, box: Toolbox) -> None:
