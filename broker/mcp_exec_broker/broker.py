@@ -27,6 +27,7 @@ from mcp_exec_broker.credentials import Secrets, secrets_of
 from mcp_exec_broker.denials import Denials
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.outputs import Outputs
 from mcp_exec_broker.scanning import Scanner
 from mcp_exec_broker.servers import Server, Servers
 from mcp_exec_broker.settings import Settings
@@ -132,6 +133,7 @@ class Broker:
             accounts=accounts,
             use=use,
             arguments=Arguments(),
+            outputs=Outputs(),
             approvals=approvals,
             scanner=scanner,
             audit=audit,

@@ -45,6 +45,7 @@ from mcp_exec_broker.failures import (
 from mcp_exec_broker.faults import Gone, Lost, Unusable
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.outputs import Outputs
 from mcp_exec_broker.policy import judge
 from mcp_exec_broker.redaction import clean, without
 from mcp_exec_broker.results import Content, Value, error_text, value_of
@@ -67,6 +68,7 @@ class Calls:
     accounts: budgets.Accounts
     use: budgets.Servers
     arguments: Arguments
+    outputs: Outputs
     approvals: Approvals
     scanner: Scanner
     audit: audit.Audit
@@ -304,6 +306,7 @@ class Calls:
             found = (await self.scanner.result(plain, scan, run.vault)).value
             content = found.get("content")
             raise tool_failed(error_text(found), content=content if isinstance(content, list) else None)
+        await self._check(run, target, raw)
         value = value_of(raw, target.known.declared.get(target.tool.name))
         if isinstance(value, Value):
             plain, text = _cleaned(value.value, run.secrets, most)
@@ -316,6 +319,16 @@ class Calls:
         content, structured = (await self.scanner.result(parts, scan, run.vault)).value
         mixed = Content(content=content, structured=structured, has_structured=value.has_structured)
         return _encode(mixed.line(target.name)) + "\n"
+
+    async def _check(self, run: Run, target: Target, raw: dict[str, Any]) -> None:
+        """Raises Failure where the result is not what the tool declares."""
+        known, name = target.known, target.tool.name
+        try:
+            self.outputs.check(target.name, raw, known.declared.get(name), catalog_hash=known.catalog.hash)
+        except Failure as failure:
+            self.catalogs.refresh(target.server.key)  # it may declare something else by now
+            failure.message = (await self.scanner.result(failure.message, target.spec.scan, run.vault)).value
+            raise
 
     # how it ended
 

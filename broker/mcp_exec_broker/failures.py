@@ -37,6 +37,8 @@ class Reason(StrEnum):
     NO_SUCH_TOOL = "NoSuchTool"
     NO_SUCH_SERVER = "NoSuchServer"
     RESULT_TOO_LARGE = "ResultTooLarge"
+    UNEXPECTED_RESULT = "UnexpectedResult"
+    """The tool was called, and its result is not what it says that it returns."""
     SERVER_UNAVAILABLE = "ServerUnavailable"
     CONNECTION_LOST = "ConnectionLost"
 
