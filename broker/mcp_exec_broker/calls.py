@@ -36,6 +36,7 @@ from mcp_exec_broker.failures import (
     lost,
     no_such_server,
     no_such_tool,
+    not_begun,
     protocol_error,
     timed_out,
     tool_failed,
@@ -256,7 +257,7 @@ class Calls:
             ):
                 return await self._sent(run, target, arguments)
         except TimeoutError:
-            raise timed_out(seconds) from None
+            raise (timed_out(seconds) if run.session is not None else not_begun(seconds)) from None
         finally:
             run.elsewhere += perf_counter() - began
 

@@ -142,6 +142,12 @@ def timed_out(seconds: float) -> Failure:
     return Failure(Kind.TIMEOUT, f"the call took longer than {seconds:g} s; the server may have done it all the same")
 
 
+def not_begun(seconds: float) -> Failure:
+    """The call's time was over before it had a place and a connection."""
+    message = f"there was no free place or no connection to the server within {seconds:g} s; the call was not made"
+    return Failure(Kind.TIMEOUT, message)
+
+
 def unavailable(message: str) -> Failure:
     """The server could not be reached: it has not seen the call."""
     return Failure(Kind.PROTOCOL, message, reason=Reason.SERVER_UNAVAILABLE)

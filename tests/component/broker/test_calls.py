@@ -75,7 +75,21 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(world: Worl
         await world.listed("box")
         answer = await world.call("box.hang", within=0.3)
         assert answer["kind"] == "ToolTimeout"
+        assert "the server may have done it" in answer["message"]
         await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
+
+
+async def test_a_call_that_got_no_place_in_time_was_not_made(world: World, box: Toolbox) -> None:
+    world.add("box", url=box.url, limits={"concurrency": 1})
+    await until(lambda: world.status("box").get("observedGeneration") == 2)
+    hanging = asyncio.create_task(world.lines("box.hang"))
+    await asyncio.wait_for(box.entered.wait(), DEADLINE)
+    answer = await world.call("box.add", within=0.2, a=1, b=1)
+    assert answer["kind"] == "ToolTimeout"
+    assert "the call was not made" in answer["message"]
+    assert box.calls == []
+    box.release.set()
+    assert (await hanging)[-1]["value"] == "released"
 
 
 async def test_a_sandbox_that_goes_away_cancels_its_call(world: World, box: Toolbox) -> None:
