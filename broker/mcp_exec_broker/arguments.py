@@ -5,6 +5,7 @@ evaluated by RE2 in linear time, and a check ends after so many steps. What can'
 is, and the server judges it; a missing or unknown parameter is found all the same.
 """
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,23 @@ class Arguments:
         else:
             self._kept.move_to_end(key)
         return found
+
+
+def check_json(tool: str, arguments: Mapping[str, Any]) -> None:
+    """Raises Failure (ToolError, InvalidArguments) where arguments can't be written as JSON that all can read.
+
+    The SDK would fail in the middle of its work, and end the session with all calls that share it.
+    """
+    try:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+        return
+    except UnicodeEncodeError:
+        why = "a text has half of a surrogate pair in it, which is no character"
+    except ValueError:
+        why = "a number is not finite, which JSON can't say"
+    except RecursionError:
+        why = "they are nested too deeply"
+    raise wrong(Reason.INVALID_ARGUMENTS, f"{tool}: the arguments are no JSON: {why}")
 
 
 def _misnamed(tool: Tool, shape: Shape, unknown: list[str], missing: list[str]) -> Failure:

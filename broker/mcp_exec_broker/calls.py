@@ -22,7 +22,7 @@ from mcp_exec_api.tools.patterns import any_matches, may_use_server
 from mcp_exec_api.toolserver import Action
 from mcp_exec_broker import audit, budgets
 from mcp_exec_broker.approvals import Approvals
-from mcp_exec_broker.arguments import Arguments
+from mcp_exec_broker.arguments import Arguments, check_json
 from mcp_exec_broker.catalogs import Catalogs
 from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.credentials import UserUnknown
@@ -169,6 +169,7 @@ class Calls:
         put_back = run.vault.put_back if spec.scan.untokenize else None
         self.arguments.check(tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back)
         arguments = (await self.scanner.arguments(run.asked.arguments, spec.scan, run.vault)).value
+        check_json(target.name, arguments)
         redacted = await self._record(run)
         if run.verdict.action is Action.APPROVE:
             await self._consent(run, target, redacted)

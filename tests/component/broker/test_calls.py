@@ -40,6 +40,26 @@ async def test_wrong_arguments_never_travel(world: World, box: Toolbox) -> None:
     assert box.calls == []
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [("half \ud800", "surrogate"), ({"\udfff": 1}, "surrogate"), (float("nan"), "finite"), ([1e400], "finite")],
+)
+async def test_arguments_that_are_no_json_disturb_no_other_call(
+    world: World, legacy: bool, value: object, why: str
+) -> None:
+    async with serving(toolbox(), legacy=legacy) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        hanging = asyncio.create_task(world.lines("box.hang"))
+        await asyncio.wait_for(box.entered.wait(), DEADLINE)
+        answer = await world.call("box.echo", value=value)
+        assert (answer["kind"], answer["reason"]) == ("ToolError", "InvalidArguments")
+        assert why in answer["message"]
+        box.release.set()
+        assert (await hanging)[-1].get("value") == "released"
+
+
 async def test_a_tool_that_is_not_allowed_is_denied(world: World, box: Toolbox) -> None:
     token = grant(tools=["box.echo"])
     assert (await world.call("box.add", token=token, a=1, b=1))["reason"] == "NotAllowed"
