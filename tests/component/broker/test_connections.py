@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.component.broker.conftest import SECRETS, World, grant, running, secret, until
-from tests.component.broker.servers import Bridge, Toolbox, module, real_bridge, serving, serving_app, toolbox
+from tests.component.broker.conftest import SECRETS, TS, World, grant, running, secret, until
+from tests.component.broker.servers import Bridge, Toolbox, managed, module, real_bridge, serving, serving_app, toolbox
 from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 
@@ -190,6 +190,28 @@ async def test_failures_of_a_server_that_is_down_hold_on_to_no_calls(world: Worl
         raised.append(info.value)
     # each raise of one and the same exception would add its frames, with all that is in them
     assert len({id(error) for error in raised}) == 3
+
+
+async def test_a_toolserver_that_goes_while_it_is_connected_leaves_no_connection(world: World) -> None:
+    box, gate, asked = toolbox(), asyncio.Event(), 0
+    app = box.server.streamable_http_app()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+        await app(scope, receive, send)
+
+    async with managed(box.server.session_manager), serving_app(slow) as url:
+        world.add("slow", url=url + "/mcp")
+        await until(lambda: asked)
+        call = asyncio.create_task(world.lines("slow.add", a=1, b=1))
+        await until(lambda: world.broker.catalogs._locks)
+        world.api.remove(TS, "slow")
+        await until(lambda: asked > 1)  # the call connects by itself now
+        gate.set()
+        assert (await call)[-1]["reason"] == "ServerUnavailable"
+        assert world.broker.connections._places == {}
 
 
 async def test_redirects_to_other_hosts_are_not_followed(world: World) -> None:
