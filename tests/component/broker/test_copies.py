@@ -1,6 +1,5 @@
 """What a broker that is started anew knows of servers that are down."""
 
-import asyncio
 import json
 import logging
 import signal
@@ -13,7 +12,7 @@ import aiohttp
 import pytest
 from tests.component.broker.conftest import SECRETS, SIGNER, TS, World, grant, running, secret, until
 from tests.component.broker.servers import serving, toolbox
-from tests.component.broker.test_process import SECONDS, environment, process
+from tests.component.broker.test_process import environment, process, ready
 from tests.component.fakes.api_server import FakeApiServer
 
 Object = dict[str, Any]
@@ -47,31 +46,32 @@ async def test_a_broker_that_was_killed_shows_the_last_good_list_of_a_server_tha
     def status() -> Object:
         return dict(api.collections[TS]["box"].get("status") or {})
 
-    async with asyncio.timeout(SECONDS):
-        env = environment(tmp_path, api)
-        async with process(env) as first, serving(toolbox()) as box:
-            api.put(TS, {"metadata": {"name": "box", "generation": 1}, "spec": {"url": box.url}})
-            await until(lambda: status().get("available"))
-            first.send_signal(signal.SIGKILL)
-            await first.wait()
-        before = status()
-        env = environment(tmp_path, api)
-        async with process(env), aiohttp.ClientSession() as session:
-            await until(lambda: status().get("available") is False)
-            headers = {"Authorization": f"Bearer {SIGNER.badge('gateway')}"}
-            control = f"http://127.0.0.1:{env['MCP_EXEC_CONTROL_PORT']}"
-            async with session.get(f"{control}/v1/namespaces/agents/catalog", headers=headers) as response:
-                (server,) = (await response.json())["servers"]
-            assert (server["available"], len(server["tools"])) == (False, 7)
-            assert status()["reason"] == "Unreachable"
-            for name in ("catalogHash", "tools", "protocolVersion", "server"):
-                assert status()[name] == before[name]
-            assert status()["lastSync"]
-            body = {"id": "1", "tool": "box.add", "arguments": {"a": 1, "b": 1}}
-            headers = {"Authorization": f"Bearer {grant()}"}
-            calls = f"http://127.0.0.1:{env['MCP_EXEC_PORT']}/v1/calls"
-            async with session.post(calls, json=body, headers=headers) as response:
-                assert json.loads(await response.read())["reason"] == "ServerUnavailable"
+    env = environment(tmp_path, api)
+    async with process(env) as first, serving(toolbox()) as box:
+        await ready(first)
+        api.put(TS, {"metadata": {"name": "box", "generation": 1}, "spec": {"url": box.url}})
+        await until(lambda: status().get("available"))
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    before = status()
+    env = environment(tmp_path, api)
+    async with process(env) as second, aiohttp.ClientSession() as session:
+        await ready(second)
+        await until(lambda: status().get("available") is False)
+        headers = {"Authorization": f"Bearer {SIGNER.badge('gateway')}"}
+        control = f"http://127.0.0.1:{env['MCP_EXEC_CONTROL_PORT']}"
+        async with session.get(f"{control}/v1/namespaces/agents/catalog", headers=headers) as response:
+            (server,) = (await response.json())["servers"]
+        assert (server["available"], len(server["tools"])) == (False, 7)
+        assert status()["reason"] == "Unreachable"
+        for name in ("catalogHash", "tools", "protocolVersion", "server"):
+            assert status()[name] == before[name]
+        assert status()["lastSync"]
+        body = {"id": "1", "tool": "box.add", "arguments": {"a": 1, "b": 1}}
+        headers = {"Authorization": f"Bearer {grant()}"}
+        calls = f"http://127.0.0.1:{env['MCP_EXEC_PORT']}/v1/calls"
+        async with session.post(calls, json=body, headers=headers) as response:
+            assert json.loads(await response.read())["reason"] == "ServerUnavailable"
 
 
 async def test_other_policies_leave_the_copy_and_show_what_may_be_seen_by_now(
