@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_broker.failures import Outcome
-from mcp_exec_broker.records import BEGIN, END, OLDEST, SCHEMA, WIRE, checkpoint, connected, select
+from mcp_exec_broker.records import BEGIN, END, MANY, OLDEST, WIRE, checkpoint, connected, made, select
 
 lines = logging.getLogger("mcp_exec.audit")
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Audit:
         self._keep = keep
         self._keep_bytes = keep_bytes
         self._file = connected(path)
-        self._file.executescript(SCHEMA)
+        made(self._file)
 
     @classmethod
     @asynccontextmanager
@@ -123,7 +123,7 @@ class Audit:
             self._file.execute(BEGIN, record)
         except sqlite3.IntegrityError as error:
             raise ValueError(f"there is a record of call {call.id} already") from error
-        _say("started", {WIRE[name]: value for name, value in record.items()})
+        _say("tool call started", {WIRE[name]: value for name, value in record.items()})
 
     async def end(
         self,
@@ -149,6 +149,14 @@ class Audit:
             approved_by=approved_by,
         )
 
+    def many(self, call: Call, outcome: Outcome, *, calls: int, first: datetime, last: datetime, error: str) -> None:
+        """Writes one record of many calls that were not made. Raises sqlite3.Error where it can't be."""
+        record = {name: _storable(value) for name, value in asdict(call).items()}
+        record |= {"at": micro_time(first), "ended": micro_time(last), "outcome": outcome.value, "calls": calls}
+        record["error"] = _storable(error[:_MAX_ERROR])
+        self._file.execute(MANY, record)
+        _say("tool calls denied", {WIRE[name]: value for name, value in record.items()})
+
     def _end(self, id: str, outcome: Outcome, **known: Any) -> None:
         record: dict[str, Any] = {
             "id": id,
@@ -163,7 +171,7 @@ class Audit:
         } | known
         record["error"] = _storable(record["error"][:_MAX_ERROR])
         self._file.execute(END, record)
-        _say("ended", {WIRE[name]: value for name, value in record.items()})
+        _say("tool call ended", {WIRE[name]: value for name, value in record.items()})
 
     async def query(
         self,
@@ -258,4 +266,4 @@ def _cursor(text: str) -> int:
 
 def _say(event: str, record: dict[str, Any]) -> None:
     if lines.isEnabledFor(logging.INFO):
-        lines.info(json.dumps({"event": f"tool call {event}", **record}, ensure_ascii=False))
+        lines.info(json.dumps({"event": event, **record}, ensure_ascii=False))

@@ -22,9 +22,12 @@ from mcp_exec_broker.calls import Calls
 from mcp_exec_broker.catalogs import Catalogs
 from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.control import Control
+from mcp_exec_broker.copies import Copies
 from mcp_exec_broker.credentials import Secrets, secrets_of
+from mcp_exec_broker.denials import Denials
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.outputs import Outputs
 from mcp_exec_broker.scanning import Scanner
 from mcp_exec_broker.servers import Server, Servers
 from mcp_exec_broker.settings import Settings
@@ -93,6 +96,7 @@ class Broker:
                 group.start(reflector.run(), what)
             group.start(broker._write(), "statuses")
             group.start(broker._sweep(), "sweep")
+            group.start(broker._tidy(), "copies of servers that are gone")
             yield broker
 
     @classmethod
@@ -115,11 +119,12 @@ class Broker:
             connections=connections,
             inferences=inferences,
             metrics=metrics,
+            copies=Copies(settings.audit_file.parent / "catalogs"),
             timeout_seconds=settings.connect_timeout_seconds,
         )
         accounts, use = budgets.Accounts(), budgets.Servers()
         approvals = Approvals(kube=kube, registry=metrics.registry)
-        scanner = Scanner(registry=metrics.registry)
+        scanner, denials = Scanner(registry=metrics.registry), Denials(audit=audit)
         calls = Calls(
             servers=servers,
             catalogs=catalogs,
@@ -128,9 +133,11 @@ class Broker:
             accounts=accounts,
             use=use,
             arguments=Arguments(),
+            outputs=Outputs(),
             approvals=approvals,
             scanner=scanner,
             audit=audit,
+            denials=denials,
             metrics=metrics,
             vaults=Vaults(),
             max_calls=settings.max_calls,
@@ -153,6 +160,7 @@ class Broker:
                 accounts=accounts,
                 approvals=approvals,
                 audit=audit,
+                denials=denials,
                 metrics=metrics,
                 missing=lambda: broker.missing(),
                 broken=lambda: broker.broken,
@@ -192,14 +200,14 @@ class Broker:
         if after is None:
             if before is not None:
                 self._forget(before.key)
-            self._keep_secrets()
+            self._keep()
             return
         if before is not None and before.uid != after.uid:
             self._forget(before.key)
             before = None
         self.inferences.take_in(after)
         if before is None or not before.is_like(after):
-            self._keep_secrets()
+            self._keep()
             self.connections.retry(after.key)
             self.catalogs.follow(after)
 
@@ -209,7 +217,10 @@ class Broker:
         self.inferences.forget(key)
         self.use.forget(key)
 
-    def _keep_secrets(self) -> None:
+    def _keep(self) -> None:
+        """Forgets what belongs to no server any more."""
+        if all(reflector.synced.is_set() for reflector in self.reflectors.values()):
+            self.catalogs.copies.keep(self.servers)
         self.secrets.keep(
             {(each.namespace, name) for each in self.servers if each.spec is not None for name in secrets_of(each.spec)}
         )
@@ -236,9 +247,16 @@ class Broker:
             await asyncio.gather(*(self.status.write(key) for key in keys))
             await asyncio.sleep(_WRITE_SECONDS)
 
+    async def _tidy(self) -> None:
+        """Once all servers are known: some may be gone that an earlier process knew."""
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+        self._keep()
+
     async def _sweep(self) -> None:
         while True:
             self.connections.sweep()
+            self.calls.denials.write()
             entries = [self.catalogs.entry(each.key) for each in self.servers]
             self.metrics.available.set(sum(entry.available is True for entry in entries))
             self.metrics.tools.set(sum(len(entry.known.catalog.tools) for entry in entries if entry.known))

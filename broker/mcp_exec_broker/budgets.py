@@ -83,6 +83,8 @@ class Account:
         self.closed = False
         self.under_way = 0
         """Calls that began and did not end."""
+        self.denied = 0
+        """Calls that were denied before the audit had them."""
         self._budget = budget
         self._gate = Gate()
         self._total = self._failed = self._bytes_in = self._bytes_out = 0

@@ -15,16 +15,18 @@ from uuid import uuid4
 
 from mcp.shared.exceptions import MCPError
 
+from mcp_exec_api.execution import Approval
 from mcp_exec_api.grants import Grant
 from mcp_exec_api.tools.names import split_tool
 from mcp_exec_api.tools.patterns import any_matches, may_use_server
 from mcp_exec_api.toolserver import Action
 from mcp_exec_broker import audit, budgets
 from mcp_exec_broker.approvals import Approvals
-from mcp_exec_broker.arguments import Arguments
+from mcp_exec_broker.arguments import Arguments, check_json
 from mcp_exec_broker.catalogs import Catalogs
 from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.credentials import UserUnknown
+from mcp_exec_broker.denials import Denials
 from mcp_exec_broker.failures import (
     Failure,
     Kind,
@@ -34,6 +36,7 @@ from mcp_exec_broker.failures import (
     lost,
     no_such_server,
     no_such_tool,
+    not_begun,
     protocol_error,
     timed_out,
     tool_failed,
@@ -43,6 +46,7 @@ from mcp_exec_broker.failures import (
 from mcp_exec_broker.faults import Gone, Lost, Unusable
 from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.outputs import Outputs
 from mcp_exec_broker.policy import judge
 from mcp_exec_broker.redaction import clean, without
 from mcp_exec_broker.results import Content, Value, error_text, value_of
@@ -65,9 +69,11 @@ class Calls:
     accounts: budgets.Accounts
     use: budgets.Servers
     arguments: Arguments
+    outputs: Outputs
     approvals: Approvals
     scanner: Scanner
     audit: audit.Audit
+    denials: Denials
     metrics: Metrics
     vaults: Vaults
     max_calls: int = 1024
@@ -118,12 +124,13 @@ class Calls:
         """Waits until the audit has all."""
         if self._records:
             await asyncio.wait(self._records, timeout=5)
+        self.denials.write()
 
     async def _answered(self, run: Run) -> bytes:
         try:
             text = await self._made(run)
         except Failure as failure:
-            if not run.audited:
+            if not run.audited and not self.denials.counts(run, failure):
                 await self._record(run)
             return self._failed(run, failure)
         line = text.encode()
@@ -162,6 +169,7 @@ class Calls:
         put_back = run.vault.put_back if spec.scan.untokenize else None
         self.arguments.check(tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back)
         arguments = (await self.scanner.arguments(run.asked.arguments, spec.scan, run.vault)).value
+        check_json(target.name, arguments)
         redacted = await self._record(run)
         if run.verdict.action is Action.APPROVE:
             await self._consent(run, target, redacted)
@@ -221,6 +229,10 @@ class Calls:
         return redacted
 
     async def _consent(self, run: Run, target: Target, redacted: str) -> None:
+        async def notice(approval: Approval) -> None:
+            run.approval = approval  # the audit names it also where nobody approves
+            await run.notice(approval)
+
         began = perf_counter()
         try:
             run.approval = await self.approvals.consent(
@@ -229,7 +241,7 @@ class Calls:
                 tool=target.name,
                 arguments=redacted,
                 timeout_seconds=target.spec.policy.approval_timeout_seconds,
-                notice=run.notice,
+                notice=notice,
             )
         finally:
             run.elsewhere += perf_counter() - began
@@ -246,7 +258,7 @@ class Calls:
             ):
                 return await self._sent(run, target, arguments)
         except TimeoutError:
-            raise timed_out(seconds) from None
+            raise (timed_out(seconds) if run.session is not None else not_begun(seconds)) from None
         finally:
             run.elsewhere += perf_counter() - began
 
@@ -296,6 +308,7 @@ class Calls:
             found = (await self.scanner.result(plain, scan, run.vault)).value
             content = found.get("content")
             raise tool_failed(error_text(found), content=content if isinstance(content, list) else None)
+        await self._check(run, target, raw)
         value = value_of(raw, target.known.declared.get(target.tool.name))
         if isinstance(value, Value):
             plain, text = _cleaned(value.value, run.secrets, most)
@@ -308,6 +321,16 @@ class Calls:
         content, structured = (await self.scanner.result(parts, scan, run.vault)).value
         mixed = Content(content=content, structured=structured, has_structured=value.has_structured)
         return _encode(mixed.line(target.name)) + "\n"
+
+    async def _check(self, run: Run, target: Target, raw: dict[str, Any]) -> None:
+        """Raises Failure where the result is not what the tool declares."""
+        known, name = target.known, target.tool.name
+        try:
+            self.outputs.check(target.name, raw, known.declared.get(name), catalog_hash=known.catalog.hash)
+        except Failure as failure:
+            self.catalogs.refresh(target.server.key)  # it may declare something else by now
+            failure.message = (await self.scanner.result(failure.message, target.spec.scan, run.vault)).value
+            raise
 
     # how it ended
 

@@ -1,13 +1,12 @@
-"""The tools of all servers: listed at once, listed again in time, and kept where a server is away."""
+"""The tools of all servers: listed at once, listed again in time, and kept where a server is away, also on disk."""
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from mcp.shared.exceptions import MCPError
 
@@ -15,9 +14,11 @@ from mcp_exec_api.meta import now
 from mcp_exec_api.reflector import Key
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_broker.connections import Connections
+from mcp_exec_broker.copies import Copies
 from mcp_exec_broker.credentials import CredentialsMissing, UserUnknown
 from mcp_exec_broker.faults import Gone, Lost, SessionError, Unusable
 from mcp_exec_broker.inferences import Inferences, with_inferred
+from mcp_exec_broker.known import Entry, Known, copy_of, entry_of
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.policy import is_visible
 from mcp_exec_broker.redaction import clean, without
@@ -36,39 +37,6 @@ _AT_ONCE: Final = 16
 _MOST_PERSONAL: Final = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """The tools of a server for somebody, as they were listed."""
-
-    catalog: Catalog
-    declared: Mapping[str, Mapping[str, Any] | None]
-    """What each tool says that it returns."""
-    expires: float
-    """By the monotonic clock: when they are to be listed again."""
-    is_public: bool = False
-    """Whether they are the same for everybody."""
-
-
-@dataclass(kw_only=True)
-class Entry:
-    """What is known of one server."""
-
-    known: Known | None = None
-    """Its tools as they were last listed, without a user."""
-    available: bool | None = None
-    reason: str = ""
-    message: str = ""
-    listed_at: datetime | None = None
-    protocol_version: str = ""
-    identity: str = ""
-    """What it says that it is."""
-    credentials_found: bool = True
-    generation: int = 0
-    """Of the spec that this speaks of."""
-    failures: int = 0
-    poked: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 @dataclass(kw_only=True, eq=False)
 class Catalogs:
     """The tools of all servers. `on_change` is told of a server of which something is known anew."""
@@ -77,6 +45,7 @@ class Catalogs:
     connections: Connections
     inferences: Inferences
     metrics: Metrics
+    copies: Copies
     timeout_seconds: float = 15.0
     on_change: Callable[[Key], None] = lambda key: None
     _entries: dict[Key, Entry] = field(default_factory=dict)
@@ -94,7 +63,7 @@ class Catalogs:
         if server.key in self._keepers:
             self.refresh(server.key)
             return
-        self._entries[server.key] = Entry()
+        self._entries[server.key] = self._restored(server)
         task = asyncio.get_running_loop().create_task(self._keep(server.key), name=f"catalog {'/'.join(server.key)}")
         self._keepers[server.key] = task
 
@@ -209,6 +178,7 @@ class Catalogs:
         entry.credentials_found, entry.failures, entry.listed_at = True, 0, now()
         entry.protocol_version = session.client.protocol_version if not session.ended else entry.protocol_version
         entry.identity = _identity(session) or entry.identity
+        self.copies.put(server, copy_of(entry))
         self.metrics.listings.labels("ok").inc()
         return max(known.expires - monotonic(), _LEAST_SECONDS)
 
@@ -251,7 +221,7 @@ class Catalogs:
                 except (Gone, Lost):
                     session = await self.connections.session(server, user)
                     listing = await session.list_tools()
-            return session, self._of(server, session, listing)
+            return session, self._of(server, session, listing, of_user=user is not None)
         except TimeoutError:
             raise Unusable("Timeout", f"its tools were not listed within {self.timeout_seconds:g} s") from None
         except MCPError as error:
@@ -269,7 +239,7 @@ class Catalogs:
             log.warning("tools/list went wrong", extra={"server": "/".join(server.key), "error": type(error).__name__})
             raise Unusable("ProtocolError", f"tools/list: {type(error).__name__}") from None
 
-    def _of(self, server: Server, session: Session, listing: Listing) -> Known:
+    def _of(self, server: Server, session: Session, listing: Listing, *, of_user: bool) -> Known:
         spec = session.route.spec
         seen = [entry for entry in clean(listing.tools, session.secrets) if is_visible(spec, entry["name"])]
         catalog = Catalog.of(server.name, seen)
@@ -279,6 +249,7 @@ class Catalogs:
             declared={tool.name: tool.output_schema for tool in catalog.tools},
             expires=monotonic() + life,
             is_public=listing.is_public,
+            of_user=of_user,
         )
         return self._with_inferred(known, server.key)
 
@@ -287,8 +258,18 @@ class Catalogs:
         if not schemas:
             return known
         tools = tuple(with_inferred(tool, schemas) for tool in known.catalog.tools)
-        catalog = Catalog(server=known.catalog.server, tools=tools)
-        return Known(catalog=catalog, declared=known.declared, expires=known.expires, is_public=known.is_public)
+        return replace(known, catalog=Catalog(server=known.catalog.server, tools=tools))
+
+    def _restored(self, server: Server) -> Entry:
+        """What was known of the server before the broker was started anew, as if it had not answered since."""
+        found = self.copies.get(server)
+        if found is None or server.spec is None:
+            return Entry()
+        copy, listed_at = found
+        entry = entry_of(copy, listed_at, server=server, spec=server.spec)
+        if entry.known is not None:
+            entry.known = self._with_inferred(entry.known, server.key)
+        return entry
 
     def _drop_personal(self, key: Key) -> None:
         for place in [place for place in self._personal if place[0] == key]:

@@ -96,9 +96,10 @@ class Connections:
             if place.session is not None:
                 self._retire(place)
             elif place.why is not None and monotonic() < place.retry_at:
-                raise place.why
+                # another one each time: an exception holds on to the calls that it was raised in
+                raise Unusable(place.why.reason, str(place.why))
             found = await self._connect(place, principal, Route(server=server, spec=spec, credentials=credentials))
-        if self._places.setdefault(principal, place) is not place:  # forgotten meanwhile, and another one was made
+        if self._places.get(principal) is not place:  # forgotten meanwhile: nobody would ever end it
             self._end(found)
             raise Unusable("Changed", "it has just changed")
         return found

@@ -19,7 +19,9 @@ from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_broker.approvals import Approvals
 from mcp_exec_broker.audit import Audit
 from mcp_exec_broker.budgets import Accounts
-from mcp_exec_broker.catalogs import Catalogs, Entry
+from mcp_exec_broker.catalogs import Catalogs
+from mcp_exec_broker.denials import Denials
+from mcp_exec_broker.known import Entry
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.servers import Server, Servers
 
@@ -41,6 +43,7 @@ class Control:
     accounts: Accounts
     approvals: Approvals
     audit: Audit
+    denials: Denials
     metrics: Metrics
     missing: Callable[[], list[str]]
     """What is not known yet."""
@@ -94,6 +97,7 @@ class Control:
         if request.method == "DELETE":
             self.accounts.close(uid)
             self.approvals.close(uid)
+            self.denials.write(uid)
         account = self.accounts.find(uid)
         known = ExecutionCalls(approvals=self.approvals.of(uid))
         if account is not None:

@@ -37,6 +37,8 @@ class Reason(StrEnum):
     NO_SUCH_TOOL = "NoSuchTool"
     NO_SUCH_SERVER = "NoSuchServer"
     RESULT_TOO_LARGE = "ResultTooLarge"
+    UNEXPECTED_RESULT = "UnexpectedResult"
+    """The tool was called, and its result is not what it says that it returns."""
     SERVER_UNAVAILABLE = "ServerUnavailable"
     CONNECTION_LOST = "ConnectionLost"
 
@@ -138,6 +140,12 @@ def wrong(
 def timed_out(seconds: float) -> Failure:
     """The call took longer than it may."""
     return Failure(Kind.TIMEOUT, f"the call took longer than {seconds:g} s; the server may have done it all the same")
+
+
+def not_begun(seconds: float) -> Failure:
+    """The call's time was over before it had a place and a connection."""
+    message = f"there was no free place or no connection to the server within {seconds:g} s; the call was not made"
+    return Failure(Kind.TIMEOUT, message)
 
 
 def unavailable(message: str) -> Failure:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 _BUSY_SECONDS: Final = 5.0
 
-SCHEMA: Final = """
+_SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS calls (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -31,12 +31,15 @@ CREATE TABLE IF NOT EXISTS calls (
   error TEXT NOT NULL DEFAULT '',
   milliseconds REAL,
   bytes_in INTEGER NOT NULL DEFAULT 0,
-  bytes_out INTEGER NOT NULL DEFAULT 0
+  bytes_out INTEGER NOT NULL DEFAULT 0,
+  calls INTEGER NOT NULL DEFAULT 1
 );
 CREATE INDEX IF NOT EXISTS calls_execution ON calls (namespace, execution, number);
 CREATE INDEX IF NOT EXISTS calls_open ON calls (number) WHERE ended IS NULL;
 """
 """The table of calls; numbers rise with time."""
+_LATER: Final = {"calls": "INTEGER NOT NULL DEFAULT 1"}
+"""Columns that files of earlier versions lack."""
 _KNOWN: Final = (
     "id",
     "at",
@@ -61,6 +64,9 @@ UPDATE calls SET ended = :ended, outcome = :outcome, error = :error, millisecond
 WHERE id = :id AND ended IS NULL
 """
 """Ends a record."""
+_ENDED: Final = (*_KNOWN, "ended", "outcome", "error", "calls")
+MANY: Final = f"INSERT INTO calls ({', '.join(_ENDED)}) VALUES ({', '.join(':' + name for name in _ENDED)})"
+"""Makes a record of many calls, with its end."""
 OLDEST: Final = """
 DELETE FROM calls WHERE number IN (
   SELECT number FROM (SELECT number, at, ended FROM calls ORDER BY number LIMIT :some)
@@ -91,6 +97,7 @@ WIRE: Final = {
     "milliseconds": "durationMs",
     "bytes_in": "bytesIn",
     "bytes_out": "bytesOut",
+    "calls": "calls",
 }
 """Columns and what they are called in answers and lines."""
 
@@ -102,6 +109,15 @@ def connected(path: Path) -> sqlite3.Connection:
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 0"):
         file.execute(f"PRAGMA {pragma}")
     return file
+
+
+def made(file: sqlite3.Connection) -> None:
+    """Makes the table, or brings one of an earlier version up to date."""
+    file.executescript(_SCHEMA)
+    present = {row["name"] for row in file.execute("PRAGMA table_info(calls)")}
+    for name, kind in _LATER.items():
+        if name not in present:
+            file.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
 
 
 def select(path: Path, given: dict[str, Any], wanted: int) -> list[sqlite3.Row]:

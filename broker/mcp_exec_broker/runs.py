@@ -9,7 +9,7 @@ from mcp_exec_api.grants import Grant
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_api.toolserver import ToolServerSpec
 from mcp_exec_broker.budgets import Account
-from mcp_exec_broker.catalogs import Known
+from mcp_exec_broker.known import Known
 from mcp_exec_broker.policy import Verdict
 from mcp_exec_broker.servers import Server
 from mcp_exec_broker.sessions import Session
@@ -68,6 +68,7 @@ class Run:
     audited: str = ""
     """Its id in the audit, once it is there."""
     approval: Approval | None = None
+    """What it waits for, or waited; who approved it is known once somebody did."""
     elsewhere: float = 0.0
     """Seconds that were the server's, or of somebody who had to consent."""
     is_ended: bool = False

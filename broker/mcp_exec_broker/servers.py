@@ -1,7 +1,11 @@
 """The ToolServers that are served, as their objects say."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -11,6 +15,15 @@ from mcp_exec_api.names import TOOL_SERVERS
 from mcp_exec_api.reflector import Key, Reflector, key_of
 from mcp_exec_api.tools.names import identifier
 from mcp_exec_api.toolserver import ToolServerSpec, Workload
+
+_CONNECTION: Final[dict[str, Any]] = {
+    "url": True,
+    "headers": True,
+    "user_headers": True,
+    "oauth": True,
+    "stdio": {"image", "command", "env"},
+}
+"""Where a server is, and as whom it is called: fields of the spec."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +73,16 @@ class Server:
     def is_personal(self) -> bool:
         """Whether each user has a connection of their own."""
         return self.spec is not None and bool(self.spec.user_headers)
+
+    @cached_property
+    def connection_hash(self) -> str:
+        """What tells this object, and the server that its spec leads to, from others; other policies change nothing.
+
+        32 hexadecimal digits. Secrets count by their names, not by what is in them.
+        """
+        spec = self.spec.model_dump(mode="json", include=_CONNECTION, exclude_none=True) if self.spec else None
+        text = json.dumps([self.namespace, self.name, self.uid, spec], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def is_like(self, other: "Server") -> bool:
         """Whether all that decides how it is called is the same."""

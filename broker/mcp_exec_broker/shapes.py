@@ -4,7 +4,7 @@ The schema comes from the server and is not trusted: references outside of it ar
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp_exec_api.tools.catalog import Tool
@@ -14,6 +14,8 @@ _MAX_DEPTH: Final = 8
 _MAX_PARAMETERS: Final = 200
 _MAX_NAMES: Final = 10_000
 _MAX_PARTS: Final = 64
+_MAX_SCHEMAS: Final = 1000
+"""Looked at in all: each part may refer to the same others again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,13 @@ class Shape:
         return (first + rest)[:_MAX_PARAMETERS]
 
 
+@dataclass(kw_only=True)
+class _Found:
+    names: dict[str, None] = field(default_factory=dict)
+    left: int = _MAX_SCHEMAS
+    """Schemas that may still be looked at."""
+
+
 def parameters_of(tool: Tool) -> list[str]:
     """The tool's parameters, required ones first and with a star."""
     return shape_of(tool.input_schema).listed
@@ -41,11 +50,11 @@ def parameters_of(tool: Tool) -> list[str]:
 
 def shape_of(schema: Mapping[str, Any]) -> Shape:
     """The parameters of a tool by its input schema."""
-    names: dict[str, None] = {}
-    closed = _collect(schema, schema, names, depth=0) and bool(names or _is_empty(schema))
+    found = _Found()
+    closed = _collect(schema, schema, found, depth=0) and bool(found.names or _is_empty(schema))
     required = schema.get("required")
     return Shape(
-        parameters=tuple(names),
+        parameters=tuple(found.names),
         required=tuple(name for name in required if isinstance(name, str)) if isinstance(required, list) else (),
         closed=closed,
     )
@@ -56,17 +65,18 @@ def _is_empty(schema: Mapping[str, Any]) -> bool:
     return schema.get("additionalProperties") is False
 
 
-def _collect(schema: Any, root: Mapping[str, Any], names: dict[str, None], *, depth: int) -> bool:
+def _collect(schema: Any, root: Mapping[str, Any], found: _Found, *, depth: int) -> bool:
     """Adds the parameters that a schema names, and tells whether these are all that it takes."""
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or len(names) > _MAX_NAMES:
+    found.left -= 1
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or found.left < 0 or len(found.names) > _MAX_NAMES:
         return False
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
-        names.update(dict.fromkeys(name for name in properties if isinstance(name, str)))
+        found.names.update(dict.fromkeys(name for name in properties if isinstance(name, str)))
     # MCP's servers seldom say additionalProperties: what no schema names is taken for a mistake unless it is said
     closed = schema.get("additionalProperties", False) is False and "patternProperties" not in schema
     for part in _parts(schema, root):
-        closed = _collect(part, root, names, depth=depth + 1) and closed
+        closed = _collect(part, root, found, depth=depth + 1) and closed
     return closed
 
 

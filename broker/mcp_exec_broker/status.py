@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from mcp_exec_api.kube import ApiError, Kube, Object, custom_path
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
 from mcp_exec_api.names import TOOL_SERVERS
-from mcp_exec_broker.catalogs import Catalogs, Entry
+from mcp_exec_broker.catalogs import Catalogs
 from mcp_exec_broker.inferences import Inferences, Schemas
+from mcp_exec_broker.known import Entry
 from mcp_exec_broker.servers import Server, Servers
 
 log = logging.getLogger(__name__)

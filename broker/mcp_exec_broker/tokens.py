@@ -94,8 +94,18 @@ class Tokens:
                 timeout=_TIMEOUT,
                 allow_redirects=False,
             ) as response:
-                body = await response.content.read(_ANSWER_BYTES)
+                body = await _whole(response)
                 answer = json.loads(body) if body.lstrip()[:1] == b"{" else {}
         except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
             raise TokenRefused(f"the token endpoint does not answer: {type(error).__name__}") from None
         return response.status, answer if isinstance(answer, dict) else {}
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    """The body: `read` of a number of bytes gives what there is just now. Raises ValueError where it is too large."""
+    body = b""
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > _ANSWER_BYTES:
+            raise ValueError("the answer is larger than it may be")
+    return body

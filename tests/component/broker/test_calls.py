@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
@@ -39,6 +40,26 @@ async def test_wrong_arguments_never_travel(world: World, box: Toolbox) -> None:
     assert box.calls == []
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [("half \ud800", "surrogate"), ({"\udfff": 1}, "surrogate"), (float("nan"), "finite"), ([1e400], "finite")],
+)
+async def test_arguments_that_are_no_json_disturb_no_other_call(
+    world: World, legacy: bool, value: object, why: str
+) -> None:
+    async with serving(toolbox(), legacy=legacy) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        hanging = asyncio.create_task(world.lines("box.hang"))
+        await asyncio.wait_for(box.entered.wait(), DEADLINE)
+        answer = await world.call("box.echo", value=value)
+        assert (answer["kind"], answer["reason"]) == ("ToolError", "InvalidArguments")
+        assert why in answer["message"]
+        box.release.set()
+        assert (await hanging)[-1].get("value") == "released"
+
+
 async def test_a_tool_that_is_not_allowed_is_denied(world: World, box: Toolbox) -> None:
     token = grant(tools=["box.echo"])
     assert (await world.call("box.add", token=token, a=1, b=1))["reason"] == "NotAllowed"
@@ -74,7 +95,21 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(world: Worl
         await world.listed("box")
         answer = await world.call("box.hang", within=0.3)
         assert answer["kind"] == "ToolTimeout"
+        assert "the server may have done it" in answer["message"]
         await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
+
+
+async def test_a_call_that_got_no_place_in_time_was_not_made(world: World, box: Toolbox) -> None:
+    world.add("box", url=box.url, limits={"concurrency": 1})
+    await until(lambda: world.status("box").get("observedGeneration") == 2)
+    hanging = asyncio.create_task(world.lines("box.hang"))
+    await asyncio.wait_for(box.entered.wait(), DEADLINE)
+    answer = await world.call("box.add", within=0.2, a=1, b=1)
+    assert answer["kind"] == "ToolTimeout"
+    assert "the call was not made" in answer["message"]
+    assert box.calls == []
+    box.release.set()
+    assert (await hanging)[-1]["value"] == "released"
 
 
 async def test_a_sandbox_that_goes_away_cancels_its_call(world: World, box: Toolbox) -> None:
@@ -118,6 +153,47 @@ async def test_a_call_that_needs_consent_waits_for_it(world: World, box: Toolbox
     assert (notice["type"], notice["id"]) == ("approval", approval["id"])
     assert answer["value"] == "gone"
     assert box.calls == ["destroy all"]
+
+
+async def refused(world: World, approval: str) -> None:
+    decision = {"id": approval, "decision": "Deny", "by": "me", "comment": "no"}
+    world.api.merge(CEX, "exec-1", {"spec": {"approvals": [decision]}})
+
+
+async def expired(world: World, approval: str) -> None:
+    """The policy's one second does it."""
+
+
+async def withdrawn(world: World, approval: str) -> None:
+    await world.ask("DELETE", "/v1/executions/uid-1")
+
+
+async def approved(world: World, approval: str) -> None:
+    decision = {"id": approval, "decision": "Approve", "by": "me"}
+    world.api.merge(CEX, "exec-1", {"spec": {"approvals": [decision]}})
+
+
+@pytest.mark.parametrize(
+    ("settle", "outcome", "by"),
+    [(refused, "denied", None), (expired, "denied", None), (withdrawn, "cancelled", None), (approved, "ok", "me")],
+)
+async def test_the_audit_names_the_approval_whatever_became_of_it(
+    world: World, settle: Callable[[World, str], Awaitable[None]], outcome: str, by: str | None
+) -> None:
+    world.api.put(CEX, {"metadata": {"name": "exec-1", "uid": "uid-1"}, "spec": {"code": "1"}})
+    async with serving(toolbox()) as box:
+        world.add("box", url=box.url, policy={"approvalTimeoutSeconds": 1 if settle is expired else 60})
+        await world.listed("box")
+        call = asyncio.create_task(world.lines("box.destroy", name="all"))
+        await until(lambda: world.broker.control.approvals.of("uid-1"))
+        approval = world.broker.control.approvals.of("uid-1")[0].id
+        await settle(world, approval)
+        await call
+        await until(lambda: not world.broker.calls._records)
+        _, found = await world.ask("GET", "/v1/audit")
+        (record,) = found["items"]
+        assert (record["outcome"], record["approval"], record["approvedBy"]) == (outcome, approval, by)
+        assert (record["decision"], record["bytesIn"] > 0) == ("Approve", True)
 
 
 async def test_each_call_is_in_the_audit(world: World, box: Toolbox) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.component.broker.conftest import SECRETS, World, grant, running, secret, until
-from tests.component.broker.servers import Bridge, Toolbox, module, real_bridge, serving, serving_app, toolbox
+from tests.component.broker.conftest import SECRETS, TS, World, grant, running, secret, until
+from tests.component.broker.servers import Bridge, Toolbox, managed, module, real_bridge, serving, serving_app, toolbox
 from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 
 from mcp_exec_broker.bridge import bridge_token
+from mcp_exec_broker.faults import Unusable
 
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
 
@@ -154,6 +155,63 @@ async def test_a_server_that_does_not_take_the_credentials_says_so_in_its_status
     async with serving(box):
         world.add("box", url=box.url)
         await until(lambda: world.status("box").get("reason") == "Unauthorized")
+
+
+async def test_a_token_that_comes_bit_by_bit_is_read_whole(world: World) -> None:
+    async def bits() -> AsyncIterator[bytes]:
+        yield b'{"access_token": "oauth-'
+        for _ in range(100):  # the broker, in the same loop, gets what was sent
+            await asyncio.sleep(0)
+        yield b'token", "token_type": "Bearer"}'
+
+    async def token(request: Request) -> Response:
+        return StreamingResponse(bits(), media_type="application/json")
+
+    box = toolbox()
+    box.needed = {"authorization": "Bearer oauth-token"}
+    async with serving(box), serving_app(Starlette(routes=[Route("/token", token, methods=["POST"])])) as url:
+        world.api.put(SECRETS, secret("client", id="me", secret="a secret"))
+        client = {"clientId": {"name": "client", "key": "id"}, "clientSecret": {"name": "client", "key": "secret"}}
+        world.add("box", url=box.url, oauth={"tokenUrl": url + "/token", **client})
+        await until(lambda: world.status("box"))
+        assert world.status("box").get("message") is None
+        assert world.status("box")["available"]
+
+
+async def test_failures_of_a_server_that_is_down_hold_on_to_no_calls(world: World) -> None:
+    world.add("away", url="http://127.0.0.1:9/mcp")
+    await until(lambda: world.status("away").get("available") is False)
+    server = world.broker.servers.get("agents", "away")
+    assert server is not None
+    raised = []
+    for _ in range(3):
+        with pytest.raises(Unusable) as info:
+            await world.broker.connections.session(server, None)
+        raised.append(info.value)
+    # each raise of one and the same exception would add its frames, with all that is in them
+    assert len({id(error) for error in raised}) == 3
+
+
+async def test_a_toolserver_that_goes_while_it_is_connected_leaves_no_connection(world: World) -> None:
+    box, gate, asked = toolbox(), asyncio.Event(), 0
+    app = box.server.streamable_http_app()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+        await app(scope, receive, send)
+
+    async with managed(box.server.session_manager), serving_app(slow) as url:
+        world.add("slow", url=url + "/mcp")
+        await until(lambda: asked)
+        call = asyncio.create_task(world.lines("slow.add", a=1, b=1))
+        await until(lambda: world.broker.catalogs._locks)
+        world.api.remove(TS, "slow")
+        await until(lambda: asked > 1)  # the call connects by itself now
+        gate.set()
+        assert (await call)[-1]["reason"] == "ServerUnavailable"
+        assert world.broker.connections._places == {}
 
 
 async def test_redirects_to_other_hosts_are_not_followed(world: World) -> None:

@@ -65,16 +65,24 @@ async def process(env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Proce
         await running.communicate()
 
 
+async def ready(running: asyncio.subprocess.Process) -> bytes:
+    """Until it says that it is ready; what it has said."""
+    assert running.stderr is not None
+    log = b""
+    async with asyncio.timeout(SECONDS):
+        while b'"message": "ready"' not in log:
+            line = await running.stderr.readline()
+            assert line, log
+            log += line
+    return log
+
+
 async def test_a_call_under_way_ends_well_when_the_process_is_told_to_stop(api: FakeApiServer, tmp_path: Path) -> None:
     env = environment(tmp_path, api)
     async with process(env) as running, serving(toolbox()) as box, aiohttp.ClientSession() as session:
         assert running.stderr is not None
-        log = b""
+        log = await ready(running)
         async with asyncio.timeout(SECONDS):
-            while b'"message": "ready"' not in log:
-                line = await running.stderr.readline()
-                assert line, log
-                log += line
             api.put(TS, {"metadata": {"name": "box", "generation": 1}, "spec": {"url": box.url}})
             await until(lambda: (api.collections[TS]["box"].get("status") or {}).get("available"))
 

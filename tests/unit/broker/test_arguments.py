@@ -147,6 +147,11 @@ def _exploding(levels: int) -> dict[str, Any]:
     return {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs | {f"d{levels}": {}}}
 
 
+def _branching(ways: int) -> dict[str, Any]:
+    again = {keyword: [{"$ref": "#/$defs/a"}] * ways for keyword in ("anyOf", "allOf", "oneOf")}
+    return again | {"$defs": {"a": again}}
+
+
 @pytest.mark.parametrize(
     ("schema", "arguments"),
     [
@@ -166,6 +171,21 @@ def _exploding(levels: int) -> dict[str, Any]:
             {"a": [{"n": n} for n in range(20_000)]},
             id="unique",
         ),
+        pytest.param(_of(allOf=[{"uniqueItems": True}] * 300), {"a": list(range(30_000))}, id="long-steps"),
+        pytest.param(
+            _of(patternProperties={f"^q{n}": {} for n in range(2000)}),
+            {"a": dict.fromkeys(map(str, range(5000)))},
+            id="patterns-by-names",
+        ),
+        pytest.param(
+            _of(patternProperties={f"^q{n}": {} for n in range(2000)}, additionalProperties={}),
+            {"a": dict.fromkeys(map(str, range(5000)))},
+            id="names-by-patterns",
+        ),
+        pytest.param(_branching(64), {"a": 1}, id="branching"),
+        pytest.param({"$schema": []}, {"a": 1}, id="list-for-a-dialect"),
+        pytest.param({"$schema": 5}, {"a": 1}, id="number-for-a-dialect"),
+        pytest.param({"$id": 5}, {"a": 1}, id="number-for-an-id"),
         pytest.param(_of(type=17), {"a": 1}, id="no-type"),
         pytest.param(_of(minimum="x"), {"a": 1}, id="no-number"),
         pytest.param({"type": "object", "properties": 5, "required": "a"}, {"a": 1}, id="no-properties"),

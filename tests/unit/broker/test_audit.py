@@ -117,6 +117,17 @@ async def test_each_record_is_two_lines_of_json(path: Path, caplog: pytest.LogCa
     assert (second["event"], second["outcome"], len(second["error"])) == ("tool call ended", "error", 500)
 
 
+async def test_the_file_of_an_earlier_version_is_brought_up_to_date(path: Path) -> None:
+    async with Audit.opened(path) as audit:
+        await audit.begin(call("c-1"))
+    with sqlite3.connect(path) as file:
+        file.execute("ALTER TABLE calls DROP COLUMN calls")
+    file.close()
+    async with Audit.opened(path) as audit:
+        (found,) = (await audit.query())["items"]
+        assert (found["id"], found["calls"]) == ("c-1", 1)
+
+
 async def test_old_records_are_forgotten_but_not_of_calls_under_way(path: Path) -> None:
     async with Audit.opened(path, keep_days=0) as audit:
         for number in range(500):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.toolserver import ToolServerStatus
 from mcp_exec_broker.bridge import bridge_token, split_address
-from mcp_exec_broker.catalogs import Entry
 from mcp_exec_broker.credentials import user_key
+from mcp_exec_broker.known import Entry
 from mcp_exec_broker.redaction import MARK, clean
 from mcp_exec_broker.servers import Server
 from mcp_exec_broker.status import patch_of, wanted

@@ -1,0 +1,183 @@
+"""What a broker that is started anew knows of servers that are down."""
+
+import json
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.component.broker.conftest import SECRETS, SIGNER, TS, World, grant, running, secret, until
+from tests.component.broker.servers import serving, toolbox
+from tests.component.broker.test_process import environment, process, ready
+from tests.component.fakes.api_server import FakeApiServer
+
+Object = dict[str, Any]
+KEY = ("agents", "box")
+
+
+def copies(folder: Path) -> list[Path]:
+    return sorted((folder / "catalogs").iterdir())
+
+
+async def listed_once(api: FakeApiServer, folder: Path, **spec: Any) -> str:
+    """A broker has listed a server that is gone thereafter, as the broker is; the server's URL."""
+    async with running(api, folder) as world, serving(toolbox()) as box:
+        world.add("box", url=box.url, **spec)
+        await world.listed("box")
+        return box.url
+
+
+@asynccontextmanager
+async def started_anew(api: FakeApiServer, folder: Path) -> AsyncIterator[tuple[World, Object]]:
+    """A broker that has found the server to be down, and what its catalog says of it."""
+    async with running(api, folder) as world:
+        await until(lambda: world.status("box").get("available") is False)
+        _, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
+        yield world, found["servers"][0]
+
+
+async def test_a_broker_that_was_killed_shows_the_last_good_list_of_a_server_that_is_down(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    def status() -> Object:
+        return dict(api.collections[TS]["box"].get("status") or {})
+
+    env = environment(tmp_path, api)
+    async with process(env) as first, serving(toolbox()) as box:
+        await ready(first)
+        api.put(TS, {"metadata": {"name": "box", "generation": 1}, "spec": {"url": box.url}})
+        await until(lambda: status().get("available"))
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    before = status()
+    env = environment(tmp_path, api)
+    async with process(env) as second, aiohttp.ClientSession() as session:
+        await ready(second)
+        await until(lambda: status().get("available") is False)
+        headers = {"Authorization": f"Bearer {SIGNER.badge('gateway')}"}
+        control = f"http://127.0.0.1:{env['MCP_EXEC_CONTROL_PORT']}"
+        async with session.get(f"{control}/v1/namespaces/agents/catalog", headers=headers) as response:
+            (server,) = (await response.json())["servers"]
+        assert (server["available"], len(server["tools"])) == (False, 7)
+        assert status()["reason"] == "Unreachable"
+        for name in ("catalogHash", "tools", "protocolVersion", "server"):
+            assert status()[name] == before[name]
+        assert status()["lastSync"]
+        body = {"id": "1", "tool": "box.add", "arguments": {"a": 1, "b": 1}}
+        headers = {"Authorization": f"Bearer {grant()}"}
+        calls = f"http://127.0.0.1:{env['MCP_EXEC_PORT']}/v1/calls"
+        async with session.post(calls, json=body, headers=headers) as response:
+            assert json.loads(await response.read())["reason"] == "ServerUnavailable"
+
+
+async def test_other_policies_leave_the_copy_and_show_what_may_be_seen_by_now(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    url = await listed_once(api, tmp_path)
+    async with running(api, tmp_path) as world:
+        world.add("box", url=url, deny=["destroy"], policy={"default": "Deny"})
+    async with started_anew(api, tmp_path) as (_, server):
+        assert "add" in {tool["name"] for tool in server["tools"]}
+        assert "destroy" not in {tool["name"] for tool in server["tools"]}
+
+
+async def test_what_was_learned_of_results_is_known_again(api: FakeApiServer, tmp_path: Path) -> None:
+    async with running(api, tmp_path) as world, serving(toolbox()) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        await world.call("box.echo", value={"rows": [1]})
+        await until(lambda: "inferredOutputs" in world.status("box"))
+        hash = world.status("box")["catalogHash"]
+    async with started_anew(api, tmp_path) as (world, _):
+        assert world.status("box")["catalogHash"] == hash
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b"\xff no JSON"),
+        lambda path: path.write_bytes(path.read_bytes()[:-10]),
+        lambda path: path.write_bytes(b"[" * 100_000),
+        lambda path: path.write_text('{"version": 2, "tools": []}'),
+        lambda path: path.write_text(path.read_text().replace('"name": "add"', '"name": 7')),
+        lambda path: (path.unlink(), path.mkdir()),
+    ],
+)
+async def test_a_copy_that_is_no_good_is_logged_and_stops_nothing(
+    api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], object]
+) -> None:
+    await listed_once(api, tmp_path)
+    spoil(copies(tmp_path)[0])
+    async with started_anew(api, tmp_path) as (_, server):
+        assert (server["available"], server["tools"]) == (False, [])
+    (said,) = [record for record in caplog.records if "the copy of a server's tools is no good" in record.message]
+    assert said.levelno == logging.WARNING
+
+
+async def test_a_folder_that_can_t_be_written_stops_nothing(api: FakeApiServer, tmp_path: Path) -> None:
+    (tmp_path / "catalogs").write_text("no folder")
+    await listed_once(api, tmp_path)
+
+
+async def test_the_copy_of_another_server_is_not_used(api: FakeApiServer, tmp_path: Path) -> None:
+    await listed_once(api, tmp_path)
+    async with running(api, tmp_path) as world:
+        world.add("box", url="http://127.0.0.1:9/mcp")
+        await until(lambda: world.status("box").get("observedGeneration") == 2)
+        assert copies(tmp_path) == []
+    async with started_anew(api, tmp_path) as (_, server):
+        assert server["tools"] == []
+
+
+async def test_a_toolserver_that_went_while_the_broker_was_down_leaves_no_copy(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    url = await listed_once(api, tmp_path)
+    (tmp_path / "catalogs" / "half.new").write_text("what a write left that did not end")
+    api.remove(TS, "box")
+    async with running(api, tmp_path) as world:
+        await until(lambda: copies(tmp_path) == [])
+        world.add("box", url=url)  # another one of the same name
+        await until(lambda: world.status("box").get("available") is False)
+        assert world.broker.catalogs.entry(KEY).known is None
+
+
+async def test_a_toolserver_that_is_deleted_leaves_no_copy(api: FakeApiServer, tmp_path: Path) -> None:
+    async with running(api, tmp_path) as world, serving(toolbox()) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        assert len(copies(tmp_path)) == 1
+        world.api.remove(TS, "box")
+        await until(lambda: copies(tmp_path) == [])
+
+
+async def test_what_only_a_user_may_list_is_on_no_disk(api: FakeApiServer, tmp_path: Path) -> None:
+    box = toolbox()
+    box.needed = {"x-user-token": "token-of-alice"}
+    async with running(api, tmp_path) as world, serving(box):
+        world.api.put(SECRETS, secret("users", alice="token-of-alice"))
+        world.add("box", url=box.url, userHeaders=[{"name": "X-User-Token", "secretName": "users"}])
+        await world.listed("box")
+        assert (await world.call("box.add", token=grant(user="alice"), a=1, b=1))["value"] == 2
+        assert copies(tmp_path) == []
+
+
+async def test_a_copy_has_no_credential_in_it(api: FakeApiServer, tmp_path: Path) -> None:
+    box = toolbox()
+
+    @box.server.tool(description="Give it token-of-all")
+    async def telling() -> str:
+        return ""
+
+    async with running(api, tmp_path) as world, serving(box):
+        world.api.put(SECRETS, secret("shared", token="token-of-all"))
+        header = {"name": "X-Token", "secretKeyRef": {"name": "shared", "key": "token"}}
+        world.add("box", url=box.url, headers=[header])
+        await world.listed("box")
+        text = copies(tmp_path)[0].read_text()
+        assert "Give it" in text
+        assert "token-of-all" not in text

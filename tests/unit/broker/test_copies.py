@@ -1,0 +1,74 @@
+"""The bounds of what is copied to the disk, and when it is written."""
+
+from pathlib import Path
+from typing import Any
+
+from mcp_exec_broker.copies import Copies, Copy
+from mcp_exec_broker.servers import Server
+
+
+def server(name: str, **spec: Any) -> Server:
+    meta = {"namespace": "agents", "name": name, "uid": f"u-{name}"}
+    return Server.of({"metadata": meta, "spec": {"url": "http://there/mcp"} | spec})
+
+
+def copy(*, size: int = 0) -> Copy:
+    tools = [{"name": "a", "description": "x" * size}]
+    return Copy(protocol_version="2026-07-28", identity="there 1", is_public=False, tools=tools)
+
+
+def test_a_copy_is_found_again_by_another_process(tmp_path: Path) -> None:
+    Copies(tmp_path).put(server("one"), copy())
+    found = Copies(tmp_path).get(server("one"))
+    assert found is not None
+    assert found[0] == copy()
+    assert Copies(tmp_path).get(server("two")) is None
+
+
+def test_what_is_too_large_is_not_kept_nor_what_was_before_it(tmp_path: Path) -> None:
+    copies = Copies(tmp_path, most_bytes=1000)
+    copies.put(server("one"), copy())
+    copies.put(server("one"), copy(size=1000))
+    assert copies.get(server("one")) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_copies_together_are_bounded(tmp_path: Path) -> None:
+    Copies(tmp_path).put(server("one"), copy(size=600))
+    copies = Copies(tmp_path, most_bytes_of_all=1000)
+    copies.put(server("two"), copy(size=600))
+    assert copies.get(server("two")) is None
+    copies.put(server("one"), copy(size=700))
+    assert copies.get(server("one")) is not None
+    copies.keep([])
+    copies.put(server("two"), copy(size=600))
+    assert copies.get(server("two")) is not None
+
+
+def test_a_list_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
+    copies = Copies(tmp_path)
+    copies.put(server("one"), copy())
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(b"what a second write would replace")
+    copies.put(server("one"), copy())
+    assert path.read_bytes().startswith(b"what")
+    copies.put(server("one"), copy(size=1))
+    assert copies.get(server("one")) is not None
+
+
+def test_what_leads_elsewhere_is_another_server_and_what_judges_otherwise_is_not() -> None:
+    one = server("one")
+    header = {"name": "X-A", "secretKeyRef": {"name": "s", "key": "k"}}
+    stdio = {"image": "i", "command": ["c"]}
+    elsewhere = [
+        server("two"),
+        server("one", url="http://here/mcp"),
+        server("one", headers=[header]),
+        server("one", userHeaders=[{"name": "X-A", "secretName": "s"}]),
+        server("one", url=None, stdio=stdio),
+        server("one", url=None, stdio=stdio | {"command": ["d"]}),
+    ]
+    assert len({each.connection_hash for each in [one, *elsewhere]}) == 7
+    assert server("one", allow=["x"], refreshSeconds=60).connection_hash == one.connection_hash
+    slower = server("one", url=None, stdio=stdio | {"maxSessions": 2})
+    assert slower.connection_hash == elsewhere[4].connection_hash

@@ -1,0 +1,45 @@
+"""Results against hostile and large schemas and values."""
+
+from typing import Any
+
+import pytest
+
+from mcp_exec_broker.failures import Failure, Kind, Reason
+from mcp_exec_broker.outputs import Outputs
+
+ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": {"type": "object", "required": ["id"]}}}}
+
+
+def check(schema: dict[str, Any] | None, value: Any) -> None:
+    Outputs().check("there.give", {"content": [], "structuredContent": value}, schema, catalog_hash="1")
+
+
+def test_what_declares_nothing_may_give_anything() -> None:
+    check(None, {"rows": 5})
+
+
+def test_of_a_long_list_the_first_rows_are_judged() -> None:
+    rows = [{"id": number} for number in range(100_000)]
+    check(ROWS, {"rows": rows})
+    with pytest.raises(Failure, match=r"rows\[20\] breaks required") as raised:
+        check(ROWS, {"rows": [*rows[:20], {}, *rows]})
+    assert (raised.value.kind, raised.value.reason) == (Kind.PROTOCOL, Reason.UNEXPECTED_RESULT)
+
+
+def test_what_is_said_is_bounded_and_has_no_value_in_it() -> None:
+    with pytest.raises(Failure) as raised:
+        check({"enum": ["x" * 10_000]}, "y" * 10_000)
+    assert len(raised.value.message) < 500
+    assert "yy" not in raised.value.message
+
+
+@pytest.mark.parametrize("schema", [{"$schema": []}, {"type": 5}, {"properties": []}, {"$ref": "#/none"}])
+def test_a_schema_that_is_none_lets_results_pass(schema: dict[str, Any]) -> None:
+    check(schema, {"a": 1})
+
+
+def test_schemas_are_kept_by_catalog_and_no_more_than_so_many() -> None:
+    outputs = Outputs(max_kept=2)
+    for number in range(5):
+        outputs.check("a.b", {"structuredContent": {}}, ROWS, catalog_hash=str(number))
+    assert len(outputs._kept) == 2
