@@ -28,6 +28,24 @@ class Tool:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     """Hints such as `readOnlyHint` and `destructiveHint`."""
 
+    @property
+    def returned_schema(self) -> Schema | None:
+        """The schema of the value that code gets, where it is known.
+
+        It is without the wrapping that some SDKs put around what is no object, as the broker takes that off the value.
+        """
+        schema = self.output_schema
+        if schema is None or self.inferred:
+            return schema
+        parts = schema.get("properties")
+        parts = parts if isinstance(parts, Mapping) else {}
+        alone = parts.keys() == {"result"} and schema.get("required") == ["result"]
+        if not alone and schema.get("x-fastmcp-wrap-result") is not True:
+            return schema
+        found = parts.get("result")
+        kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        return {**found, **kept} if isinstance(found, Mapping) else {}
+
     def to_json(self) -> dict[str, Any]:
         """The tool as an entry of `tools/list`, with `inferred` where it is."""
         found: dict[str, Any] = {

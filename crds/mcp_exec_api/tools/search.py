@@ -94,7 +94,7 @@ class _Entry:
             return found
         found |= {"description": tool.description, "import": f"from servers.{self.module} import {tool.function}"}
         if level == "full":
-            found |= {"input_schema": tool.input_schema, "output_schema": tool.output_schema}
+            found |= {"input_schema": tool.input_schema, "output_schema": tool.returned_schema}
         return found
 
 

@@ -56,6 +56,25 @@ def test_each_level_has_exactly_its_keys() -> None:
     assert (other["server"], other["import"]) == ("my-files", "from servers.my_files import delete_file")
 
 
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        (None, None),
+        ({"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
+        (
+            {"type": "object", "properties": {"result": {"type": "array"}}, "required": ["result"], "$defs": {"A": {}}},
+            {"type": "array", "$defs": {"A": {}}},
+        ),
+        ({"properties": {"result": {"type": "string"}}, "x-fastmcp-wrap-result": True}, {"type": "string"}),
+        ({"properties": {"result": True}, "required": ["result"]}, {}),
+        ({"properties": {"result": {}, "more": {}}, "required": ["result"]},) * 2,
+    ],
+)
+def test_the_output_schema_is_that_of_the_value_that_code_gets(declared: Any, told: Any) -> None:
+    index = Index([Catalog.of("sheets", [{"name": "get_sheet", "outputSchema": declared}])])
+    assert index.search("", detail_level="full")[0]["output_schema"] == told
+
+
 def test_an_empty_query_lists_all_by_server_and_name() -> None:
     listed = [(found["server"], found["name"]) for found in INDEX.search("")]
     assert listed == [

@@ -96,20 +96,8 @@ class Module:
         shadowed = bool({self.function, self.camel} & BUILTINS)
         types = Types(self.input, self.response, shadowed=shadowed)
         types.define(self.input, self.tool.input_schema, doc=f"Arguments of `{self.function}`.", closed=True)
-        types.define(self.response, self._returned(), doc=f"What `{self.function}` returns.")
+        types.define(self.response, self.tool.returned_schema or {}, doc=f"What `{self.function}` returns.")
         return types
-
-    def _returned(self) -> object:
-        """The schema of the value, which is without the wrapping that some SDKs put around what is no object."""
-        schema = self.tool.output_schema
-        if schema is None or self.tool.inferred:
-            return True if schema is None else schema
-        inner = mapping(schema.get("properties"))
-        if schema.get("x-fastmcp-wrap-result") is True or (list(inner) == ["result"] == list(required(schema))):
-            found = inner.get("result", True)
-            kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-            return {**found, **kept} if isinstance(found, Mapping) else found
-        return schema
 
     def _parameters(self) -> dict[str, bool]:
         schema = self._object()
