@@ -4,7 +4,7 @@ import base64
 import binascii
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin, is_typeddict
 
@@ -73,11 +73,18 @@ class ToolResult:
     links: list[Link] = dataclasses.field(default_factory=list)
     """Resources that the tool points to."""
     structured: Any = None
-    """The structured content, where the tool sent some."""
+    """The structured content, where the tool sent some; bytes that it repeats are the path of their file there."""
 
     def json(self) -> Any:
         """The structured content, else the text as JSON. Raises ValueError where it is neither."""
         return self.structured if self.structured is not None else json.loads(self.text)
+
+    def __getitem__(self, key: Any) -> Any:
+        """A part of `json()`: the wrapper's type says what there is, whether files came beside it or not."""
+        return self.json()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.json())
 
     def __str__(self) -> str:
         files = [f"[{blob.mime_type}, {blob.size} bytes: {blob.path}]" for blob in (*self.images, *self.blobs)]
@@ -109,8 +116,9 @@ class Files:
 
 def result_of(content: list[Any], structured: Any, files: Files) -> ToolResult:
     """The result that MCP content blocks describe; blocks of unknown kinds become text."""
-    result = ToolResult(structured=structured)
+    result = ToolResult()
     texts: list[str] = []
+    paths: dict[str, str] = {}
     for block in content:
         if not isinstance(block, dict):
             continue
@@ -118,27 +126,48 @@ def result_of(content: list[Any], structured: Any, files: Files) -> ToolResult:
         if kind == "text":
             texts.append(_text(block, "text"))
         elif kind in ("image", "audio"):
-            blob = files.save(_decode(block.get("data")), _text(block, "mimeType"))
+            blob = _save(block, "data", files, paths)
             (result.images if kind == "image" else result.blobs).append(blob)
         elif kind == "resource_link":
             names = ("uri", "name", "mimeType", "description")
             result.links.append(Link(*(_text(block, name) for name in names)))
         elif kind == "resource":
-            _add_resource(block.get("resource"), result, texts, files)
+            _add_resource(block.get("resource"), result, texts, files, paths)
         else:
             texts.append(json.dumps(block, ensure_ascii=False))
-    return dataclasses.replace(result, text="\n".join(texts))
+    return dataclasses.replace(result, text="\n".join(texts), structured=_without_bytes(structured, paths))
 
 
-def _add_resource(resource: Any, result: ToolResult, texts: list[str], files: Files) -> None:
+def _add_resource(resource: Any, result: ToolResult, texts: list[str], files: Files, paths: dict[str, str]) -> None:
     if not isinstance(resource, dict):
         return
     if "blob" not in resource:
         texts.append(_text(resource, "text"))
         return
-    mime_type = _text(resource, "mimeType")
-    blob = files.save(_decode(resource["blob"]), mime_type)
-    (result.images if mime_type.startswith("image/") else result.blobs).append(blob)
+    blob = _save(resource, "blob", files, paths)
+    (result.images if blob.mime_type.startswith("image/") else result.blobs).append(blob)
+
+
+def _save(block: Mapping[str, Any], name: str, files: Files, paths: dict[str, str]) -> Blob:
+    """The block's bytes in a file; `paths` gets its path by their base64."""
+    blob = files.save(_decode(block.get(name)), _text(block, "mimeType"))
+    if blob.size:
+        paths[block[name]] = blob.path
+    return blob
+
+
+def _without_bytes(structured: Any, paths: Mapping[str, str]) -> Any:
+    """The structured content with paths in the place of base64: some servers send their blocks there once more."""
+    whole = [structured]
+    left: list[Any] = [whole] if paths else []
+    while left:  # not by recursion: it may be deeper than Python's stack
+        each = left.pop()
+        for key, value in list(each.items() if isinstance(each, dict) else enumerate(each)):
+            if isinstance(value, str) and value in paths:
+                each[key] = paths[value]
+            elif isinstance(value, dict | list):
+                left.append(value)
+    return whole[0]
 
 
 def _decode(data: object) -> bytes:

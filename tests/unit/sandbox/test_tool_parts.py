@@ -230,6 +230,43 @@ def test_files_never_overwrite_what_is_there_and_have_the_types_extension(tmp_pa
     assert (tmp_path / "tool_results/1.png").read_bytes() == b"kept"
 
 
+def test_bytes_that_the_structured_content_repeats_are_the_files_path_there(tmp_path):
+    data, other = (base64.b64encode(text).decode() for text in (b"picture", b"paper"))
+    image = {"type": "image", "data": data, "mimeType": "image/png"}
+    paper = {"type": "resource", "resource": {"uri": "file:///p", "blob": other, "mimeType": "application/pdf"}}
+    empty = {"type": "image", "data": "", "mimeType": "image/gif"}
+    structured = {"content": [image, paper], "note": "", data: [[data]]}
+    result = result_of([image, paper, empty], json.loads(json.dumps(structured)), Files(tmp_path))
+    first, second = result.images[0].path, result.blobs[0].path
+    assert result.structured == {
+        "content": [{**image, "data": first}, {**paper, "resource": {**paper["resource"], "blob": second}}],
+        "note": "",
+        data: [[first]],
+    }
+    alone = result_of([image], data, Files(tmp_path))
+    assert alone.structured == alone.images[0].path
+
+
+def test_structured_content_is_searched_for_bytes_however_deep_it_is(tmp_path):
+    data = base64.b64encode(b"picture").decode()
+    deep = data
+    for _ in range(100_000):
+        deep = [deep]
+    found = result_of([{"type": "image", "data": data}], deep, Files(tmp_path)).structured
+    for _ in range(100_000):
+        found = found[0]
+    assert found.endswith("/1.bin")
+
+
+def test_a_result_with_files_is_read_by_key_like_the_value_that_it_is(tmp_path):
+    blocks = [{"type": "image", "data": "", "mimeType": "image/png"}, {"type": "text", "text": '{"b": 2}'}]
+    assert result_of(blocks, {"a": [1]}, Files(tmp_path))["a"] == [1]
+    assert result_of(blocks, None, Files(tmp_path))["b"] == 2
+    assert list(result_of(blocks, {"a": [1]}, Files(tmp_path))) == ["a"]
+    with pytest.raises(KeyError):
+        result_of(blocks, {}, Files(tmp_path))["a"]
+
+
 def test_a_type_that_asks_for_nothing_changes_nothing():
     for wanted in (dict, list, str, list[int], int | None):
         assert cast({"a": 1}, wanted, tool="s.t") == {"a": 1}
