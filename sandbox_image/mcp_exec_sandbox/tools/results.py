@@ -2,11 +2,13 @@
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin, is_typeddict
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, is_typeddict
 
 from mcp_exec_sandbox.tools.errors import ToolProtocolError
 
@@ -187,21 +189,51 @@ def _text(block: Mapping[str, Any], name: str) -> str:
 def cast(value: Any, wanted: Any, *, tool: str) -> Any:
     """The value as the type that the caller asked for: a dataclass, a TypedDict, a pydantic model, a list of those.
 
-    Any other type asks for nothing. Raises ToolProtocolError (reason UnexpectedResult) where fields are missing.
+    Each of these may be `| None`. Any other type asks for nothing. Raises ToolProtocolError (reason UnexpectedResult)
+    where the value is of another kind, or fields are missing.
     """
-    if get_origin(wanted) is list and isinstance(value, list):
-        (inner,) = get_args(wanted) or (None,)
-        return [cast(each, inner, tool=tool) for each in value]
-    if is_typeddict(wanted) and isinstance(value, dict):
+    if not _asks(wanted):
+        return value
+    if (inner := _optional(wanted)) is not None:
+        return None if value is None else cast(value, inner, tool=tool)
+    if isinstance(value, ToolResult):
+        with contextlib.suppress(ValueError):
+            value = value.json()
+    if get_origin(wanted) is list:
+        if not isinstance(value, list):
+            raise _unexpected(wanted, f"it is {_kind(value)}", tool)
+        return [cast(each, get_args(wanted)[0], tool=tool) for each in value]
+    if callable(validate := getattr(wanted, "model_validate", None)):
+        try:
+            return validate(value)
+        except (ValueError, TypeError) as error:
+            raise _unexpected(wanted, str(error)[:2000], tool) from error
+    if not isinstance(value, dict):
+        raise _unexpected(wanted, f"it is {_kind(value)}", tool)
+    if is_typeddict(wanted):
         _require(wanted.__required_keys__, value, wanted, tool)
         return value
-    if isinstance(wanted, type) and dataclasses.is_dataclass(wanted) and isinstance(value, dict):
-        fields = [field for field in dataclasses.fields(wanted) if field.init]
-        _require([field.name for field in fields if _is_required(field)], value, wanted, tool)
-        return wanted(**{field.name: value[field.name] for field in fields if field.name in value})
-    if isinstance(wanted, type) and callable(validate := getattr(wanted, "model_validate", None)):
-        return validate(value)
-    return value
+    fields = [field for field in dataclasses.fields(wanted) if field.init]
+    _require([field.name for field in fields if _is_required(field)], value, wanted, tool)
+    return wanted(**{field.name: value[field.name] for field in fields if field.name in value})
+
+
+def _asks(wanted: Any) -> bool:
+    """Whether a type says something of a value."""
+    if get_origin(wanted) is list:
+        return any(map(_asks, get_args(wanted)))
+    if (inner := _optional(wanted)) is not None:
+        return _asks(inner)
+    if not isinstance(wanted, type) or wanted is ToolResult:
+        return False
+    return is_typeddict(wanted) or dataclasses.is_dataclass(wanted) or callable(getattr(wanted, "model_validate", None))
+
+
+def _optional(wanted: Any) -> Any:
+    """X of `X | None`; None of any other type, wider unions too: which of them is meant can't be told."""
+    members = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else ()
+    others = [each for each in members if each is not type(None)]
+    return others[0] if len(others) == 1 else None
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -211,5 +243,24 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 def _require(names: Any, value: dict[str, Any], wanted: type, tool: str) -> None:
     missing = sorted(name for name in names if name not in value)
     if missing:
-        message = f"the result is no {wanted.__name__}: it lacks {', '.join(missing)} and has {', '.join(value)[:1000]}"
-        raise ToolProtocolError(message, tool=tool, reason="UnexpectedResult")
+        raise _unexpected(wanted, f"it lacks {', '.join(missing)} and has {', '.join(value)[:1000]}", tool)
+
+
+def _unexpected(wanted: Any, why: str, tool: str) -> ToolProtocolError:
+    message = f"the result is no {_name(wanted)}: {why}"
+    return ToolProtocolError(message, tool=tool, reason="UnexpectedResult")
+
+
+def _name(wanted: Any) -> str:
+    if get_origin(wanted) is list:
+        return f"list of {_name(get_args(wanted)[0])}"
+    return getattr(wanted, "__name__", str(wanted))
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    kinds = {str: "text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), f"a {type(value).__name__}")
