@@ -87,7 +87,7 @@ class Catalog:
 
     @property
     def module(self) -> str:
-        """What the server's package is called under `servers`."""
+        """What the server's package is called under `servers`, where no other is called so: see `modules_of`."""
         return identifier(self.server)
 
     @cached_property
@@ -106,6 +106,17 @@ class Catalog:
             for spelling in (snake_case(tool.name), camel_case(tool.name)):
                 found.setdefault(spelling, tool)
         return found
+
+
+def modules_of(catalogs: Iterable[Catalog]) -> dict[str, str]:
+    """What each server's package is called: where two meet, the later by name gets a suffix made from its name."""
+    found: dict[str, str] = {}
+    for catalog in sorted(catalogs, key=lambda each: each.server):
+        module = catalog.module
+        if len(module) > 64 or module.casefold() in {each.casefold() for each in found.values()}:
+            module = f"{module[:57]}_{hashlib.sha256(catalog.server.encode(errors='replace')).hexdigest()[:6]}"
+        found[catalog.server] = module
+    return found
 
 
 def _tool(entry: Mapping[str, Any], function: str) -> Tool:

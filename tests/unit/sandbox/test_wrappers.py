@@ -6,6 +6,9 @@ import socket
 import pytest
 from tests.unit.sandbox.conftest import TOKEN
 
+from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.wrappers import catalog_text, files_of
+
 TOOLS = {
     "github": [("create_issue", {"owner": True, "repo": True, "from": False, "labelNames": False}), ("star", {})],
     "file-system": [("read_file", {"path": True})],
@@ -156,6 +159,19 @@ except ValueError as error:
     assert keys == ["description", "import", "input_schema", "name", "output_schema", "server"]
     assert "detail_level" in refused
     assert broker.calls == []
+
+
+def test_a_search_tells_the_package_that_is_here_also_where_another_server_has_the_plain_name(sandbox, broker):
+    catalogs = [Catalog.of(name, [{"name": "t"}]) for name in ("a-b", "a_b")]
+    files = {**files_of(catalogs), "catalog.json": catalog_text(catalogs)}
+    assert sandbox.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
+    code = """
+from tool_discovery import search_tools
+(found,) = search_tools(detail_level="with_description")
+exec(found["import"])
+[found["server"], t.__module__ == found["import"].split()[1] + ".t"]
+"""
+    assert sandbox.run(code, tools={**broker.job, "allow": ["a_b.*"]}).result == ["a_b", True]
 
 
 def test_without_tools_a_search_finds_nothing(filled):

@@ -1,7 +1,9 @@
 """Names that users know, and functions composed of tools."""
 
+import ast
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from tests.unit.tools.wrappers.conftest import Load, real_catalogs
 
 from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.overlays import shipped
 from mcp_exec_api.tools.wrappers import Overlay, files_of
 
 
@@ -46,6 +49,18 @@ def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pyte
     }
     with pytest.raises(composed.ToolError, match="no library is called 'nothing'"):
         asyncio.run(package.get_docs_by_name("nothing", "routing"))
+
+
+def test_a_functions_schema_is_what_it_takes() -> None:
+    for overlay in shipped().values():
+        for name, function in overlay.functions.items():
+            (defined,) = (each for each in ast.parse(function.source).body if isinstance(each, ast.AsyncFunctionDef))
+            schema, named = function.input_schema, [each.arg for each in defined.args.args]
+            if named:
+                assert (defined.name, list(schema["properties"])) == (name, named)
+                assert schema["required"] == named[: len(named) - len(defined.args.defaults)]
+            listed = re.findall(r"^    (\w+): .*?(\(optional\))?$", ast.get_docstring(defined) or "", re.MULTILINE)
+            assert [each for each, _ in listed] == list(schema["properties"])
 
 
 def test_an_overlay_follows_the_tools_and_not_the_servers_name() -> None:

@@ -3,7 +3,8 @@
 An overlay is a folder with an `overlay.json`:
 
     {"aliases": {"get_library_docs": {"tool": "query-docs", "parameters": {"topic": "query"}}},
-     "functions": {"compare_libraries": {"needs": ["resolve-library-id", "query-docs"], "summary": "..."}}}
+     "functions": {"compare_libraries": {
+         "needs": ["resolve-library-id", "query-docs"], "summary": "...", "input_schema": {...}}}}
 
 and the source of each function in `<function>.py.in`. It names no server: each alias and each function is there where
 the tools that it needs are, unless a tool bears its name already.
@@ -16,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
-_SHIPPED: Final = Path(__file__).parents[1] / "overlays"
+_SHIPPED: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,8 @@ class Function:
     needs: tuple[str, ...]
     """Own names of tools."""
     summary: str
+    input_schema: Mapping[str, Any]
+    """JSON Schema of what it takes by keyword."""
     source: str
 
 
@@ -99,10 +102,12 @@ def _alias(entry: Mapping[str, Any], folder: Path) -> Alias:
 
 
 def _function(name: str, entry: Mapping[str, Any], folder: Path) -> Function:
-    _only(entry, {"needs", "summary"}, folder)
+    _only(entry, {"needs", "summary", "input_schema"}, folder)
     source = (folder / f"{name}.py.in").read_text(encoding="utf-8")
     compile(source, f"{name}.py.in", "exec")
-    return Function(needs=tuple(entry["needs"]), summary=entry["summary"], source=source)
+    return Function(
+        needs=tuple(entry["needs"]), summary=entry["summary"], input_schema=entry["input_schema"], source=source
+    )
 
 
 def _only(entry: Mapping[str, Any], known: set[str], folder: Path) -> None:
