@@ -20,14 +20,14 @@ def context7() -> Catalog:
 
 
 def test_a_known_name_calls_todays_tool_with_yesterdays_parameters(load: Load) -> None:
-    package = load(files_of([context7()]))("context7")
+    package = load([context7()])("context7")
     answer = asyncio.run(package.get_library_docs(context7CompatibleLibraryID="/a/b", topic="hooks"))
     assert answer["tool"] == "context7.query-docs"
     assert answer["arguments"] == {"libraryId": "/a/b", "query": "hooks"}
 
 
 def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    importer = load(files_of([context7()]))
+    importer = load([context7()])
     package = importer("context7")
     composed = importer("context7.get_docs_by_name")
 
@@ -78,9 +78,7 @@ def test_a_tool_keeps_its_name_against_an_overlay() -> None:
 def test_githubs_newer_server_has_the_names_of_the_older_one(load: Load) -> None:
     schema = {"type": "object", "properties": {name: {} for name in ("method", "owner", "repo", "title")}}
     names = ("issue_write", "search_code", "get_file_contents")
-    package = load(files_of([Catalog.of("github", [{"name": name, "inputSchema": schema} for name in names])]))(
-        "github"
-    )
+    package = load([Catalog.of("github", [{"name": name, "inputSchema": schema} for name in names])])("github")
     answer = asyncio.run(package.create_issue({"owner": "o", "repo": "r"}, title="t"))
     assert answer["tool"] == "github.issue_write"
     assert answer["arguments"] == {"owner": "o", "repo": "r", "title": "t", "method": "create"}
