@@ -39,12 +39,19 @@ def test_arguments_are_merged_under_their_original_names():
     assert merged(owner=None) == {"owner": None}
 
 
+def test_a_parameter_is_known_with_more_capitals_too():
+    assert merged({"Owner": 1}, PerPage=3) == {"owner": 1, "perPage": 3}
+    assert merge("s.t", {"projectID": 1}, {}, {"project_id": True}, {"projectId": "project_id"}) == {"project_id": 1}
+    assert merge("s.t", {"ID": 1, "id": 2}, {}, {"id": True, "ID": True}, {}) == {"id": 2, "ID": 1}
+
+
 @pytest.mark.parametrize(
     ("given", "named", "message", "suggestions"),
     [
         (None, {}, "missing parameter: owner", []),
         ({"owner": 1, "perpage": 2}, {}, "there is no parameter perpage", ["perPage"]),
-        ({"owner": 1}, {"Owner": 2}, "there is no parameter Owner", ["owner"]),
+        ({"owner": 1}, {"ownr": 2}, "there is no parameter ownr", ["owner"]),
+        ({"owner": 1}, {"Owner": 2}, "the parameter owner is given twice", []),
         ({"owner": 1, "from": 2}, {"from_": 2}, "the parameter from is given twice", []),
         ([1], {}, "arguments are a dict or keywords, not list '[1]'", []),
     ],
