@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_api.tools.names import camel_case, identifier, snake_case
-from mcp_exec_api.tools.wrappers.schemas import mapping, merged, opened, properties, required, resolved
+from mcp_exec_api.tools.wrappers.schemas import demanded, mapping, merged, opened, properties, resolved
 from mcp_exec_api.tools.wrappers.text import WIDTH, clean, docstring, literal, paragraphs
 from mcp_exec_api.tools.wrappers.types import BUILTINS, Types, pascal, used
 
@@ -101,7 +101,7 @@ class Module:
 
     def _parameters(self) -> dict[str, bool]:
         schema = self._object()
-        needed = required(schema)
+        needed = demanded(schema)
         return {name: name in needed for name in properties(schema)}
 
     def _object(self) -> Mapping[str, Any]:

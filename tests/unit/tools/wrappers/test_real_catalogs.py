@@ -122,11 +122,13 @@ def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text(CLIENT)
     (tmp_path / "agent.py").write_text(
         "from servers.github import create_issue, listIssues\n"
-        "from servers.time import get_current_time\n"
+        "from servers.supabase import list_tables\n"
         "async def good() -> None:\n"
         "    await create_issue(owner='o', repo='r', title='t')\n"
         "    await create_issue({'owner': 'o', 'repo': 'r', 'title': 't', 'labels': ['bug']})\n"
         "    await listIssues(owner='o', repo='r', state='open')\n"
+        "    await list_tables(project_id='p')\n"
+        "    await list_tables({'project_id': 'p', 'verbose': True})\n"
         "async def bad() -> None:\n"
         "    await create_issue(owner='o', repo='r')\n"
         "    await listIssues(owner='o', repo='r', state='ajar')\n"
@@ -135,7 +137,7 @@ def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
     checked = subprocess.run([*command, "agent.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
     lines = {line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line}
-    assert lines == {"8", "9", "10"}, checked.stdout
+    assert lines == {"10", "11", "12"}, checked.stdout
 
 
 def test_what_is_generated_is_formatted_and_clean(tmp_path: Path) -> None:

@@ -119,6 +119,21 @@ def test_an_inferred_result_is_that_of_the_value_itself() -> None:
     assert "what was seen" in text
 
 
+@pytest.mark.parametrize("form", [lambda schema: schema, lambda schema: {"$ref": "#/$defs/A", "$defs": {"A": schema}}])
+def test_a_parameter_that_has_a_default_may_be_left_out_though_it_is_called_required(form: Any) -> None:
+    row = {"type": "object", "properties": {"n": {"default": 1}}, "required": ["n"]}
+    properties = {"id": {"type": "string"}, "limit": {"type": "integer", "default": 5}, "row": row}
+    schema = form({"type": "object", "properties": properties, "required": ["id", "limit", "row"]})
+    text = wrapper(inputSchema=schema, outputSchema={"type": "object", "properties": properties, "required": ["limit"]})
+    assert '_PARAMETERS = {"id": True, "limit": False, "row": True}' in text
+    fields = text.partition("class TInput(TypedDict):")[2].partition("class ")[0]
+    assert "    id: str\n    limit: NotRequired[int]\n    row: " in fields
+    assert "limit (integer, optional)" in text
+    # of what the server sends, and of what is inside of a parameter, nobody fills in the default
+    assert "    limit: int\n" in text.partition("class TResponse(TypedDict):")[2]
+    assert "    n: Any\n" in text
+
+
 @pytest.mark.parametrize(
     ("schema", "open_"),
     [
