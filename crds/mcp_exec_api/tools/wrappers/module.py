@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_api.tools.names import camel_case, identifier, snake_case
-from mcp_exec_api.tools.wrappers.schemas import demanded, mapping, merged, opened, properties, resolved
+from mcp_exec_api.tools.wrappers.schemas import demanded, mapping, merged, opened, properties, resolved, sequence
 from mcp_exec_api.tools.wrappers.text import WIDTH, clean, docstring, literal, paragraphs
 from mcp_exec_api.tools.wrappers.types import BUILTINS, Types, pascal, used
 
@@ -143,7 +143,8 @@ class Module:
         for name in list(parameters)[:_LISTED]:
             about = mapping(parameters[name])
             said = clean(text, _PARAMETER) if isinstance(text := about.get("description"), str) else ""
-            kind = f"{clean(name, 60)} ({_described(about)}{'' if needed[name] else ', optional'})"
+            described = _described(parameters[name], self.tool.input_schema)
+            kind = f"{clean(name, 60)} ({described}{'' if needed[name] else ', optional'})"
             first, *more = paragraphs(f"{kind}: {said}" if said else kind, 1000) or [kind]
             listed += [f"    {first}", *(f"        {line}" for line in more)]
         returns = (
@@ -175,10 +176,19 @@ def other_names(functions: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _described(about: Mapping[str, Any]) -> str:
+def _described(schema: object, root: Mapping[str, Any], depth: int = 0) -> str:
+    """What kind a parameter is, for people."""
+    found, _ = resolved(mapping(schema), root)
+    about = merged(mapping(found), root)
+    values = [about["const"]] if "const" in about else about.get("enum")
+    if isinstance(values, list) and values:
+        told = [repr(value) for value in values[:12] if value is None or isinstance(value, str | int | float)]
+        return clean("one of " + ", ".join(told), 200)
+    options = sequence(about.get("anyOf")) or sequence(about.get("oneOf"))
     kind = about.get("type")
-    if isinstance(values := about.get("enum"), list) and values:
-        return clean("one of " + ", ".join(repr(value) for value in values[:12] if isinstance(value, str | int)), 200)
+    if options and kind is None:
+        kinds = [_described(each, root, depth + 1) for each in options[:5]] if depth < 2 else []
+        return clean(" or ".join(dict.fromkeys(kinds)), 200) or "any"
     kinds = [each for each in (kind if isinstance(kind, list) else [kind]) if isinstance(each, str)]
     return clean(" or ".join(kinds[:5]), 60) or "any"
 

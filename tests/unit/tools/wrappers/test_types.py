@@ -135,6 +135,27 @@ def test_a_parameter_that_has_a_default_may_be_left_out_though_it_is_called_requ
 
 
 @pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string or null"),
+        ({"oneOf": [{"enum": ["a", "b"]}, {"type": "array"}]}, "one of 'a', 'b' or array"),
+        ({"const": "a"}, "one of 'a'"),
+        ({"type": ["string", "null"]}, "string or null"),
+        ({"$ref": "#/$defs/N"}, "number"),
+        ({"anyOf": [{"$ref": "#/$defs/N"}, {"$ref": "#/$defs/N"}, {}]}, "number or any"),
+        ({"$ref": "#/$defs/loop"}, "any"),
+        ({"allOf": [{"type": "string"}, {"maxLength": 5}]}, "string"),
+        ({"enum": [None, 1.5, True]}, "one of None, 1.5, True"),
+        (True, "any"),
+    ],
+)
+def test_a_docstring_says_what_kind_a_parameter_is(schema: Any, kind: str) -> None:
+    known = {"N": {"type": "number"}, "loop": {"anyOf": [{"$ref": "#/$defs/loop"}]}}
+    text = wrapper(inputSchema={"type": "object", "properties": {"p": schema}, "$defs": known})
+    assert f"        p ({kind}, optional)" in text
+
+
+@pytest.mark.parametrize(
     ("schema", "open_"),
     [
         ({"type": "object"}, True),
