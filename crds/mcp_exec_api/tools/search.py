@@ -116,9 +116,7 @@ def _entries(catalog: Catalog, module: str) -> list[_Entry]:
     tools = {tool.name: tool for tool in catalog.tools}
     functions = [tool.function for tool in catalog.tools]
     aliases, composed = applied(shipped().values(), tools=tools, functions=functions)
-    named = [(tool.function, tool) for tool in catalog.tools] + [
-        (name, tools[each.tool]) for name, each in aliases.items()
-    ]
+    named = [(tool.function, tool) for tool in catalog.tools] + [(name, tools[tool]) for name, tool in aliases.items()]
     found = [
         _Entry(
             server=catalog.server,

@@ -165,20 +165,20 @@ def test_what_an_overlay_adds_is_found_by_its_name(query: str, best: str) -> Non
     assert Index([DOCS]).search(query)[0] == {"name": best, "server": "docs"}
 
 
-def test_what_an_overlay_adds_is_told_like_a_tool() -> None:
+def test_a_function_that_an_overlay_adds_is_told_like_a_tool() -> None:
     found = {each["name"]: each for each in Index([DOCS]).search("", detail_level="full")}
-    assert list(found) == [
-        "compare_libraries",
-        "get_docs_by_name",
-        "get_library_docs",
-        "query_docs",
-        "resolve_library_id",
-    ]
-    alias, composed = found["get_library_docs"], found["compare_libraries"]
-    assert alias == found["query_docs"] | {"name": alias["name"], "import": alias["import"]}
-    assert alias["import"] == "from servers.docs import get_library_docs"
+    assert [*found] == ["compare_libraries", "get_docs_by_name", "get_library_docs", "query_docs", "resolve_library_id"]
+    composed = found["compare_libraries"]
+    assert composed["import"] == "from servers.docs import compare_libraries"
     assert composed["description"] == "What the documentation of several libraries says of one topic."
     assert (composed["input_schema"]["required"], composed["output_schema"]) == (["names"], None)
+
+
+def test_another_name_that_an_overlay_gives_a_tool_is_told_like_the_tool() -> None:
+    base = Catalog.of("base", [tool("execute_sql", "Runs SQL", query={}), tool("list_tables"), tool("apply_migration")])
+    alias, found = Index([base]).search("executeSQL", detail_level="full", limit=2)[::-1]
+    assert alias == found | {"name": "executeSQL", "import": "from servers.base import executeSQL"}
+    assert Index([base]).search("", allow=["base.list_tables"]) == [{"name": "list_tables", "server": "base"}]
 
 
 def test_what_an_overlay_adds_is_found_where_all_tools_that_it_calls_may_be_used() -> None:

@@ -3,7 +3,7 @@
 import keyword
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_api.tools.catalog import Tool
@@ -29,8 +29,6 @@ class Module:
     function: str
     camel: str | None = None
     """Its other name, where that is free."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """More names of parameters, from an overlay, and their own names."""
 
     @property
     def names(self) -> list[str]:
@@ -115,7 +113,6 @@ class Module:
         for name in own:
             for spelling in {identifier(name), snake_case(name), camel_case(name)} if len(name) <= 100 else ():
                 found[spelling] = None if found.get(spelling, name) != name else name
-        found |= {spelling: name for spelling, name in self.parameters.items() if name in own}
         return {spelling: name for spelling, name in sorted(found.items()) if name is not None and spelling not in own}
 
     def _function(self, parameters: bool, spellings: bool) -> list[str]:

@@ -89,12 +89,11 @@ def _package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
     modules += [
         Module(
             server=catalog.server,
-            tool=by_name[alias.tool],
+            tool=by_name[tool],
             function=name,
             camel=_free(other_names({name: name}).get(name), reserved | set(camels.values())),
-            parameters=alias.parameters,
         )
-        for name, alias in aliases.items()
+        for name, tool in aliases.items()
     ]
     return _Package(server=catalog.server, modules=tuple(modules), composed=composed)
 

@@ -13,17 +13,33 @@ from tests.unit.tools.wrappers.conftest import Load, real_catalogs
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_api.tools.overlays import shipped
 from mcp_exec_api.tools.wrappers import Overlay, files_of
+from mcp_exec_sandbox.tools.errors import ToolError
 
 
 def context7() -> Catalog:
     return next(each for each in real_catalogs() if each.server == "context7")
 
 
-def test_a_known_name_calls_todays_tool_with_yesterdays_parameters(load: Load) -> None:
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"context7CompatibleLibraryID": "/a/b", "topic": "hooks"}, {"libraryId": "/a/b", "query": "hooks"}),
+        ({"context7CompatibleLibraryID": "/a/b", "tokens": 5000}, {"libraryId": "/a/b", "query": "getting started"}),
+        ({"context7_compatible_library_id": "/a/b"}, {"libraryId": "/a/b", "query": "getting started"}),
+        ({"libraryId": "/a/b", "query": "hooks"}, {"libraryId": "/a/b", "query": "hooks"}),
+        ({"library_id": "/a/b", "topic": None}, {"libraryId": "/a/b", "query": "getting started"}),
+    ],
+)
+def test_a_known_name_calls_todays_tool_with_yesterdays_parameters(given: Any, sent: Any, load: Load) -> None:
     package = load([context7()])("context7")
-    answer = asyncio.run(package.get_library_docs(context7CompatibleLibraryID="/a/b", topic="hooks"))
-    assert answer["tool"] == "context7.query-docs"
-    assert answer["arguments"] == {"libraryId": "/a/b", "query": "hooks"}
+    for answer in (package.get_library_docs(given), package.getLibraryDocs(**given)):
+        assert asyncio.run(answer) == {"tool": "context7.query-docs", "arguments": sent}
+
+
+def test_a_known_name_refuses_what_its_tool_does_not_know(load: Load) -> None:
+    package = load([context7()])("context7")
+    with pytest.raises(ToolError, match="there is no parameter page"):
+        asyncio.run(package.get_library_docs(libraryId="/a/b", page=2))
 
 
 def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +105,7 @@ def test_githubs_newer_server_has_the_names_of_the_older_one(load: Load) -> None
     "data",
     [
         {"alias": {}},
-        {"aliases": {"a": {"tool": "t", "params": {}}}},
+        {"aliases": {"a": {"tool": "t", "parameters": {}}}},
         {"aliases": {"../a": {"tool": "t"}}},
         {"functions": {"a": {"needs": [], "summary": "", "code": ""}}},
     ],
