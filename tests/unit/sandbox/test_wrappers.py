@@ -99,6 +99,13 @@ def test_a_server_that_may_not_be_used_says_what_may(filled, broker, statement):
     )
 
 
+@pytest.mark.parametrize("statement", ["from servers.github import creat_issue", "import servers.github.creat_issue"])
+def test_a_tool_that_a_server_has_not_says_what_may_have_been_meant(filled, broker, statement):
+    run = filled.run(statement, tools={**broker.job, "allow": ["github.*"]})
+    assert (run.error["type"], run.error["line"]) == ("ModuleNotFoundError", 1)
+    assert run.error["message"] == "servers.github has no 'creat_issue'. Did you mean: create_issue?"
+
+
 def test_without_tools_there_are_no_servers_and_the_error_says_why(filled):
     code = "import os\nprint(os.path.exists('servers'))\nimport servers.github"
     run = filled.run(code)
