@@ -71,7 +71,13 @@ def ours(found: Sequence[Catalog]) -> Search:
     """The search that is shipped."""
     index = Index(found)
     names = {(each.server, tool.function): f"{each.server}.{tool.name}" for each in found for tool in each.tools}
-    return lambda query: [names[hit["server"], hit["name"]] for hit in index.search(query, limit=DEPTH)]
+
+    def search(query: str) -> Sequence[str]:
+        hits = [(hit["server"], hit["name"]) for hit in index.search(query, limit=DEPTH)]
+        # what an overlay adds is no tool of the catalog, and takes a place
+        return [names.get(hit, ".".join(hit)) for hit in hits]
+
+    return search
 
 
 def _texts(found: Sequence[Catalog]) -> dict[str, str]:

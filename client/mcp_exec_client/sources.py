@@ -6,21 +6,20 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import aiohttp
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from yarl import URL
 
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_client.problems import Problem
 
 _PAGES: Final = 100
 _TOOLS: Final = 5000
-_SEARCHED: Final = 1000
-"""The most tools that a gateway tells of at once."""
 _FILE_BYTES: Final = 32 * 1024 * 1024
-_SEARCH: Final = "/api/v1/mcp/tools/search"
 
 
 def from_file(path: Path, name: str | None = None) -> Catalog:
@@ -63,12 +62,11 @@ async def from_command(command: str, name: str, *, environment: Mapping[str, str
 async def from_gateway(gateway: str, server: str, *, key: str | None, seconds: float) -> Catalog:
     """From what a gateway tells of a ToolServer."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    address = gateway.rstrip("/") + _SEARCH
-    query = {"query": "", "detail_level": "full", "limit": str(_SEARCHED)}
+    address = f"{gateway.rstrip('/')}/api/v1/mcp/servers/{quote(server, safe='')}/tools"
     try:
         async with (
             aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=seconds)) as session,
-            session.get(address, params=query) as response,
+            session.get(URL(address, encoded=True)) as response,
         ):
             if response.status != 200:
                 text = (await response.text(errors="replace"))[:500]
@@ -76,17 +74,10 @@ async def from_gateway(gateway: str, server: str, *, key: str | None, seconds: f
             data = await response.json(content_type=None)
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise Problem(f"{address}: {error or 'no answer in time'}") from error
-    found = data.get("tools") if isinstance(data, dict) else data
-    if not isinstance(found, list):
+    tools = data.get("tools") if isinstance(data, dict) else None
+    if not isinstance(tools, list):
         raise Problem(f"{address} answers with no list of tools")
-    if len(found) >= _SEARCHED:
-        raise Problem(f"{address} knows {_SEARCHED} tools or more: some may be missing; give the server's --from-url")
-    entries = [entry for entry in found if isinstance(entry, dict)]
-    chosen = [entry for entry in entries if entry.get("server") == server]
-    if not chosen:
-        known = ", ".join(sorted({str(entry.get("server")) for entry in entries})) or "none"
-        raise Problem(f"the gateway knows no tools of {server!r}; servers with tools: {known}")
-    return _catalog(server, chosen)
+    return _catalog(server, tools)
 
 
 async def _live(client: Client, address: str, name: str, seconds: float) -> Catalog:

@@ -72,6 +72,22 @@ FOUND: Final[list[dict[str, Any]]] = [
     }
 ]
 """Tools that were found."""
+TOOLS: Final[dict[str, Any]] = {
+    "server": "context7",
+    "tools": [
+        {
+            "name": "query-docs",
+            "description": "Retrieves up-to-date documentation of a library",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"libraryId": {"type": "string"}, "query": {"type": "string"}},
+                "required": ["libraryId", "query"],
+            },
+            "annotations": {"readOnlyHint": True},
+        }
+    ],
+}
+"""Tools of a server."""
 RECORD: Final[dict[str, Any]] = {
     "id": "c-01k9x3v5t8q2-1",
     "at": "2026-11-21T20:00:01.000000Z",

@@ -23,9 +23,10 @@ from mcp_exec_gateway.examples import (
     SUCCEEDED,
 )
 from mcp_exec_gateway.examples import EVENTS as EVENT_STREAM
+from mcp_exec_gateway.examples import TOOLS as SERVER_TOOLS
 from mcp_exec_gateway.problems import MEDIA_TYPE, TITLES, ProblemDetails
 from mcp_exec_gateway.queries import AuditQuery, CreateQuery, EventsQuery, GetQuery, ListQuery, Query, SearchQuery
-from mcp_exec_gateway.views import ApprovalList, CallList, Execution, ExecutionList, FoundTool
+from mcp_exec_gateway.views import ApprovalList, CallList, Execution, ExecutionList, FoundTool, ServerTools
 
 DESCRIPTION: Final = """\
 Runs code in warm, single-use sandbox pods. A request that waits answers **200** when the execution ended, whatever
@@ -223,6 +224,22 @@ SEARCH: Final[dict[str, Any]] = {
 }
 """`GET /api/v1/mcp/tools/search`."""
 
+TOOLS: Final[dict[str, Any]] = {
+    "summary": "List a server's tools",
+    "description": (
+        "As the server lists them itself, with their own names and schemas, so that wrappers can be generated from the "
+        "answer; of an API key with `tools`, those that it may use."
+    ),
+    "response_model": None,
+    "openapi_extra": {"parameters": _parameters(Query)},
+    "responses": {
+        200: _answer("The tools", "ServerTools", one=SERVER_TOOLS),
+        404: {**_problem(404), "description": "No tools of such a server are known"},
+        **_problems(),
+    },
+}
+"""`GET /api/v1/mcp/servers/{name}/tools`."""
+
 AUDIT: Final[dict[str, Any]] = {
     "summary": "List records of tool calls",
     "description": "Of all calls in the namespace, newest first, with redacted arguments.",
@@ -243,6 +260,7 @@ _MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (ApprovalList, "serialization"),
     (NewDecision, "validation"),
     (FoundTool, "serialization"),
+    (ServerTools, "serialization"),
     (CallList, "serialization"),
     (ProblemDetails, "serialization"),
 ]

@@ -99,6 +99,32 @@ class FoundTool(Model):
     """JSON Schema of its structured result, where it is known."""
 
 
+class ServerTool(Model):
+    """A tool as its server lists it."""
+
+    name: str
+    """Its name at the server."""
+    description: str
+    """What its server says of it."""
+    input_schema: dict[str, Any]
+    """JSON Schema of its arguments."""
+    output_schema: dict[str, Any] | None = None
+    """JSON Schema of its structured content."""
+    annotations: dict[str, Any] | None = None
+    """Hints such as `readOnlyHint`."""
+    inferred: bool = False
+    """Whether the output schema was made from results that were seen."""
+
+
+class ServerTools(Model):
+    """The tools of one server."""
+
+    server: str
+    """The server."""
+    tools: list[ServerTool]
+    """Ordered by name."""
+
+
 class CallList(Model):
     """One page of records of tool calls."""
 

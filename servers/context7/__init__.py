@@ -3,20 +3,18 @@
 
 - compare_libraries: What the documentation of several libraries says of one topic.
 - get_docs_by_name: Documentation of a library by its name, without its ID.
-- get_library_docs: Retrieves and queries up-to-date documentation and code examples from Context7 for any ...
+- get_library_docs: Documentation of a library by its ID.
 - query_docs: Retrieves and queries up-to-date documentation and code examples from Context7 for any ...
 - resolve_library_id: Resolves a package/product name to a Context7-compatible library ID and returns matching ...
 """
 
 from .compare_libraries import compareLibraries, compare_libraries
 from .get_docs_by_name import getDocsByName, get_docs_by_name
-from .get_library_docs import GetLibraryDocsInput, GetLibraryDocsResponse, getLibraryDocs, get_library_docs
+from .get_library_docs import getLibraryDocs, get_library_docs
 from .query_docs import QueryDocsInput, QueryDocsResponse, queryDocs, query_docs
 from .resolve_library_id import ResolveLibraryIdInput, ResolveLibraryIdResponse, resolveLibraryId, resolve_library_id
 
 __all__ = [
-    "GetLibraryDocsInput",
-    "GetLibraryDocsResponse",
     "QueryDocsInput",
     "QueryDocsResponse",
     "ResolveLibraryIdInput",

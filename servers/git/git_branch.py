@@ -28,10 +28,10 @@ async def git_branch(input: GitBranchInput | None = None, /, **arguments: Any) -
         repo_path (string): The path to the Git repository.
         branch_type (string): Whether to list local branches ('local'), remote branches ('remote') or all
             branches('all').
-        contains (any, optional): The commit sha that branch should contain. Do not pass anything to this param if
-            no commit sha is specified
-        not_contains (any, optional): The commit sha that branch should NOT contain. Do not pass anything to this
+        contains (string or null, optional): The commit sha that branch should contain. Do not pass anything to this
             param if no commit sha is specified
+        not_contains (string or null, optional): The commit sha that branch should NOT contain. Do not pass anything
+            to this param if no commit sha is specified
     """
     answer: GitBranchResponse = await _call_wrapped("git.git_branch", input, arguments, _PARAMETERS, _SPELLINGS)
     return answer

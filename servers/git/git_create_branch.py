@@ -26,7 +26,7 @@ async def git_create_branch(input: GitCreateBranchInput | None = None, /, **argu
     Args:
         repo_path (string)
         branch_name (string)
-        base_branch (any, optional)
+        base_branch (string or null, optional)
     """
     answer: GitCreateBranchResponse = await _call_wrapped(
         "git.git_create_branch",

@@ -31,12 +31,12 @@ async def git_log(input: GitLogInput | None = None, /, **arguments: Any) -> GitL
 
     Args:
         repo_path (string)
-        end_timestamp (any, optional): End timestamp for filtering commits. Accepts: ISO 8601 format (e.g.,
-            '2024-01-15T14:30:25'), relative dates (e.g., '2 weeks ago', 'yesterday'), or absolute dates (e.g.,
+        end_timestamp (string or null, optional): End timestamp for filtering commits. Accepts: ISO 8601 format
+            (e.g., '2024-01-15T14:30:25'), relative dates (e.g., '2 weeks ago', 'yesterday'), or absolute dates (e.g.,
             '2024-01-15', 'Jan 15 2024')
         max_count (integer, optional)
-        start_timestamp (any, optional): Start timestamp for filtering commits. Accepts: ISO 8601 format (e.g.,
-            '2024-01-15T14:30:25'), relative dates (e.g., '2 weeks ago', 'yesterday'), or absolute dates (e.g.,
+        start_timestamp (string or null, optional): Start timestamp for filtering commits. Accepts: ISO 8601 format
+            (e.g., '2024-01-15T14:30:25'), relative dates (e.g., '2 weeks ago', 'yesterday'), or absolute dates (e.g.,
             '2024-01-15', 'Jan 15 2024')
     """
     answer: GitLogResponse = await _call_wrapped("git.git_log", input, arguments, _PARAMETERS, _SPELLINGS)

@@ -18,8 +18,8 @@ class DeployEdgeFunctionInput(TypedDict):
 
     project_id: str
     name: str
-    entrypoint_path: str
-    verify_jwt: bool
+    entrypoint_path: NotRequired[str]
+    verify_jwt: NotRequired[bool]
     files: list[DeployEdgeFunctionInputFilesItem]
     import_map_path: NotRequired[str]
 
@@ -29,8 +29,8 @@ DeployEdgeFunctionResponse: TypeAlias = Any
 _PARAMETERS = {
     "project_id": True,
     "name": True,
-    "entrypoint_path": True,
-    "verify_jwt": True,
+    "entrypoint_path": False,
+    "verify_jwt": False,
     "files": True,
     "import_map_path": False,
 }
@@ -69,10 +69,10 @@ async def deploy_edge_function(
     Args:
         project_id (string)
         name (string): The name of the function
-        entrypoint_path (string): The entrypoint of the function
-        verify_jwt (boolean): Whether to require a valid JWT in the Authorization header. You SHOULD ALWAYS enable
-            this to ensure authorized access. ONLY disable if the function previously had it disabled OR you've
-            confirmed the function body implements custom authentication (e.g., API keys, webhooks) OR the user
+        entrypoint_path (string, optional): The entrypoint of the function
+        verify_jwt (boolean, optional): Whether to require a valid JWT in the Authorization header. You SHOULD
+            ALWAYS enable this to ensure authorized access. ONLY disable if the function previously had it disabled OR
+            you've confirmed the function body implements custom authentication (e.g., API keys, webhooks) OR the user
             explicitly requested it be disabled.
         files (array): The files to upload. This should include the entrypoint, deno.json, and any relative
             dependencies. Include the deno.json and deno.jsonc files to configure the Deno runtime (e.g., compiler

@@ -8,8 +8,8 @@ class DeployEdgeFunctionInputFilesItem(TypedDict):
 class DeployEdgeFunctionInput(TypedDict):
     project_id: str
     name: str
-    entrypoint_path: str
-    verify_jwt: bool
+    entrypoint_path: NotRequired[str]
+    verify_jwt: NotRequired[bool]
     files: list[DeployEdgeFunctionInputFilesItem]
     import_map_path: NotRequired[str]
 

@@ -28,6 +28,24 @@ class Tool:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     """Hints such as `readOnlyHint` and `destructiveHint`."""
 
+    @property
+    def returned_schema(self) -> Schema | None:
+        """The schema of the value that code gets, where it is known.
+
+        It is without the wrapping that some SDKs put around what is no object, as the broker takes that off the value.
+        """
+        schema = self.output_schema
+        if schema is None or self.inferred:
+            return schema
+        parts = schema.get("properties")
+        parts = parts if isinstance(parts, Mapping) else {}
+        alone = parts.keys() == {"result"} and schema.get("required") == ["result"]
+        if not alone and schema.get("x-fastmcp-wrap-result") is not True:
+            return schema
+        found = parts.get("result")
+        kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        return {**found, **kept} if isinstance(found, Mapping) else {}
+
     def to_json(self) -> dict[str, Any]:
         """The tool as an entry of `tools/list`, with `inferred` where it is."""
         found: dict[str, Any] = {
@@ -69,7 +87,7 @@ class Catalog:
 
     @property
     def module(self) -> str:
-        """What the server's package is called under `servers`."""
+        """What the server's package is called under `servers`, where no other is called so: see `modules_of`."""
         return identifier(self.server)
 
     @cached_property
@@ -88,6 +106,17 @@ class Catalog:
             for spelling in (snake_case(tool.name), camel_case(tool.name)):
                 found.setdefault(spelling, tool)
         return found
+
+
+def modules_of(catalogs: Iterable[Catalog]) -> dict[str, str]:
+    """What each server's package is called: where two meet, the later by name gets a suffix made from its name."""
+    found: dict[str, str] = {}
+    for catalog in sorted(catalogs, key=lambda each: each.server):
+        module = catalog.module
+        if len(module) > 64 or module.casefold() in {each.casefold() for each in found.values()}:
+            module = f"{module[:57]}_{hashlib.sha256(catalog.server.encode(errors='replace')).hexdigest()[:6]}"
+        found[catalog.server] = module
+    return found
 
 
 def _tool(entry: Mapping[str, Any], function: str) -> Tool:

@@ -12,8 +12,9 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, Final, Literal, get_args
 
-from mcp_exec_api.tools.catalog import Catalog, Tool
+from mcp_exec_api.tools.catalog import Catalog, Schema, modules_of
 from mcp_exec_api.tools.names import words
+from mcp_exec_api.tools.overlays import applied, shipped
 from mcp_exec_api.tools.patterns import any_matches
 from mcp_exec_api.tools.synonyms import IGNORED, MEANINGS, PHRASES, SAME, SERVERS
 
@@ -33,6 +34,8 @@ _PARAMETER_DESCRIPTION: Final = 60
 _PARAMETERS: Final = 40
 _NAME, _SERVER, _KNOWN_AS, _TEXT, _PARAMETER = 8.0, 3.0, 0.7, 1.0, 0.6
 """How much a word counts by where it stands."""
+_ADDED: Final = 2.0
+"""As `_NAME`, for what an overlay adds: tools with the same words come first."""
 _K1: Final = 1.2
 _B: Final = 0.4
 _SYNONYM: Final = 0.8
@@ -83,19 +86,66 @@ def _tables() -> tuple[dict[str, list[str]], dict[tuple[str, str], list[str]]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
+    """A function that can be imported: a tool's, or one that an overlay adds."""
+
     server: str
     module: str
-    tool: Tool
+    function: str
+    name: str
+    """The tool's own name, which what it is called in Python is made from."""
+    needs: tuple[str, ...]
+    """Own names of the tools that it calls."""
+    description: str
+    input_schema: Schema
+    output_schema: Schema | None
+    added: bool
+    """Whether an overlay adds it."""
 
     def to_json(self, level: str) -> dict[str, Any]:
-        tool = self.tool
-        found: dict[str, Any] = {"name": tool.function, "server": self.server}
+        found: dict[str, Any] = {"name": self.function, "server": self.server}
         if level == "name_only":
             return found
-        found |= {"description": tool.description, "import": f"from servers.{self.module} import {tool.function}"}
+        found |= {"description": self.description, "import": f"from servers.{self.module} import {self.function}"}
         if level == "full":
-            found |= {"input_schema": tool.input_schema, "output_schema": tool.output_schema}
+            found |= {"input_schema": self.input_schema, "output_schema": self.output_schema}
         return found
+
+
+def _entries(catalog: Catalog, module: str) -> list[_Entry]:
+    """The functions of a server's package, ordered by name."""
+    tools = {tool.name: tool for tool in catalog.tools}
+    functions = [tool.function for tool in catalog.tools]
+    aliases, composed = applied(shipped().values(), tools=tools, functions=functions)
+    named = [(tool.function, tool) for tool in catalog.tools] + [(name, tools[tool]) for name, tool in aliases.items()]
+    found = [
+        _Entry(
+            server=catalog.server,
+            module=module,
+            function=function,
+            name=tool.name if function == tool.function else function,
+            needs=(tool.name,),
+            description=tool.description,
+            input_schema=tool.input_schema,
+            output_schema=tool.returned_schema,
+            added=function in aliases,
+        )
+        for function, tool in named
+    ]
+    found += [
+        _Entry(
+            server=catalog.server,
+            module=module,
+            function=name,
+            name=name,
+            needs=each.needs,
+            description=each.summary,
+            input_schema=each.input_schema,
+            output_schema=None,
+            added=True,
+        )
+        for name, each in composed.items()
+    ]
+    return sorted(found, key=lambda entry: entry.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,12 +159,15 @@ class _Terms:
     length: int
 
     @classmethod
-    def of(cls, tool: Tool, name: Iterable[str], server: Mapping[str, float]) -> "_Terms":
+    def of(cls, entry: _Entry, server: Mapping[str, float]) -> "_Terms":
         fixed = dict(server)
-        for word in name:
-            fixed[word] = fixed.get(word, 0.0) + _NAME
-        described = _WORD.findall(tool.description[:_DESCRIPTION].lower())
-        taken = _WORD.findall(_parameters(tool.input_schema))
+        for word in words(entry.name):
+            for term in (stem(word), _AS_IS + word):
+                fixed[term] = fixed.get(term, 0.0) + (_ADDED if entry.added else _NAME)
+        if entry.added:  # known by its name alone: what else it says of itself, the tools that it calls say too
+            return cls(fixed=fixed, text={}, length=0)
+        described = _WORD.findall(entry.description[:_DESCRIPTION].lower())
+        taken = _WORD.findall(_parameters(entry.input_schema))
         text = dict.fromkeys(map(stem, taken), _PARAMETER)
         for word, times in Counter(map(stem, described)).items():
             text[word] = text.get(word, 0.0) + _TEXT * times
@@ -141,23 +194,25 @@ def _spaced(name: str) -> str:
 class Index:
     """The tools of some servers, ready to be searched."""
 
-    def __init__(self, catalogs: Iterable[Catalog]) -> None:
+    def __init__(self, catalogs: Iterable[Catalog], *, modules: Mapping[str, str] | None = None) -> None:
+        """`modules`: what the packages of the servers are called, where these may not be all servers that there are."""
         self._entries: list[_Entry] = []
         self._exact: dict[str, list[int]] = {}
         self._servers: dict[str, str] = {}
         self._names: list[frozenset[str]] = []
         terms: list[_Terms] = []
-        for catalog in sorted(catalogs, key=lambda catalog: catalog.server):
+        known = sorted(catalogs, key=lambda catalog: catalog.server)
+        packages = modules_of(known) if modules is None else modules
+        for catalog in known:
             server = _server_terms(catalog.server)
             own = _squeezed(catalog.server)
             self._servers.setdefault(own, catalog.server)
-            for tool in catalog.tools:
-                name = [stem(word) for word in words(tool.name)]
-                for spelling in (_squeezed(tool.name), own + _squeezed(tool.name)):
+            for entry in _entries(catalog, packages[catalog.server]):
+                for spelling in (_squeezed(entry.name), own + _squeezed(entry.name)):
                     self._exact.setdefault(spelling, []).append(len(self._entries))
-                self._entries.append(_Entry(server=catalog.server, module=catalog.module, tool=tool))
-                self._names.append(frozenset(name))
-                terms.append(_Terms.of(tool, name + [_AS_IS + word for word in words(tool.name)], server))
+                self._entries.append(entry)
+                self._names.append(frozenset(stem(word) for word in words(entry.name)))
+                terms.append(_Terms.of(entry, server))
         self._postings = _postings(terms)
 
     def search(
@@ -170,10 +225,11 @@ class Index:
     ) -> list[dict[str, Any]]:
         """The tools that fit best, best first; all of them by server and name where the query is empty.
 
-        `name` is what the tool is called in Python. `name_only` has name and server; `with_description` description
-        and import too; `full` also input_schema and output_schema, which is None where it is not known. `allow` are
-        patterns such as `github.create_*`, which leave out all that none of them speaks of. A query that is just a
-        server's name lists its tools, and those of others that have it in their names.
+        What overlays add to the servers is found like their tools. `name` is what the tool is called in Python.
+        `name_only` has name and server; `with_description` description and import too; `full` also input_schema and
+        output_schema, which is None where it is not known. `allow` are patterns such as `github.create_*`, which leave
+        out all that none of them speaks of, and functions that need such a tool. A query that is just a server's name
+        lists its tools, and those of others that have it in their names.
 
         Raises ValueError where a level, a limit or a query can't be.
         """
@@ -182,7 +238,7 @@ class Index:
         found: list[dict[str, Any]] = []
         for number in self._ranked(query):
             entry = self._entries[number]
-            if patterns is None or any_matches(patterns, server=entry.server, tool=entry.tool.name):
+            if patterns is None or all(any_matches(patterns, server=entry.server, tool=tool) for tool in entry.needs):
                 found.append(entry.to_json(detail_level))
                 if len(found) == limit:
                     break

@@ -1,18 +1,20 @@
 """The tools that code can call."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_gateway import openapi
 from mcp_exec_gateway.callers import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.queries import SearchQuery, parse_query
+from mcp_exec_gateway.queries import Query, SearchQuery, parse_query
 from mcp_exec_gateway.views import json_response
 
 
 def router(*, dependencies: Dependencies) -> APIRouter:
-    """The route."""
+    """The routes."""
     routes = APIRouter(prefix="/api/v1/mcp", tags=["mcp"])
     may_list = caller_who_may("list", dependencies=dependencies)
 
@@ -23,5 +25,12 @@ def router(*, dependencies: Dependencies) -> APIRouter:
         index = await dependencies.catalogs.index(caller.namespace)
         found = index.search(query.query, detail_level=query.detail_level, limit=query.limit, allow=caller.limits.tools)
         return json_response(found)
+
+    @routes.get("/servers/{name}/tools", **openapi.TOOLS)
+    async def list_tools(request: Request, name: Annotated[str, Path(description="The server's name.")]) -> Response:
+        caller = await may_list(request)
+        parse_query(Query, request)
+        tools = await dependencies.catalogs.tools(caller.namespace, name, allow=caller.limits.tools)
+        return json_response({"server": name, "tools": [tool.to_json() for tool in tools]})
 
     return routes

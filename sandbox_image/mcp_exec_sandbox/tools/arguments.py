@@ -30,7 +30,9 @@ def merge(
     merged: dict[str, Any] = {}
     for source in (as_mapping(tool, given), named):
         for spelling, value in source.items():
-            name = spelling if spelling in parameters else spellings.get(spelling)
+            name = (
+                spelling if spelling in parameters else spellings.get(spelling) or _own(spelling, parameters, spellings)
+            )
             if name is None:
                 raise _unknown(tool, str(spelling), parameters, spellings)
             if name in merged:
@@ -80,6 +82,15 @@ def alike(wanted: str, known: Iterable[str]) -> list[str]:
     folded = {name.replace("_", "").replace("-", "").lower(): name for name in known}
     close = difflib.get_close_matches(wanted.replace("_", "").replace("-", "").lower(), folded, n=3, cutoff=0.6)
     return [folded[each] for each in close]
+
+
+def _own(spelling: object, parameters: Mapping[str, bool], spellings: Mapping[str, str]) -> str | None:
+    """The parameter whose name is this one but for capitals, such as `projectID` for `project_id`."""
+    # Loaded where a name is odd, not in every idle sandbox.
+    from mcp_exec_api.tools.names import snake_case
+
+    name = snake_case(spelling) if isinstance(spelling, str) else ""
+    return name if name in parameters else spellings.get(name)
 
 
 def _plain(value: Any) -> Any:

@@ -27,18 +27,20 @@ def search_tools(query: str = "", detail_level: str = "name_only", limit: int = 
     current = session.current()
     index = _indexes.get(current)
     if index is None:
-        index = _indexes[current] = Index(_catalogs(current.workspace / SERVERS_FOLDER))
+        catalogs = _catalogs(current.workspace / SERVERS_FOLDER)
+        modules = {catalog.server: module for module, catalog in catalogs.items()}
+        index = _indexes[current] = Index(catalogs.values(), modules=modules)
     found: list[dict[str, Any]] = index.search(query, detail_level=detail_level, limit=limit, allow=current.allow)
     return found
 
 
-def _catalogs(folder: Path) -> list[Catalog]:
-    """The catalogs of the servers that are here; one that the code has spoilt is left out."""
-    found = []
+def _catalogs(folder: Path) -> dict[str, Catalog]:
+    """The catalogs of the servers that are here, by package; one that the code has spoilt is left out."""
+    found = {}
     for path in sorted(folder.glob(f"*/{CATALOG_FILE}")):
         try:
             entry = json.loads(path.read_bytes())
-            found.append(Catalog.of(entry["server"], entry["tools"]))
+            found[path.parent.name] = Catalog.of(entry["server"], entry["tools"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             continue
     return found

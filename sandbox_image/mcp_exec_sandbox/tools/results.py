@@ -2,11 +2,13 @@
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin, is_typeddict
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, is_typeddict
 
 from mcp_exec_sandbox.tools.errors import ToolProtocolError
 
@@ -73,11 +75,18 @@ class ToolResult:
     links: list[Link] = dataclasses.field(default_factory=list)
     """Resources that the tool points to."""
     structured: Any = None
-    """The structured content, where the tool sent some."""
+    """The structured content, where the tool sent some; bytes that it repeats are the path of their file there."""
 
     def json(self) -> Any:
         """The structured content, else the text as JSON. Raises ValueError where it is neither."""
         return self.structured if self.structured is not None else json.loads(self.text)
+
+    def __getitem__(self, key: Any) -> Any:
+        """A part of `json()`: the wrapper's type says what there is, whether files came beside it or not."""
+        return self.json()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.json())
 
     def __str__(self) -> str:
         files = [f"[{blob.mime_type}, {blob.size} bytes: {blob.path}]" for blob in (*self.images, *self.blobs)]
@@ -109,8 +118,9 @@ class Files:
 
 def result_of(content: list[Any], structured: Any, files: Files) -> ToolResult:
     """The result that MCP content blocks describe; blocks of unknown kinds become text."""
-    result = ToolResult(structured=structured)
+    result = ToolResult()
     texts: list[str] = []
+    paths: dict[str, str] = {}
     for block in content:
         if not isinstance(block, dict):
             continue
@@ -118,27 +128,48 @@ def result_of(content: list[Any], structured: Any, files: Files) -> ToolResult:
         if kind == "text":
             texts.append(_text(block, "text"))
         elif kind in ("image", "audio"):
-            blob = files.save(_decode(block.get("data")), _text(block, "mimeType"))
+            blob = _save(block, "data", files, paths)
             (result.images if kind == "image" else result.blobs).append(blob)
         elif kind == "resource_link":
             names = ("uri", "name", "mimeType", "description")
             result.links.append(Link(*(_text(block, name) for name in names)))
         elif kind == "resource":
-            _add_resource(block.get("resource"), result, texts, files)
+            _add_resource(block.get("resource"), result, texts, files, paths)
         else:
             texts.append(json.dumps(block, ensure_ascii=False))
-    return dataclasses.replace(result, text="\n".join(texts))
+    return dataclasses.replace(result, text="\n".join(texts), structured=_without_bytes(structured, paths))
 
 
-def _add_resource(resource: Any, result: ToolResult, texts: list[str], files: Files) -> None:
+def _add_resource(resource: Any, result: ToolResult, texts: list[str], files: Files, paths: dict[str, str]) -> None:
     if not isinstance(resource, dict):
         return
     if "blob" not in resource:
         texts.append(_text(resource, "text"))
         return
-    mime_type = _text(resource, "mimeType")
-    blob = files.save(_decode(resource["blob"]), mime_type)
-    (result.images if mime_type.startswith("image/") else result.blobs).append(blob)
+    blob = _save(resource, "blob", files, paths)
+    (result.images if blob.mime_type.startswith("image/") else result.blobs).append(blob)
+
+
+def _save(block: Mapping[str, Any], name: str, files: Files, paths: dict[str, str]) -> Blob:
+    """The block's bytes in a file; `paths` gets its path by their base64."""
+    blob = files.save(_decode(block.get(name)), _text(block, "mimeType"))
+    if blob.size:
+        paths[block[name]] = blob.path
+    return blob
+
+
+def _without_bytes(structured: Any, paths: Mapping[str, str]) -> Any:
+    """The structured content with paths in the place of base64: some servers send their blocks there once more."""
+    whole = [structured]
+    left: list[Any] = [whole] if paths else []
+    while left:  # not by recursion: it may be deeper than Python's stack
+        each = left.pop()
+        for key, value in list(each.items() if isinstance(each, dict) else enumerate(each)):
+            if isinstance(value, str) and value in paths:
+                each[key] = paths[value]
+            elif isinstance(value, dict | list):
+                left.append(value)
+    return whole[0]
 
 
 def _decode(data: object) -> bytes:
@@ -158,21 +189,51 @@ def _text(block: Mapping[str, Any], name: str) -> str:
 def cast(value: Any, wanted: Any, *, tool: str) -> Any:
     """The value as the type that the caller asked for: a dataclass, a TypedDict, a pydantic model, a list of those.
 
-    Any other type asks for nothing. Raises ToolProtocolError (reason UnexpectedResult) where fields are missing.
+    Each of these may be `| None`. Any other type asks for nothing. Raises ToolProtocolError (reason UnexpectedResult)
+    where the value is of another kind, or fields are missing.
     """
-    if get_origin(wanted) is list and isinstance(value, list):
-        (inner,) = get_args(wanted) or (None,)
-        return [cast(each, inner, tool=tool) for each in value]
-    if is_typeddict(wanted) and isinstance(value, dict):
+    if not _asks(wanted):
+        return value
+    if (inner := _optional(wanted)) is not None:
+        return None if value is None else cast(value, inner, tool=tool)
+    if isinstance(value, ToolResult):
+        with contextlib.suppress(ValueError):
+            value = value.json()
+    if get_origin(wanted) is list:
+        if not isinstance(value, list):
+            raise _unexpected(wanted, f"it is {_kind(value)}", tool)
+        return [cast(each, get_args(wanted)[0], tool=tool) for each in value]
+    if callable(validate := getattr(wanted, "model_validate", None)):
+        try:
+            return validate(value)
+        except (ValueError, TypeError) as error:
+            raise _unexpected(wanted, str(error)[:2000], tool) from error
+    if not isinstance(value, dict):
+        raise _unexpected(wanted, f"it is {_kind(value)}", tool)
+    if is_typeddict(wanted):
         _require(wanted.__required_keys__, value, wanted, tool)
         return value
-    if isinstance(wanted, type) and dataclasses.is_dataclass(wanted) and isinstance(value, dict):
-        fields = [field for field in dataclasses.fields(wanted) if field.init]
-        _require([field.name for field in fields if _is_required(field)], value, wanted, tool)
-        return wanted(**{field.name: value[field.name] for field in fields if field.name in value})
-    if isinstance(wanted, type) and callable(validate := getattr(wanted, "model_validate", None)):
-        return validate(value)
-    return value
+    fields = [field for field in dataclasses.fields(wanted) if field.init]
+    _require([field.name for field in fields if _is_required(field)], value, wanted, tool)
+    return wanted(**{field.name: value[field.name] for field in fields if field.name in value})
+
+
+def _asks(wanted: Any) -> bool:
+    """Whether a type says something of a value."""
+    if get_origin(wanted) is list:
+        return any(map(_asks, get_args(wanted)))
+    if (inner := _optional(wanted)) is not None:
+        return _asks(inner)
+    if not isinstance(wanted, type) or wanted is ToolResult:
+        return False
+    return is_typeddict(wanted) or dataclasses.is_dataclass(wanted) or callable(getattr(wanted, "model_validate", None))
+
+
+def _optional(wanted: Any) -> Any:
+    """X of `X | None`; None of any other type, wider unions too: which of them is meant can't be told."""
+    members = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else ()
+    others = [each for each in members if each is not type(None)]
+    return others[0] if len(others) == 1 else None
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -182,5 +243,24 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 def _require(names: Any, value: dict[str, Any], wanted: type, tool: str) -> None:
     missing = sorted(name for name in names if name not in value)
     if missing:
-        message = f"the result is no {wanted.__name__}: it lacks {', '.join(missing)} and has {', '.join(value)[:1000]}"
-        raise ToolProtocolError(message, tool=tool, reason="UnexpectedResult")
+        raise _unexpected(wanted, f"it lacks {', '.join(missing)} and has {', '.join(value)[:1000]}", tool)
+
+
+def _unexpected(wanted: Any, why: str, tool: str) -> ToolProtocolError:
+    message = f"the result is no {_name(wanted)}: {why}"
+    return ToolProtocolError(message, tool=tool, reason="UnexpectedResult")
+
+
+def _name(wanted: Any) -> str:
+    if get_origin(wanted) is list:
+        return f"list of {_name(get_args(wanted)[0])}"
+    return getattr(wanted, "__name__", str(wanted))
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    kinds = {str: "text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), f"a {type(value).__name__}")

@@ -130,6 +130,7 @@ async def test_a_service_account_works_in_its_own_namespace(gateway: Gateway, ap
         ("get", "GET", "/v1/executions/exec-a/events"),
         ("get", "GET", "/v1/executions/exec-a/approvals"),
         ("list", "GET", "/api/v1/mcp/tools/search"),
+        ("list", "GET", "/api/v1/mcp/servers/github/tools"),
         ("list", "GET", "/v1/audit"),
         ("patch", "DELETE", "/v1/executions/exec-a"),
     ],

@@ -115,6 +115,7 @@ async def test_the_document_describes_each_route_with_examples_that_fit(gateway:
         "/v1/executions/{name}/approvals/{id}",
         "/v1/audit",
         "/api/v1/mcp/tools/search",
+        "/api/v1/mcp/servers/{name}/tools",
         "/healthz",
         "/readyz",
         "/metrics",

@@ -15,6 +15,7 @@ from mcp_exec_api.kube import path_of
 
 ENDPOINTS = path_of("endpoints", namespace="mcp-exec-system")
 SEARCH = "/api/v1/mcp/tools/search"
+TOOLS = "/api/v1/mcp/servers/{}/tools"
 
 
 def tool(name: str, description: str, **more: Any) -> dict[str, Any]:
@@ -90,6 +91,24 @@ async def test_a_key_finds_only_what_it_may_use(gateway: Gateway) -> None:
     assert await names(gateway) == []
 
 
+async def test_a_servers_tools_are_told_as_the_server_lists_them(gateway: Gateway) -> None:
+    answer = await gateway.ask("GET", TOOLS.format("my-docs"))
+    assert (answer.status, answer.json) == (200, {"server": "my-docs", "tools": CATALOG["servers"][1]["tools"]})
+    answer = await gateway.ask("GET", TOOLS.format("github"))
+    assert answer.json["tools"] == CATALOG["servers"][0]["tools"]
+    assert (await gateway.ask("GET", TOOLS.format("github"), key=OTHER_KEY)).status == 404
+
+
+async def test_of_a_servers_tools_a_key_sees_those_that_it_may_use(gateway: Gateway) -> None:
+    await limited(gateway, tools=["github.create_*"])
+    answer = await gateway.ask("GET", TOOLS.format("github"))
+    assert [each["name"] for each in answer.json["tools"]] == ["create_issue", "create_pull_request"]
+    for server in ("my-docs", "nothing"):
+        problem = assert_problem(await gateway.ask("GET", TOOLS.format(server)), 404)
+        assert problem.detail.endswith("servers with tools: github")
+    assert_problem(await gateway.ask("GET", TOOLS.format("github") + "?limit=5"), 422, "limit")
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -128,7 +147,8 @@ async def test_the_last_good_catalog_serves_while_the_broker_is_down(gateway: Ga
 
 async def test_without_a_broker_a_search_is_503(api: FakeApiServer, gateway: Gateway, broker: FakeBroker) -> None:
     broker.broken = True
-    assert "does not answer" in assert_problem(await gateway.ask("GET", SEARCH), 503).detail
+    for path in (SEARCH, TOOLS.format("github")):
+        assert "does not answer" in assert_problem(await gateway.ask("GET", path), 503).detail
     api.remove(ENDPOINTS, "mcp-exec-broker")
     assert gateway.dependencies.brokers is not None
     addresses = gateway.dependencies.brokers.addresses

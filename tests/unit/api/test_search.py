@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.catalog import Catalog, modules_of
 from mcp_exec_api.tools.patterns import matches, within
 from mcp_exec_api.tools.search import Index, stem
+from mcp_exec_api.tools.wrappers import files_of
 
 
 def tool(name: str, description: str = "", **properties: Any) -> dict[str, Any]:
@@ -54,6 +55,25 @@ def test_each_level_has_exactly_its_keys() -> None:
     assert "title" in full["input_schema"]["properties"]
     other = INDEX.search("delete file", detail_level="with_description")[0]
     assert (other["server"], other["import"]) == ("my-files", "from servers.my_files import delete_file")
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        (None, None),
+        ({"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
+        (
+            {"type": "object", "properties": {"result": {"type": "array"}}, "required": ["result"], "$defs": {"A": {}}},
+            {"type": "array", "$defs": {"A": {}}},
+        ),
+        ({"properties": {"result": {"type": "string"}}, "x-fastmcp-wrap-result": True}, {"type": "string"}),
+        ({"properties": {"result": True}, "required": ["result"]}, {}),
+        ({"properties": {"result": {}, "more": {}}, "required": ["result"]},) * 2,
+    ],
+)
+def test_the_output_schema_is_that_of_the_value_that_code_gets(declared: Any, told: Any) -> None:
+    index = Index([Catalog.of("sheets", [{"name": "get_sheet", "outputSchema": declared}])])
+    assert index.search("", detail_level="full")[0]["output_schema"] == told
 
 
 def test_an_empty_query_lists_all_by_server_and_name() -> None:
@@ -127,6 +147,53 @@ def test_what_can_not_be_asked_is_told(options: dict[str, Any], message: str) ->
     given = {"query": "", **options}
     with pytest.raises(ValueError, match=message):
         INDEX.search(given.pop("query"), **given)
+
+
+DOCS = Catalog.of("docs", [tool("resolve-library-id", "Finds an ID"), tool("query-docs", "Reads docs", query={})])
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("compare_libraries", "compare_libraries"),
+        ("getLibraryDocs", "get_library_docs"),
+        ("docs.get_docs_by_name", "get_docs_by_name"),
+        ("read docs", "query_docs"),
+    ],
+)
+def test_what_an_overlay_adds_is_found_by_its_name(query: str, best: str) -> None:
+    assert Index([DOCS]).search(query)[0] == {"name": best, "server": "docs"}
+
+
+def test_a_function_that_an_overlay_adds_is_told_like_a_tool() -> None:
+    found = {each["name"]: each for each in Index([DOCS]).search("", detail_level="full")}
+    assert [*found] == ["compare_libraries", "get_docs_by_name", "get_library_docs", "query_docs", "resolve_library_id"]
+    composed = found["compare_libraries"]
+    assert composed["import"] == "from servers.docs import compare_libraries"
+    assert composed["description"] == "What the documentation of several libraries says of one topic."
+    assert (composed["input_schema"]["required"], composed["output_schema"]) == (["names"], None)
+
+
+def test_another_name_that_an_overlay_gives_a_tool_is_told_like_the_tool() -> None:
+    base = Catalog.of("base", [tool("execute_sql", "Runs SQL", query={}), tool("list_tables"), tool("apply_migration")])
+    alias, found = Index([base]).search("executeSQL", detail_level="full", limit=2)[::-1]
+    assert alias == found | {"name": "executeSQL", "import": "from servers.base import executeSQL"}
+    assert Index([base]).search("", allow=["base.list_tables"]) == [{"name": "list_tables", "server": "base"}]
+
+
+def test_what_an_overlay_adds_is_found_where_all_tools_that_it_calls_may_be_used() -> None:
+    index = Index([DOCS])
+    assert [each["name"] for each in index.search("", allow=["docs.query-docs"])] == ["get_library_docs", "query_docs"]
+    assert len(index.search("", allow=["docs.*"])) == 5
+
+
+def test_the_import_is_of_the_package_that_there_is() -> None:
+    alike = [Catalog.of(name, [tool("t")]) for name in ("a.b", "a-b")]
+    modules = {name.partition("/")[0] for name in files_of(alike)}
+    imports = {each["import"] for each in Index(alike).search("", detail_level="with_description")}
+    assert imports == {f"from servers.{module} import t" for module in modules}
+    (alone,) = Index(alike[:1], modules=modules_of(alike)).search("", detail_level="with_description")
+    assert alone["import"] == f"from servers.{modules_of(alike)['a.b']} import t"
 
 
 def test_ties_and_the_order_of_catalogs_change_nothing() -> None:

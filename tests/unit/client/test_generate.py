@@ -12,6 +12,7 @@ import pytest
 
 from mcp_exec_client.__main__ import main
 
+ROOT = Path(__file__).parents[3]
 TOOLS = [
     {
         "name": "add-note",
@@ -20,6 +21,15 @@ TOOLS = [
     },
     {"name": "listNotes", "inputSchema": {"type": "object"}},
 ]
+CONTEXT7 = json.loads((ROOT / "servers" / "catalogs" / "context7.json").read_text())
+GATEWAY: dict[str, tuple[Any, int]] = {
+    "/api/v1/mcp/servers/notes/tools": (
+        {"server": "notes", "tools": [{**TOOLS[0], "inferred": True, "outputSchema": {"type": "integer"}}, TOOLS[1]]},
+        200,
+    ),
+    "/api/v1/mcp/servers/context7/tools": (CONTEXT7, 200),
+    "/api/v1/mcp/servers/broken/tools": (["none"], 200),
+}
 
 
 def generate(*arguments: str | Path) -> None:
@@ -177,9 +187,8 @@ def answers() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             seen.append({"path": self.path, "authorization": self.headers.get("Authorization")})
             if not self.path.startswith("/api/"):
                 return self.answer({"error": "no stream"}, 405)
-            schema = TOOLS[0]["inputSchema"]
-            entry = {"name": "add-note", "server": "notes", "description": "Adds.", "input_schema": schema}
-            return self.answer([entry, {"name": "other", "server": "others", "input_schema": {}}])
+            missing = ({"detail": "servers with tools: context7, notes"}, 404)
+            return self.answer(*GATEWAY.get(self.path, missing))
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -230,10 +239,22 @@ def test_a_gateway_tells_of_a_toolserver(
     answers: tuple[str, list[dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address, seen = answers
-    generate("--from-toolserver", "notes", "--gateway", address, "--api-key", "k", "--out", tmp_path)
-    assert sorted(path.name for path in (tmp_path / "notes").glob("*.py")) == ["__init__.py", "add_note.py"]
-    assert not (tmp_path / "notes" / "other.py").exists()
-    assert seen[0]["authorization"] == "Bearer k"
-    assert "detail_level=full" in seen[0]["path"]
-    said = refusal(capsys, "--from-toolserver", "absent", "--gateway", address, "--out", tmp_path)
-    assert "servers with tools: notes, others" in said
+    generate("--from-toolserver", "notes", "--gateway", address + "/", "--api-key", "k", "--out", tmp_path)
+    assert seen == [{"path": "/api/v1/mcp/servers/notes/tools", "authorization": "Bearer k"}]
+    added, listed = ((tmp_path / "notes" / name).read_text() for name in ("add_note.py", "list_notes.py"))
+    assert '"notes.add-note"' in added
+    assert "what was seen" in added
+    assert '"notes.listNotes"' in listed
+    said = refusal(capsys, "--from-toolserver", "a/b", "--gateway", address, "--out", tmp_path)
+    assert "servers with tools: context7, notes" in said
+    assert seen[-1]["path"] == "/api/v1/mcp/servers/a%2Fb/tools"
+    assert "no list of tools" in refusal(capsys, "--from-toolserver", "broken", "--gateway", address, "--out", tmp_path)
+
+
+def test_what_a_gateway_tells_gives_the_wrappers_that_the_servers_own_catalog_gives(
+    answers: tuple[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    generate("--from-toolserver", "context7", "--gateway", answers[0], "--out", tmp_path)
+    written = {path.name: path.read_text() for path in (tmp_path / "context7").iterdir()}
+    shipped = (ROOT / "servers" / "context7").iterdir()
+    assert written == {path.name: path.read_text() for path in shipped if path.is_file()}

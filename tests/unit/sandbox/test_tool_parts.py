@@ -4,6 +4,8 @@ import asyncio
 import base64
 import json
 import math
+from dataclasses import dataclass
+from typing import Any, Optional, TypedDict
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from mcp_exec_sandbox.tools import connection as wire
 from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, alike, encode_arguments, merge
 from mcp_exec_sandbox.tools.connection import BrokerLost, BrokerRefused, Connection
 from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, error_of
-from mcp_exec_sandbox.tools.results import Files, cast, result_of
+from mcp_exec_sandbox.tools.results import Files, ToolResult, cast, result_of
 from mcp_exec_sandbox.tools.session import Grant, Session
 
 PARAMETERS = {"owner": True, "from": False, "perPage": False}
@@ -37,12 +39,19 @@ def test_arguments_are_merged_under_their_original_names():
     assert merged(owner=None) == {"owner": None}
 
 
+def test_a_parameter_is_known_with_more_capitals_too():
+    assert merged({"Owner": 1}, PerPage=3) == {"owner": 1, "perPage": 3}
+    assert merge("s.t", {"projectID": 1}, {}, {"project_id": True}, {"projectId": "project_id"}) == {"project_id": 1}
+    assert merge("s.t", {"ID": 1, "id": 2}, {}, {"id": True, "ID": True}, {}) == {"id": 2, "ID": 1}
+
+
 @pytest.mark.parametrize(
     ("given", "named", "message", "suggestions"),
     [
         (None, {}, "missing parameter: owner", []),
         ({"owner": 1, "perpage": 2}, {}, "there is no parameter perpage", ["perPage"]),
-        ({"owner": 1}, {"Owner": 2}, "there is no parameter Owner", ["owner"]),
+        ({"owner": 1}, {"ownr": 2}, "there is no parameter ownr", ["owner"]),
+        ({"owner": 1}, {"Owner": 2}, "the parameter owner is given twice", []),
         ({"owner": 1, "from": 2}, {"from_": 2}, "the parameter from is given twice", []),
         ([1], {}, "arguments are a dict or keywords, not list '[1]'", []),
     ],
@@ -230,9 +239,103 @@ def test_files_never_overwrite_what_is_there_and_have_the_types_extension(tmp_pa
     assert (tmp_path / "tool_results/1.png").read_bytes() == b"kept"
 
 
+def test_bytes_that_the_structured_content_repeats_are_the_files_path_there(tmp_path):
+    data, other = (base64.b64encode(text).decode() for text in (b"picture", b"paper"))
+    image = {"type": "image", "data": data, "mimeType": "image/png"}
+    paper = {"type": "resource", "resource": {"uri": "file:///p", "blob": other, "mimeType": "application/pdf"}}
+    empty = {"type": "image", "data": "", "mimeType": "image/gif"}
+    structured = {"content": [image, paper], "note": "", data: [[data]]}
+    result = result_of([image, paper, empty], json.loads(json.dumps(structured)), Files(tmp_path))
+    first, second = result.images[0].path, result.blobs[0].path
+    assert result.structured == {
+        "content": [{**image, "data": first}, {**paper, "resource": {**paper["resource"], "blob": second}}],
+        "note": "",
+        data: [[first]],
+    }
+    alone = result_of([image], data, Files(tmp_path))
+    assert alone.structured == alone.images[0].path
+
+
+def test_structured_content_is_searched_for_bytes_however_deep_it_is(tmp_path):
+    data = base64.b64encode(b"picture").decode()
+    deep = data
+    for _ in range(100_000):
+        deep = [deep]
+    found = result_of([{"type": "image", "data": data}], deep, Files(tmp_path)).structured
+    for _ in range(100_000):
+        found = found[0]
+    assert found.endswith("/1.bin")
+
+
+def test_a_result_with_files_is_read_by_key_like_the_value_that_it_is(tmp_path):
+    blocks = [{"type": "image", "data": "", "mimeType": "image/png"}, {"type": "text", "text": '{"b": 2}'}]
+    assert result_of(blocks, {"a": [1]}, Files(tmp_path))["a"] == [1]
+    assert result_of(blocks, None, Files(tmp_path))["b"] == 2
+    assert list(result_of(blocks, {"a": [1]}, Files(tmp_path))) == ["a"]
+    with pytest.raises(KeyError):
+        result_of(blocks, {}, Files(tmp_path))["a"]
+
+
+class Row(TypedDict):
+    id: int
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 5
+
+
+class Model:
+    """What pydantic's models are to `cast`."""
+
+    def __init__(self, x):
+        self.x = x
+
+    @classmethod
+    def model_validate(cls, value):
+        if not isinstance(value, dict) or "x" not in value:
+            raise ValueError("x: Field required")
+        return cls(value["x"])
+
+
 def test_a_type_that_asks_for_nothing_changes_nothing():
-    for wanted in (dict, list, str, list[int], int | None):
+    for wanted in (dict, list, str, list[int], int | None, Row | Point, list, Any):
         assert cast({"a": 1}, wanted, tool="s.t") == {"a": 1}
+
+
+def test_a_type_that_may_be_none_lets_none_through():
+    assert cast(None, Point | None, tool="s.t") is None
+    assert cast({"x": 1}, Optional[Point], tool="s.t") == Point(1)  # noqa: UP045 - as older code says it
+    assert cast([{"x": 1}, None], list[Point | None], tool="s.t") == [Point(1), None]
+    assert cast(None, list[Row] | None, tool="s.t") is None
+
+
+@pytest.mark.parametrize("wanted", [Row, Point, Model, Row | None, Point | None, list[Row], list[Point] | None])
+@pytest.mark.parametrize("value", ["text", 5, ["a"], {"y": 1}, ToolResult(text="x")])
+def test_a_value_of_another_kind_than_was_asked_for_is_refused(value, wanted):
+    with pytest.raises(ToolProtocolError) as failure:
+        cast(value, wanted, tool="s.t")
+    assert (failure.value.reason, failure.value.tool) == ("UnexpectedResult", "s.t")
+
+
+def test_what_was_asked_for_and_what_came_are_named():
+    for value, wanted, message in (
+        (None, Point, "the result is no Point: it is null"),
+        ("x" * 1000, Row, "the result is no Row: it is text"),
+        ({"a": 1}, list[Row], "the result is no list of Row: it is an object"),
+        (["a"], list[Row], "the result is no Row: it is text"),
+        ({}, Model, "the result is no Model: x: Field required"),
+    ):
+        with pytest.raises(ToolProtocolError) as failure:
+            cast(value, wanted, tool="s.t")
+        assert failure.value.message == message
+
+
+def test_a_result_with_files_is_made_into_a_type_by_its_structured_content():
+    result = ToolResult(structured={"x": 1})
+    assert cast(result, Point, tool="s.t") == Point(1)
+    assert cast(result, ToolResult, tool="s.t") is result
 
 
 def test_a_grant_does_not_show_its_token():

@@ -6,6 +6,9 @@ import socket
 import pytest
 from tests.unit.sandbox.conftest import TOKEN
 
+from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.wrappers import catalog_text, files_of
+
 TOOLS = {
     "github": [("create_issue", {"owner": True, "repo": True, "from": False, "labelNames": False}), ("star", {})],
     "file-system": [("read_file", {"path": True})],
@@ -96,6 +99,13 @@ def test_a_server_that_may_not_be_used_says_what_may(filled, broker, statement):
     )
 
 
+@pytest.mark.parametrize("statement", ["from servers.github import creat_issue", "import servers.github.creat_issue"])
+def test_a_tool_that_a_server_has_not_says_what_may_have_been_meant(filled, broker, statement):
+    run = filled.run(statement, tools={**broker.job, "allow": ["github.*"]})
+    assert (run.error["type"], run.error["line"]) == ("ModuleNotFoundError", 1)
+    assert run.error["message"] == "servers.github has no 'creat_issue'. Did you mean: create_issue?"
+
+
 def test_without_tools_there_are_no_servers_and_the_error_says_why(filled):
     code = "import os\nprint(os.path.exists('servers'))\nimport servers.github"
     run = filled.run(code)
@@ -156,6 +166,19 @@ except ValueError as error:
     assert keys == ["description", "import", "input_schema", "name", "output_schema", "server"]
     assert "detail_level" in refused
     assert broker.calls == []
+
+
+def test_a_search_tells_the_package_that_is_here_also_where_another_server_has_the_plain_name(sandbox, broker):
+    catalogs = [Catalog.of(name, [{"name": "t"}]) for name in ("a-b", "a_b")]
+    files = {**files_of(catalogs), "catalog.json": catalog_text(catalogs)}
+    assert sandbox.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
+    code = """
+from tool_discovery import search_tools
+(found,) = search_tools(detail_level="with_description")
+exec(found["import"])
+[found["server"], t.__module__ == found["import"].split()[1] + ".t"]
+"""
+    assert sandbox.run(code, tools={**broker.job, "allow": ["a_b.*"]}).result == ["a_b", True]
 
 
 def test_without_tools_a_search_finds_nothing(filled):

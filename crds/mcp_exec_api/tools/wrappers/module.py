@@ -3,12 +3,12 @@
 import keyword
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_api.tools.names import camel_case, identifier, snake_case
-from mcp_exec_api.tools.wrappers.schemas import mapping, merged, opened, properties, required, resolved
+from mcp_exec_api.tools.wrappers.schemas import demanded, mapping, merged, opened, properties, resolved, sequence
 from mcp_exec_api.tools.wrappers.text import WIDTH, clean, docstring, literal, paragraphs
 from mcp_exec_api.tools.wrappers.types import BUILTINS, Types, pascal, used
 
@@ -29,8 +29,6 @@ class Module:
     function: str
     camel: str | None = None
     """Its other name, where that is free."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """More names of parameters, from an overlay, and their own names."""
 
     @property
     def names(self) -> list[str]:
@@ -96,24 +94,12 @@ class Module:
         shadowed = bool({self.function, self.camel} & BUILTINS)
         types = Types(self.input, self.response, shadowed=shadowed)
         types.define(self.input, self.tool.input_schema, doc=f"Arguments of `{self.function}`.", closed=True)
-        types.define(self.response, self._returned(), doc=f"What `{self.function}` returns.")
+        types.define(self.response, self.tool.returned_schema or {}, doc=f"What `{self.function}` returns.")
         return types
-
-    def _returned(self) -> object:
-        """The schema of the value, which is without the wrapping that some SDKs put around what is no object."""
-        schema = self.tool.output_schema
-        if schema is None or self.tool.inferred:
-            return True if schema is None else schema
-        inner = mapping(schema.get("properties"))
-        if schema.get("x-fastmcp-wrap-result") is True or (list(inner) == ["result"] == list(required(schema))):
-            found = inner.get("result", True)
-            kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-            return {**found, **kept} if isinstance(found, Mapping) else found
-        return schema
 
     def _parameters(self) -> dict[str, bool]:
         schema = self._object()
-        needed = required(schema)
+        needed = demanded(schema)
         return {name: name in needed for name in properties(schema)}
 
     def _object(self) -> Mapping[str, Any]:
@@ -127,7 +113,6 @@ class Module:
         for name in own:
             for spelling in {identifier(name), snake_case(name), camel_case(name)} if len(name) <= 100 else ():
                 found[spelling] = None if found.get(spelling, name) != name else name
-        found |= {spelling: name for spelling, name in self.parameters.items() if name in own}
         return {spelling: name for spelling, name in sorted(found.items()) if name is not None and spelling not in own}
 
     def _function(self, parameters: bool, spellings: bool) -> list[str]:
@@ -155,7 +140,8 @@ class Module:
         for name in list(parameters)[:_LISTED]:
             about = mapping(parameters[name])
             said = clean(text, _PARAMETER) if isinstance(text := about.get("description"), str) else ""
-            kind = f"{clean(name, 60)} ({_described(about)}{'' if needed[name] else ', optional'})"
+            described = _described(parameters[name], self.tool.input_schema)
+            kind = f"{clean(name, 60)} ({described}{'' if needed[name] else ', optional'})"
             first, *more = paragraphs(f"{kind}: {said}" if said else kind, 1000) or [kind]
             listed += [f"    {first}", *(f"        {line}" for line in more)]
         returns = (
@@ -187,10 +173,19 @@ def other_names(functions: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _described(about: Mapping[str, Any]) -> str:
+def _described(schema: object, root: Mapping[str, Any], depth: int = 0) -> str:
+    """What kind a parameter is, for people."""
+    found, _ = resolved(mapping(schema), root)
+    about = merged(mapping(found), root)
+    values = [about["const"]] if "const" in about else about.get("enum")
+    if isinstance(values, list) and values:
+        told = [repr(value) for value in values[:12] if value is None or isinstance(value, str | int | float)]
+        return clean("one of " + ", ".join(told), 200)
+    options = sequence(about.get("anyOf")) or sequence(about.get("oneOf"))
     kind = about.get("type")
-    if isinstance(values := about.get("enum"), list) and values:
-        return clean("one of " + ", ".join(repr(value) for value in values[:12] if isinstance(value, str | int)), 200)
+    if options and kind is None:
+        kinds = [_described(each, root, depth + 1) for each in options[:5]] if depth < 2 else []
+        return clean(" or ".join(dict.fromkeys(kinds)), 200) or "any"
     kinds = [each for each in (kind if isinstance(kind, list) else [kind]) if isinstance(each, str)]
     return clean(" or ".join(kinds[:5]), 60) or "any"
 

@@ -1,17 +1,16 @@
 """The packages of servers: which files there are, and what each package gives."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.catalog import Catalog, modules_of
 from mcp_exec_api.tools.names import camel_case
+from mcp_exec_api.tools.overlays import Function, Overlay, applied, shipped
 from mcp_exec_api.tools.wrappers.module import HEADER, Module, other_names, split
-from mcp_exec_api.tools.wrappers.overlays import Function, Overlay, applied, shipped
 from mcp_exec_api.tools.wrappers.text import WIDTH, clean, docstring, literal
 
-__all__ = ["HEADER", "catalog_text", "files_of", "modules_of"]
+__all__ = ["HEADER", "catalog_text", "files_of"]
 
 
 def files_of(
@@ -29,17 +28,6 @@ def files_of(
         for path, text in _package(catalog, chosen).files(stubs=stubs).items():
             found[f"{modules[catalog.server]}/{path}"] = text
     return dict(sorted(found.items()))
-
-
-def modules_of(catalogs: Iterable[Catalog]) -> dict[str, str]:
-    """What each server's package is called: where two meet, the later by name gets a suffix made from its name."""
-    found: dict[str, str] = {}
-    for catalog in sorted(catalogs, key=lambda each: each.server):
-        module = catalog.module
-        if len(module) > 64 or module.casefold() in {each.casefold() for each in found.values()}:
-            module = f"{module[:57]}_{hashlib.sha256(catalog.server.encode(errors='replace')).hexdigest()[:6]}"
-        found[catalog.server] = module
-    return found
 
 
 def catalog_text(catalogs: Iterable[Catalog]) -> str:
@@ -101,12 +89,11 @@ def _package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
     modules += [
         Module(
             server=catalog.server,
-            tool=by_name[alias.tool],
+            tool=by_name[tool],
             function=name,
             camel=_free(other_names({name: name}).get(name), reserved | set(camels.values())),
-            parameters=alias.parameters,
         )
-        for name, alias in aliases.items()
+        for name, tool in aliases.items()
     ]
     return _Package(server=catalog.server, modules=tuple(modules), composed=composed)
 

@@ -32,6 +32,12 @@ def required(schema: Mapping[str, Any]) -> dict[str, None]:
     return dict.fromkeys(name for name in sequence(schema.get("required")) if isinstance(name, str))
 
 
+def demanded(schema: Mapping[str, Any]) -> dict[str, None]:
+    """Names of the parameters that a call must give: those required without a default, which the broker fills in."""
+    known = mapping(schema.get("properties"))
+    return {name: None for name in required(schema) if "default" not in mapping(known.get(name))}
+
+
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[object, str | None]:
     """What the schema stands for, and the reference by which it was found; True where one leads nowhere.
 

@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from mcp_exec_api.tools.names import words
 from mcp_exec_api.tools.wrappers.expressions import ANY, NONE, Expression, Generic, Name, Union, laid_out, union
-from mcp_exec_api.tools.wrappers.schemas import mapping, merged, opened, properties, required, resolved, sequence
+from mcp_exec_api.tools.wrappers.schemas import (
+    demanded,
+    mapping,
+    merged,
+    opened,
+    properties,
+    required,
+    resolved,
+    sequence,
+)
 from mcp_exec_api.tools.wrappers.text import docstring, literal
 
 BUILTINS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
@@ -74,6 +83,7 @@ class Types:
         self._prefix = "builtins." if shadowed else ""
         self._root: Mapping[str, Any] = {}
         self._title = ""
+        self._closed = False
         self._known: dict[str, Expression] = {}
         self._unfinished: dict[str, str | None] = {}
 
@@ -89,8 +99,10 @@ class Types:
     def define(self, name: str, schema: object, *, doc: str, closed: bool = False) -> None:
         """Defines the name, which was given to the constructor, as the schema's type.
 
-        `closed`: an object without properties takes none, unless it says otherwise.
+        `closed`: they are parameters. An object without properties takes none, unless it says otherwise, and what has
+        a default need not be given.
         """
+        self._closed = closed
         self._root, self._title, self._known, self._unfinished = mapping(schema), name, {}, {}
         known = merged(self._root, self._root)
         kind: Expression
@@ -183,7 +195,8 @@ class Types:
         own = name if depth == 0 and name == self._title else self._named(name)
         if pointer is not None:
             self._unfinished[pointer] = own
-        needed = required(schema)
+        parameters = self._closed and depth == 0 and own == self._title
+        needed = demanded(schema) if parameters else required(schema)
         kinds = tuple(
             (key, self._kind(each, own + pascal(key), depth + 1), key in needed) for key, each in fields.items()
         )

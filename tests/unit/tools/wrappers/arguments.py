@@ -18,7 +18,8 @@ def allowed(schema: Mapping[str, Any] | bool) -> st.SearchStrategy[Any]:
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
         if not properties:
-            others = schema.get("additionalProperties", {})
+            # no properties are none, where they are named at all: so wrappers and the broker take it
+            others = schema.get("additionalProperties", "properties" not in schema)
             return st.just({}) if others is False else st.dictionaries(st.text(), allowed(others), max_size=3)
         required = set(schema.get("required", ()))
         return st.fixed_dictionaries(

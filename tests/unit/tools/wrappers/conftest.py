@@ -1,21 +1,29 @@
-"""Catalogs of real servers, and wrappers as modules beside a `client` that echoes."""
+"""Catalogs of real servers, and wrappers as modules that call by way of all that is before the network."""
 
 import importlib
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.names import split_tool
+from mcp_exec_api.tools.wrappers import files_of
+from mcp_exec_broker.arguments import Arguments
+from mcp_exec_sandbox.sdk import client
+from mcp_exec_sandbox.tools import session
+from mcp_exec_sandbox.tools.arguments import encode_arguments
+from mcp_exec_sandbox.tools.session import Session
 
 ROOT = Path(__file__).parents[4]
 FOLDERS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
 
-CLIENT = '''"""The module `client`, as far as wrappers need it."""
+CLIENT = '''"""The module `client`, as far as type checkers need it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,12 +40,30 @@ async def call_wrapped(
     parameters: Mapping[str, bool],
     spellings: Mapping[str, str] = {},
 ) -> Any:
-    """Answers with what it was called with."""
-    given = {**(input or {}), **{spellings.get(name, name): value for name, value in arguments.items()}}
-    return {"tool": tool, "arguments": given, "parameters": dict(parameters)}
+    """Calls a tool."""
 '''
 
-Load = Callable[[Mapping[str, str]], Callable[[str], ModuleType]]
+Load = Callable[[Sequence[Catalog]], Callable[[str], ModuleType]]
+
+
+class Echo(Session):
+    """Stands for the broker: reads what travels, finds the tool, checks its arguments, and answers with both."""
+
+    def __init__(self) -> None:
+        super().__init__(grant=None, emit=lambda event: None, workspace=Path())
+        self.catalogs: dict[str, Catalog] = {}
+        self._checks = Arguments()
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_seconds: float | None) -> Any:
+        received = json.loads(encode_arguments(tool, arguments))
+        server, name = split_tool(tool)
+        catalog = self.catalogs[server]
+        self._checks.check(catalog.spellings[name], received, catalog_hash=catalog.hash)
+        return await self.answer(server, name, received)
+
+    async def answer(self, server: str, name: str, arguments: dict[str, Any]) -> Any:
+        """What the tool answers."""
+        return {"tool": f"{server}.{name}", "arguments": arguments}
 
 
 def real_catalogs() -> list[Catalog]:
@@ -53,20 +79,28 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
+def echo() -> Iterator[Echo]:
+    """The session that wrappers call in."""
+    before, made = session.current(), Echo()
+    session.begin(made)
+    yield made
+    session.begin(before)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory, echo: Echo) -> Iterator[Load]:
     """Writes wrappers as a package of their own and imports modules of it."""
     before, path_before = dict(sys.modules), list(sys.path)
     folder = tmp_path_factory.mktemp("wrapped")
-    client = ModuleType("client")
-    exec(CLIENT, client.__dict__)
     sys.modules["client"] = client
     sys.path.insert(0, str(folder))
     numbers = itertools.count()
 
-    def loader(files: Mapping[str, str]) -> Callable[[str], ModuleType]:
+    def loader(catalogs: Sequence[Catalog]) -> Callable[[str], ModuleType]:
         package = f"wrapped_{next(numbers)}"
-        write(folder / package, {"__init__.py": "", **files})
+        write(folder / package, {"__init__.py": "", **files_of(catalogs)})
         importlib.invalidate_caches()
+        echo.catalogs = {catalog.server: catalog for catalog in catalogs}
         return lambda name: importlib.import_module(f"{package}.{name}")
 
     yield loader

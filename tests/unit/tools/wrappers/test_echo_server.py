@@ -1,7 +1,6 @@
 """Wrappers of a real server of the SDK, called over a real client."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,10 +9,9 @@ from mcp import Client
 from mcp import types as mcp_types
 from mcp.server import Server, ServerRequestContext
 from tests.unit.tools.wrappers.arguments import allowed
-from tests.unit.tools.wrappers.conftest import Load, real_catalogs
+from tests.unit.tools.wrappers.conftest import Echo, Load, real_catalogs
 
 from mcp_exec_api.tools.catalog import Catalog, Tool
-from mcp_exec_api.tools.wrappers import files_of
 
 CATALOGS = real_catalogs()
 
@@ -39,35 +37,22 @@ def echo_server(catalog: Catalog) -> Server[Any]:
 
 @pytest.mark.parametrize("catalog", CATALOGS, ids=[each.server for each in CATALOGS])
 def test_arguments_arrive_at_a_real_server_unchanged(
-    catalog: Catalog, load: Load, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, load: Load, echo: Echo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    importer = load(files_of([catalog]))
-    connected: list[Client] = []
-
-    async def call(
-        tool: str,
-        input: Mapping[str, Any] | None,
-        arguments: Mapping[str, Any],
-        parameters: Mapping[str, bool],
-        spellings: Mapping[str, str] = {},
-    ) -> Any:
-        name = tool.removeprefix(f"{catalog.server}.")
-        return (await connected[0].call_tool(name, {**(input or {}), **arguments})).structured_content
-
-    async def each(tool: Tool, arguments: Any) -> None:
-        function = getattr(importer(catalog.module), tool.function)
-        assert await function(arguments) == {"name": tool.name, "arguments": arguments}
-
-    for tool in catalog.tools:
-        monkeypatch.setattr(importer(f"{catalog.module}.{tool.function}"), "_call_wrapped", call)
+    package = load([catalog])(catalog.module)
 
     async def check(seen: list[tuple[Tool, Any]]) -> None:
         async with asyncio.timeout(30), Client(echo_server(catalog)) as client:
-            connected[:] = [client]
+
+            async def answer(server: str, name: str, arguments: dict[str, Any]) -> Any:
+                return (await client.call_tool(name, arguments)).structured_content
+
+            monkeypatch.setattr(echo, "answer", answer)
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == [tool.name for tool in catalog.tools]
             for tool, arguments in seen:
-                await each(tool, arguments)
+                wanted = {"name": tool.name, "arguments": arguments}
+                assert await getattr(package, tool.function)(arguments) == wanted
 
     asyncio.run(check([(tool, arguments) for tool in catalog.tools for arguments in some(tool)]))
 

@@ -1,7 +1,9 @@
 """Names that users know, and functions composed of tools."""
 
+import ast
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +11,39 @@ import pytest
 from tests.unit.tools.wrappers.conftest import Load, real_catalogs
 
 from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.overlays import shipped
 from mcp_exec_api.tools.wrappers import Overlay, files_of
+from mcp_exec_sandbox.tools.errors import ToolError
 
 
 def context7() -> Catalog:
     return next(each for each in real_catalogs() if each.server == "context7")
 
 
-def test_a_known_name_calls_todays_tool_with_yesterdays_parameters(load: Load) -> None:
-    package = load(files_of([context7()]))("context7")
-    answer = asyncio.run(package.get_library_docs(context7CompatibleLibraryID="/a/b", topic="hooks"))
-    assert answer["tool"] == "context7.query-docs"
-    assert answer["arguments"] == {"libraryId": "/a/b", "query": "hooks"}
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"context7CompatibleLibraryID": "/a/b", "topic": "hooks"}, {"libraryId": "/a/b", "query": "hooks"}),
+        ({"context7CompatibleLibraryID": "/a/b", "tokens": 5000}, {"libraryId": "/a/b", "query": "getting started"}),
+        ({"context7_compatible_library_id": "/a/b"}, {"libraryId": "/a/b", "query": "getting started"}),
+        ({"libraryId": "/a/b", "query": "hooks"}, {"libraryId": "/a/b", "query": "hooks"}),
+        ({"library_id": "/a/b", "topic": None}, {"libraryId": "/a/b", "query": "getting started"}),
+    ],
+)
+def test_a_known_name_calls_todays_tool_with_yesterdays_parameters(given: Any, sent: Any, load: Load) -> None:
+    package = load([context7()])("context7")
+    for answer in (package.get_library_docs(given), package.getLibraryDocs(**given)):
+        assert asyncio.run(answer) == {"tool": "context7.query-docs", "arguments": sent}
+
+
+def test_a_known_name_refuses_what_its_tool_does_not_know(load: Load) -> None:
+    package = load([context7()])("context7")
+    with pytest.raises(ToolError, match="there is no parameter page"):
+        asyncio.run(package.get_library_docs(libraryId="/a/b", page=2))
 
 
 def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    importer = load(files_of([context7()]))
+    importer = load([context7()])
     package = importer("context7")
     composed = importer("context7.get_docs_by_name")
 
@@ -48,6 +67,18 @@ def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pyte
         asyncio.run(package.get_docs_by_name("nothing", "routing"))
 
 
+def test_a_functions_schema_is_what_it_takes() -> None:
+    for overlay in shipped().values():
+        for name, function in overlay.functions.items():
+            (defined,) = (each for each in ast.parse(function.source).body if isinstance(each, ast.AsyncFunctionDef))
+            schema, named = function.input_schema, [each.arg for each in defined.args.args]
+            if named:
+                assert (defined.name, list(schema["properties"])) == (name, named)
+                assert schema["required"] == named[: len(named) - len(defined.args.defaults)]
+            listed = re.findall(r"^    (\w+): .*?(\(optional\))?$", ast.get_docstring(defined) or "", re.MULTILINE)
+            assert [each for each, _ in listed] == list(schema["properties"])
+
+
 def test_an_overlay_follows_the_tools_and_not_the_servers_name() -> None:
     renamed = Catalog.of("docs", [tool.to_json() for tool in context7().tools])
     assert "docs/compare_libraries.py" in files_of([renamed])
@@ -63,9 +94,7 @@ def test_a_tool_keeps_its_name_against_an_overlay() -> None:
 def test_githubs_newer_server_has_the_names_of_the_older_one(load: Load) -> None:
     schema = {"type": "object", "properties": {name: {} for name in ("method", "owner", "repo", "title")}}
     names = ("issue_write", "search_code", "get_file_contents")
-    package = load(files_of([Catalog.of("github", [{"name": name, "inputSchema": schema} for name in names])]))(
-        "github"
-    )
+    package = load([Catalog.of("github", [{"name": name, "inputSchema": schema} for name in names])])("github")
     answer = asyncio.run(package.create_issue({"owner": "o", "repo": "r"}, title="t"))
     assert answer["tool"] == "github.issue_write"
     assert answer["arguments"] == {"owner": "o", "repo": "r", "title": "t", "method": "create"}
@@ -76,7 +105,7 @@ def test_githubs_newer_server_has_the_names_of_the_older_one(load: Load) -> None
     "data",
     [
         {"alias": {}},
-        {"aliases": {"a": {"tool": "t", "params": {}}}},
+        {"aliases": {"a": {"tool": "t", "parameters": {}}}},
         {"aliases": {"../a": {"tool": "t"}}},
         {"functions": {"a": {"needs": [], "summary": "", "code": ""}}},
     ],

@@ -9,6 +9,7 @@ from tests.unit.tools.wrappers.conftest import Load
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_api.tools.wrappers import files_of
 from mcp_exec_api.tools.wrappers.types import Types
+from mcp_exec_sandbox.tools.errors import ToolError
 
 
 def source(schema: Any) -> str:
@@ -118,6 +119,42 @@ def test_an_inferred_result_is_that_of_the_value_itself() -> None:
     assert "what was seen" in text
 
 
+@pytest.mark.parametrize("form", [lambda schema: schema, lambda schema: {"$ref": "#/$defs/A", "$defs": {"A": schema}}])
+def test_a_parameter_that_has_a_default_may_be_left_out_though_it_is_called_required(form: Any) -> None:
+    row = {"type": "object", "properties": {"n": {"default": 1}}, "required": ["n"]}
+    properties = {"id": {"type": "string"}, "limit": {"type": "integer", "default": 5}, "row": row}
+    schema = form({"type": "object", "properties": properties, "required": ["id", "limit", "row"]})
+    text = wrapper(inputSchema=schema, outputSchema={"type": "object", "properties": properties, "required": ["limit"]})
+    assert '_PARAMETERS = {"id": True, "limit": False, "row": True}' in text
+    fields = text.partition("class TInput(TypedDict):")[2].partition("class ")[0]
+    assert "    id: str\n    limit: NotRequired[int]\n    row: " in fields
+    assert "limit (integer, optional)" in text
+    # of what the server sends, and of what is inside of a parameter, nobody fills in the default
+    assert "    limit: int\n" in text.partition("class TResponse(TypedDict):")[2]
+    assert "    n: Any\n" in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string or null"),
+        ({"oneOf": [{"enum": ["a", "b"]}, {"type": "array"}]}, "one of 'a', 'b' or array"),
+        ({"const": "a"}, "one of 'a'"),
+        ({"type": ["string", "null"]}, "string or null"),
+        ({"$ref": "#/$defs/N"}, "number"),
+        ({"anyOf": [{"$ref": "#/$defs/N"}, {"$ref": "#/$defs/N"}, {}]}, "number or any"),
+        ({"$ref": "#/$defs/loop"}, "any"),
+        ({"allOf": [{"type": "string"}, {"maxLength": 5}]}, "string"),
+        ({"enum": [None, 1.5, True]}, "one of None, 1.5, True"),
+        (True, "any"),
+    ],
+)
+def test_a_docstring_says_what_kind_a_parameter_is(schema: Any, kind: str) -> None:
+    known = {"N": {"type": "number"}, "loop": {"anyOf": [{"$ref": "#/$defs/loop"}]}}
+    text = wrapper(inputSchema={"type": "object", "properties": {"p": schema}, "$defs": known})
+    assert f"        p ({kind}, optional)" in text
+
+
 @pytest.mark.parametrize(
     ("schema", "open_"),
     [
@@ -131,10 +168,11 @@ def test_an_inferred_result_is_that_of_the_value_itself() -> None:
     ],
 )
 def test_other_parameters_are_let_through_where_the_tool_takes_any(schema: Any, open_: bool, load: Load) -> None:
-    package = load(files_of([Catalog.of("s", [{"name": "t", "inputSchema": schema}])]))("s")
-    own = dict.fromkeys(schema.get("properties", {}), False)
-    answer = asyncio.run(package.t({"other": 1}, another=2))
-    assert answer["parameters"] == own | ({"other": False, "another": False} if open_ else {})
-    if "aB" in own:
+    package = load([Catalog.of("s", [{"name": "t", "inputSchema": schema}])])("s")
+    if open_:
+        assert asyncio.run(package.t({"other": "1"}, another="2"))["arguments"] == {"other": "1", "another": "2"}
+    else:
+        with pytest.raises(ToolError, match="no parameter other"):
+            asyncio.run(package.t({"other": "1"}))
+    if "aB" in schema.get("properties", {}):
         assert asyncio.run(package.t(a_b=1))["arguments"] == {"aB": 1}
-        assert "a_b" not in asyncio.run(package.t(a_b=1))["parameters"]

@@ -2,8 +2,9 @@
 
 An overlay is a folder with an `overlay.json`:
 
-    {"aliases": {"get_library_docs": {"tool": "query-docs", "parameters": {"topic": "query"}}},
-     "functions": {"compare_libraries": {"needs": ["resolve-library-id", "query-docs"], "summary": "..."}}}
+    {"aliases": {"executeSQL": "execute_sql"},
+     "functions": {"compare_libraries": {
+         "needs": ["resolve-library-id", "query-docs"], "summary": "...", "input_schema": {...}}}}
 
 and the source of each function in `<function>.py.in`. It names no server: each alias and each function is there where
 the tools that it needs are, unless a tool bears its name already.
@@ -16,17 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
-_SHIPPED: Final = Path(__file__).parents[1] / "overlays"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alias:
-    """Another name of a tool."""
-
-    tool: str
-    """The tool's own name."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """Other names of its parameters, and their own names."""
+_SHIPPED: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +27,8 @@ class Function:
     needs: tuple[str, ...]
     """Own names of tools."""
     summary: str
+    input_schema: Mapping[str, Any]
+    """JSON Schema of what it takes by keyword."""
     source: str
 
 
@@ -45,7 +38,8 @@ class Overlay:
 
     needs: tuple[str, ...] = ()
     """Own names of tools without which none of it applies: they tell a server by what it has."""
-    aliases: Mapping[str, Alias] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of tools, and the tools' own names."""
     functions: Mapping[str, Function] = field(default_factory=dict)
 
     @classmethod
@@ -59,9 +53,11 @@ class Overlay:
         names = [*data.get("aliases", {}), *data.get("functions", {})]
         if wrong := [name for name in names if not (name.isidentifier() and name.isascii())]:
             raise ValueError(f"{folder}: {wrong[0]!r} is no name of a function")
+        if other := [name for name, tool in data.get("aliases", {}).items() if not isinstance(tool, str)]:
+            raise ValueError(f"{folder}: {other[0]!r} is no name of a tool: it names none")
         return cls(
             needs=tuple(data.get("needs", ())),
-            aliases={name: _alias(entry, folder) for name, entry in data.get("aliases", {}).items()},
+            aliases=data.get("aliases", {}),
             functions={name: _function(name, entry, folder) for name, entry in data.get("functions", {}).items()},
         )
 
@@ -74,17 +70,17 @@ def shipped() -> Mapping[str, Overlay]:
 
 def applied(
     overlays: Iterable[Overlay], *, tools: Iterable[str], functions: Iterable[str]
-) -> tuple[dict[str, Alias], dict[str, Function]]:
+) -> tuple[dict[str, str], dict[str, Function]]:
     """What the overlays add to a server with these tools, whose functions have these names."""
     have, taken = set(tools), set(functions)
-    aliases: dict[str, Alias] = {}
+    aliases: dict[str, str] = {}
     composed: dict[str, Function] = {}
     for overlay in overlays:
         if not have.issuperset(overlay.needs):
             continue
-        for name, alias in sorted(overlay.aliases.items()):
-            if alias.tool in have and name not in taken:
-                aliases[name] = alias
+        for name, tool in sorted(overlay.aliases.items()):
+            if tool in have and name not in taken:
+                aliases[name] = tool
                 taken.add(name)
         for name, function in sorted(overlay.functions.items()):
             if have.issuperset(function.needs) and name not in taken:
@@ -93,16 +89,13 @@ def applied(
     return aliases, composed
 
 
-def _alias(entry: Mapping[str, Any], folder: Path) -> Alias:
-    _only(entry, {"tool", "parameters"}, folder)
-    return Alias(tool=entry["tool"], parameters=entry.get("parameters", {}))
-
-
 def _function(name: str, entry: Mapping[str, Any], folder: Path) -> Function:
-    _only(entry, {"needs", "summary"}, folder)
+    _only(entry, {"needs", "summary", "input_schema"}, folder)
     source = (folder / f"{name}.py.in").read_text(encoding="utf-8")
     compile(source, f"{name}.py.in", "exec")
-    return Function(needs=tuple(entry["needs"]), summary=entry["summary"], source=source)
+    return Function(
+        needs=tuple(entry["needs"]), summary=entry["summary"], input_schema=entry["input_schema"], source=source
+    )
 
 
 def _only(entry: Mapping[str, Any], known: set[str], folder: Path) -> None:

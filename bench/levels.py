@@ -1,0 +1,49 @@
+"""What it costs to know tools: the bytes of what a search tells of them, level by level, over real servers' catalogs.
+
+Tokens are an estimate, bytes / 4: each model counts its own.
+
+    python bench/levels.py --json levels.json
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from discovery import catalogs
+from harness import table, write_json
+
+from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_api.tools.search import LEVELS, MAX_LIMIT, Index
+
+BYTES_PER_TOKEN = 4
+
+
+def costs(found: Sequence[Catalog]) -> dict[str, dict[str, float]]:
+    """For each level: bytes of compact JSON, and what 100 tools come to."""
+    index = Index(found)
+    rows = {}
+    for level in LEVELS:
+        told = index.search("", detail_level=level, limit=MAX_LIMIT)
+        size = len(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode())
+        rows[level] = {
+            "tools": len(told),
+            "bytes": size,
+            "bytes a tool": round(size / len(told), 1),
+            "tokens per 100 (estimate)": round(100 * size / len(told) / BYTES_PER_TOKEN),
+        }
+    return rows
+
+
+def main() -> None:
+    """The command."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--json", type=Path, metavar="FILE", help="writes all figures there")
+    arguments = options.parse_args()
+    rows = costs(catalogs())
+    print(table(rows))
+    write_json(arguments.json, {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()

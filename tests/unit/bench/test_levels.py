@@ -1,0 +1,27 @@
+"""What a search may tell of a tool, at most: a level that grows costs every conversation that uses it."""
+
+import discovery
+import levels
+import pytest
+
+BUDGETS = {"name_only": 50, "with_description": 300, "full": 800}
+"""Bytes a tool, on the mean of the catalogs."""
+
+
+@pytest.fixture(scope="module")
+def costs() -> dict[str, dict[str, float]]:
+    return levels.costs(discovery.catalogs())
+
+
+def test_every_level_keeps_to_its_budget(costs: dict[str, dict[str, float]]) -> None:
+    assert costs.keys() == BUDGETS.keys()
+    for level, most in BUDGETS.items():
+        assert most * 0.8 < costs[level]["bytes a tool"] <= most, (
+            "a budget is no more than a quarter above what is told"
+        )
+
+
+def test_tokens_are_estimated_by_bytes(costs: dict[str, dict[str, float]]) -> None:
+    for row in costs.values():
+        assert row["tokens per 100 (estimate)"] == pytest.approx(row["bytes a tool"] * 25, rel=0.01)
+        assert row["tools"] >= 100
