@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -23,12 +23,13 @@ from referencing import Registry
 
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_broker.failures import Failure, Reason, wrong
-from mcp_exec_broker.shapes import Shape, shape_of
+from mcp_exec_broker.shapes import Shape, properties_of, shape_of
 from mcp_exec_broker.suggestions import close_names
 
 log = logging.getLogger(__name__)
 
 _MAX_STEPS: Final = 50_000
+_MAX_NONES: Final = 1000
 _SMALL: Final = 16 * 1024
 """Characters of arguments whose check no honest schema makes long."""
 _MAX_ERRORS: Final = 20
@@ -55,6 +56,8 @@ _Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 @dataclass(frozen=True, kw_only=True)
 class _Known:
     shape: Shape
+    properties: Mapping[str, Any]
+    """What the schema says of each parameter."""
     validator: Any
     """None where the schema is none."""
 
@@ -73,8 +76,10 @@ class Arguments:
         *,
         catalog_hash: str,
         put_back: Callable[[Any], Any] | None = None,
-    ) -> None:
-        """Raises Failure (ToolError, InvalidArguments) with the parameters and what was probably meant.
+    ) -> dict[str, Any]:
+        """The arguments as they are to travel: None for what need not be given is left out, unless the schema takes it.
+
+        Raises Failure (ToolError, InvalidArguments) with the parameters and what was probably meant.
 
         `put_back` puts values in the place of their tokens, where that is done before the call travels: arguments are
         good if they are so then, and what is said of bad ones is said of the tokens alone.
@@ -84,6 +89,8 @@ class Arguments:
         """
         known = self._known(tool, catalog_hash)
         shape = known.shape
+        unset = _unset(known, arguments)
+        arguments = {name: value for name, value in arguments.items() if name not in unset}
         unknown = [name for name in arguments if name not in shape.parameters] if shape.closed else []
         missing = [name for name in shape.required if name not in arguments]
         if unknown or missing:
@@ -93,6 +100,7 @@ class Arguments:
             error = error if self._error(known, tool, whole, catalog_hash) is not None else None
         if error is not None:
             raise _invalid(tool, shape, error)
+        return arguments
 
     def _error(
         self, known: _Known, tool: Tool, arguments: Mapping[str, Any], catalog_hash: str
@@ -104,14 +112,18 @@ class Arguments:
         except _TooLong:
             log.info("arguments of %s take too long to judge by its schema", tool.name)
             if len(json.dumps(arguments)) <= _SMALL:
-                self._kept[(catalog_hash, tool.name)] = _Known(shape=known.shape, validator=None)
+                self._kept[(catalog_hash, tool.name)] = replace(known, validator=None)
             return None
 
     def _known(self, tool: Tool, catalog_hash: str) -> _Known:
         key = (catalog_hash, tool.name)
         found = self._kept.get(key)
         if found is None:
-            found = _Known(shape=shape_of(tool.input_schema), validator=_validator(tool.input_schema))
+            found = _Known(
+                shape=shape_of(tool.input_schema),
+                properties=properties_of(tool.input_schema),
+                validator=_validator(tool.input_schema),
+            )
             self._kept[key] = found
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
@@ -170,6 +182,28 @@ def _first_error(validator: Any, arguments: Mapping[str, Any], tool: Tool) -> Va
     finally:
         _METER.reset(mark)
     return None
+
+
+def _unset(known: _Known, arguments: Mapping[str, Any]) -> set[str]:
+    """The parameters that need not be given, are given as None, and whose schema takes no None."""
+    needed = set(known.shape.required)
+    nones = [
+        name for name, value in arguments.items() if value is None and name in known.properties and name not in needed
+    ]
+    if not nones or known.validator is None:
+        return set()
+    mark = _METER.set(_Meter(left=_MAX_STEPS))
+    try:
+        return {name for name in nones[:_MAX_NONES] if _refuses_none(known.validator, known.properties[name])}
+    finally:
+        _METER.reset(mark)
+
+
+def _refuses_none(validator: Any, schema: Any) -> bool:
+    try:
+        return not validator.evolve(schema=schema).is_valid(None)
+    except Exception:  # as above, and where it takes too long
+        return False
 
 
 @lru_cache(maxsize=16)

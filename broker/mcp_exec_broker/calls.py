@@ -8,7 +8,7 @@ result becomes a value that is looked through, the audit has that too, and the s
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Final
 from uuid import uuid4
@@ -160,7 +160,10 @@ class Calls:
             most = spec.limits.argument_bytes
             raise wrong(Reason.INVALID_ARGUMENTS, f"the arguments have {run.asked.size} bytes, allowed are {most}")
         put_back = run.vault.put_back if spec.scan.untokenize else None
-        self.arguments.check(tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back)
+        checked = self.arguments.check(
+            tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back
+        )
+        run.asked = replace(run.asked, arguments=checked)  # who consents, and the audit, see what is sent
         arguments = (await self.scanner.arguments(run.asked.arguments, spec.scan, run.vault)).value
         redacted = await self._record(run)
         if run.verdict.action is Action.APPROVE:

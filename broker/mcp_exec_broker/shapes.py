@@ -51,6 +51,12 @@ def shape_of(schema: Mapping[str, Any]) -> Shape:
     )
 
 
+def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the schema itself says of each parameter; its parts are not looked at."""
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
 def _is_empty(schema: Mapping[str, Any]) -> bool:
     """Whether the schema says that there are no parameters."""
     return schema.get("additionalProperties") is False

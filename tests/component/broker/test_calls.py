@@ -39,6 +39,19 @@ async def test_wrong_arguments_never_travel(world: World, box: Toolbox) -> None:
     assert box.calls == []
 
 
+async def test_none_for_an_optional_parameter_is_left_out_on_the_way(world: World) -> None:
+    box = toolbox()
+
+    @box.server.tool()
+    async def note(text: str, author: str = "nobody", tag: str | None = "none") -> list[str | None]:
+        return [text, author, tag]
+
+    async with serving(box):
+        world.add("box", url=box.url)
+        await world.listed("box")
+        assert (await world.call("box.note", text="a", author=None, tag=None))["value"] == ["a", "nobody", None]
+
+
 async def test_a_tool_that_is_not_allowed_is_denied(world: World, box: Toolbox) -> None:
     token = grant(tools=["box.echo"])
     assert (await world.call("box.add", token=token, a=1, b=1))["reason"] == "NotAllowed"
