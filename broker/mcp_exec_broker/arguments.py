@@ -77,7 +77,10 @@ class Arguments:
         catalog_hash: str,
         put_back: Callable[[Any], Any] | None = None,
     ) -> dict[str, Any]:
-        """The arguments as they are to travel: None for what need not be given is left out, unless the schema takes it.
+        """The arguments as they are to travel.
+
+        None for what need not be given is left out, unless the schema takes it; what the schema wants and has a
+        default for is filled in.
 
         Raises Failure (ToolError, InvalidArguments) with the parameters and what was probably meant.
 
@@ -91,6 +94,7 @@ class Arguments:
         shape = known.shape
         unset = _unset(known, arguments)
         arguments = {name: value for name, value in arguments.items() if name not in unset}
+        arguments |= {name: value for name, value in shape.defaults.items() if name not in arguments}
         unknown = [name for name in arguments if name not in shape.parameters] if shape.closed else []
         missing = [name for name in shape.required if name not in arguments]
         if unknown or missing:

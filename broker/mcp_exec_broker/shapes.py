@@ -22,6 +22,9 @@ class Shape:
 
     parameters: tuple[str, ...]
     required: tuple[str, ...]
+    """Those that must be given."""
+    defaults: Mapping[str, Any]
+    """What is sent for those that the schema wants, though it has a value for them."""
     closed: bool
     """Whether others than these are unknown."""
 
@@ -44,9 +47,14 @@ def shape_of(schema: Mapping[str, Any]) -> Shape:
     names: dict[str, None] = {}
     closed = _collect(schema, schema, names, depth=0) and bool(names or _is_empty(schema))
     required = schema.get("required")
+    wanted = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    said = {name: each for name in wanted if isinstance(each := properties_of(schema).get(name), Mapping)}
+    # servers that write their schemas for what a tool sees, defaults filled in, call all of these required
+    defaults = {name: each["default"] for name, each in said.items() if "default" in each}
     return Shape(
         parameters=tuple(names),
-        required=tuple(name for name in required if isinstance(name, str)) if isinstance(required, list) else (),
+        required=tuple(name for name in wanted if name not in defaults),
+        defaults=defaults,
         closed=closed,
     )
 

@@ -78,6 +78,34 @@ def test_none_in_what_is_needed_unknown_or_inside_is_left_to_the_check() -> None
     assert "labels[0]: None is not" in refusal(ISSUE, {"owner": "o", "repo": "r", "labels": [None]}).message
 
 
+TABLES = {
+    "type": "object",
+    "properties": {
+        "project": {"type": "string"},
+        "schemas": {"type": "array", "items": {"type": "string"}, "default": ["public"]},
+        "verbose": {"type": "boolean", "default": False},
+        "limit": {"type": "integer", "default": 10},
+    },
+    "required": ["project", "schemas", "verbose"],
+}
+
+
+def test_what_is_needed_and_has_a_default_need_not_be_given() -> None:
+    defaults = {"project": "p", "schemas": ["public"], "verbose": False}
+    assert check(TABLES, {"project": "p"}) == defaults
+    assert check(TABLES, {"project": "p", "schemas": None, "verbose": True}) == defaults | {"verbose": True}
+    failure = refusal(TABLES, {"verbose": True})
+    assert failure.parameters == ["project*", "schemas", "verbose", "limit"]
+    assert failure.message.endswith("missing: project")
+
+
+def test_a_default_that_is_none_is_sent_and_one_that_the_schema_refuses_is_refused() -> None:
+    nullable = {"properties": {"a": {"type": ["string", "null"], "default": None}}, "required": ["a"]}
+    assert check(nullable, {}) == {"a": None}
+    wrong = {"properties": {"a": {"type": "string", "default": None}}, "required": ["a"]}
+    assert refusal(wrong, {}).message.endswith("a: None is not of type 'string'")
+
+
 def test_a_reference_in_the_schema_says_whether_none_is_taken() -> None:
     schema = {"properties": {"a": {"$ref": "#/$defs/text"}}, "$defs": {"text": {"type": "string"}}}
     assert check(schema, {"a": None}) == {}
