@@ -16,7 +16,7 @@ from uuid import uuid4
 from mcp.shared.exceptions import MCPError
 
 from mcp_exec_api.grants import Grant
-from mcp_exec_api.tools.names import split_tool
+from mcp_exec_api.tools.names import snake_case, split_tool
 from mcp_exec_api.tools.patterns import any_matches, may_use_server
 from mcp_exec_api.toolserver import Action
 from mcp_exec_broker import audit, budgets
@@ -193,7 +193,8 @@ class Calls:
             raise denied(Reason.NO_USER_CREDENTIALS, str(error)) from None
         except Unusable as error:
             raise _unusable(server, error) from None
-        tool = known.catalog.spellings.get(tool_name)
+        spellings = known.catalog.spellings
+        tool = spellings.get(tool_name) or spellings.get(snake_case(tool_name))
         if tool is None:
             names = [each.name for each in known.catalog.tools]
             usable = [name for name in names if any_matches(grant.tools, server=server.name, tool=name)]

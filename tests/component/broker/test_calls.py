@@ -22,8 +22,26 @@ async def test_text_that_is_json_is_parsed(world: World, box: Toolbox) -> None:
 
 @pytest.mark.parametrize("spelling", ["mcp__box__add", "box.add", "box.Add"])
 async def test_a_tool_is_found_by_each_spelling(world: World, box: Toolbox, spelling: str) -> None:
-    answer = await world.call(spelling, a=1, b=1)
-    assert answer["type"] == "result" if spelling != "box.Add" else answer["suggestions"] == ["box.add"]
+    assert (await world.call(spelling, a=1, b=1))["value"] == 2
+
+
+async def test_a_tool_is_found_by_camel_case_with_words_in_capitals(world: World) -> None:
+    box = toolbox()
+
+    @box.server.tool()
+    async def execute_sql(query: str) -> str:
+        return query
+
+    async with serving(box):
+        world.add("box", url=box.url)
+        await world.listed("box")
+        for spelling in ("box.executeSql", "box.executeSQL", "mcp__box__executeSQL"):
+            assert await world.call(spelling, query="1") == {"type": "result", "tool": "box.execute_sql", "value": "1"}
+
+
+async def test_an_unknown_tool_is_named_with_what_was_meant(world: World, box: Toolbox) -> None:
+    answer = await world.call("box.ad", a=1, b=1)
+    assert (answer["reason"], answer["suggestions"]) == ("NoSuchTool", ["box.add"])
 
 
 async def test_an_error_of_the_tool_has_its_words(world: World, box: Toolbox) -> None:
