@@ -49,6 +49,7 @@ from mcp_exec_broker.results import Content, Value, error_text, value_of
 from mcp_exec_broker.runs import Asked, Notice, Run, Target
 from mcp_exec_broker.scanning import Scanner
 from mcp_exec_broker.servers import Server, Servers
+from mcp_exec_broker.shapes import parameters_of
 from mcp_exec_broker.vaults import Vaults
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -268,7 +269,7 @@ class Calls:
             raise lost(f"the connection to {server.name} was lost: {error}") from None
         except MCPError as error:
             said = await self.scanner.result(error.message, target.spec.scan, run.vault)
-            raise protocol_error(error.code, said.value) from None
+            raise protocol_error(error.code, said.value, parameters=parameters_of(target.tool)) from None
         except OverflowError:
             raise _too_large(target.spec.limits.result_bytes) from None
         except ValueError as error:
@@ -299,7 +300,11 @@ class Calls:
             plain, _ = _cleaned(raw, run.secrets, most)
             found = (await self.scanner.result(plain, scan, run.vault)).value
             content = found.get("content")
-            raise tool_failed(error_text(found), content=content if isinstance(content, list) else None)
+            raise tool_failed(
+                error_text(found),
+                parameters=parameters_of(target.tool),
+                content=content if isinstance(content, list) else None,
+            )
         value = value_of(raw, target.known.declared.get(target.tool.name))
         if isinstance(value, Value):
             plain, text = _cleaned(value.value, run.secrets, most)

@@ -5,6 +5,9 @@ import io
 
 import aiohttp
 import pytest
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from tests.component.broker.conftest import CEX, World, grant, until
 from tests.component.broker.servers import Toolbox, serving, toolbox
 from tests.component.conftest import DEADLINE
@@ -48,6 +51,26 @@ async def test_an_error_of_the_tool_has_its_words(world: World, box: Toolbox) ->
     answer = await world.call("box.fail")
     assert (answer["kind"], answer["tool"], answer["server"]) == ("ToolError", "box.fail", "box")
     assert "it was to be expected" in answer["message"]
+
+
+async def test_what_a_server_refuses_is_told_with_the_parameters_that_its_tool_takes(world: World) -> None:
+    box = toolbox()
+
+    @box.server.tool()
+    async def pick(number: int, unit: str = "m") -> int:
+        if number == 0:
+            raise MCPError(INVALID_PARAMS, "0 is no number")
+        if number == 1:
+            raise MCPError(INTERNAL_ERROR, "the disk is full")
+        raise ToolError("the number is wrong")
+
+    async with serving(box):
+        world.add("box", url=box.url)
+        await world.listed("box")
+        refused, broken, failed = [await world.call("box.pick", number=number) for number in range(3)]
+        assert (refused["kind"], refused["code"], failed["kind"]) == ("ToolProtocolError", -32602, "ToolError")
+        assert refused["parameters"] == failed["parameters"] == ["number*", "unit"]
+        assert "parameters" not in broken
 
 
 async def test_wrong_arguments_never_travel(world: World, box: Toolbox) -> None:
