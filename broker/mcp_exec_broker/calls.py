@@ -34,6 +34,7 @@ from mcp_exec_broker.failures import (
     lost,
     no_such_server,
     no_such_tool,
+    not_made,
     protocol_error,
     timed_out,
     tool_failed,
@@ -242,16 +243,15 @@ class Calls:
     async def _called(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
         limits = target.spec.limits
         seconds = min(limits.call_timeout_seconds, run.asked.timeout_seconds or limits.call_timeout_seconds)
-        began = perf_counter()
+        began, server = perf_counter(), target.server
+        run.waits_for = "a place among the calls of the execution"
         try:
-            async with (
-                asyncio.timeout(seconds),
-                run.account.slot(),
-                self.use.slot(target.server.key, limits, timeout_seconds=seconds),
-            ):
-                return await self._sent(run, target, arguments)
+            async with asyncio.timeout(seconds), run.account.slot():
+                run.waits_for = f"a place among the calls of {server.name} ({limits.concurrency} at once)"
+                async with self.use.slot(server.key, limits):
+                    return await self._sent(run, target, arguments)
         except TimeoutError:
-            raise timed_out(seconds) from None
+            raise not_made(seconds, waited_for=run.waits_for) if run.waits_for else timed_out(seconds) from None
         finally:
             run.elsewhere += perf_counter() - began
 
@@ -290,7 +290,9 @@ class Calls:
         return await self._call(run, target, arguments)
 
     async def _call(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        run.waits_for = f"a connection to {target.server.name}"
         run.session = await self.connections.session(target.server, run.grant.user)
+        run.waits_for = ""
         return await run.session.call(target.tool.name, arguments)
 
     async def _result(self, run: Run, target: Target, raw: dict[str, Any]) -> str:

@@ -142,6 +142,11 @@ def timed_out(seconds: float) -> Failure:
     return Failure(Kind.TIMEOUT, f"the call took longer than {seconds:g} s; the server may have done it all the same")
 
 
+def not_made(seconds: float, *, waited_for: str) -> Failure:
+    """The call's time was over before it travelled."""
+    return Failure(Kind.TIMEOUT, f"the call was not made: after {seconds:g} s it still waited for {waited_for}")
+
+
 def unavailable(message: str) -> Failure:
     """The server could not be reached: it has not seen the call."""
     return Failure(Kind.PROTOCOL, message, reason=Reason.SERVER_UNAVAILABLE)

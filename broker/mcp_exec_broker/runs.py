@@ -70,6 +70,8 @@ class Run:
     approval: Approval | None = None
     elsewhere: float = 0.0
     """Seconds that were the server's, or of somebody who had to consent."""
+    waits_for: str = ""
+    """What it waits for before it travels; nothing once the server may have it."""
     is_ended: bool = False
     """Whether its execution has ended meanwhile."""
 

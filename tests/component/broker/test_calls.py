@@ -127,8 +127,32 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(world: Worl
         world.add("box", url=box.url)
         await world.listed("box")
         answer = await world.call("box.hang", within=0.3)
-        assert answer["kind"] == "ToolTimeout"
+        assert (answer["kind"], "may have done it" in answer["message"]) == ("ToolTimeout", True)
         await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
+
+
+async def test_a_call_that_never_had_its_turn_is_told_so(world: World, box: Toolbox) -> None:
+    world.add("box", url=box.url, limits={"concurrency": 1})
+    await until(lambda: world.status("box").get("observedGeneration") == 2)
+    hanging = asyncio.create_task(world.lines("box.hang"))
+    await asyncio.wait_for(box.entered.wait(), DEADLINE)
+    answer = await world.call("box.add", within=0.1, a=1, b=1)
+    assert (answer["kind"], answer["server"]) == ("ToolTimeout", "box")
+    assert "not made: after 0.1 s it still waited for a place among the calls of box (1 at once)" in answer["message"]
+    box.release.set()
+    assert (await hanging)[-1]["value"] == "released"
+    assert box.calls == []
+
+
+async def test_a_call_behind_others_of_its_execution_is_told_that_it_was_not_made(world: World, box: Toolbox) -> None:
+    hanging = [asyncio.create_task(world.lines("box.hang")) for _ in range(10)]
+    accounts = world.broker.calls.accounts
+    await until(lambda: (account := accounts.find("uid-1")) and account._gate.inside == 10)
+    answer = await world.call("box.add", within=0.1, a=1, b=1)
+    assert "not made: after 0.1 s it still waited for a place among the calls of the execution" in answer["message"]
+    box.release.set()
+    await asyncio.gather(*hanging)
+    assert box.calls == []
 
 
 async def test_a_sandbox_that_goes_away_cancels_its_call(world: World, box: Toolbox) -> None:
