@@ -292,6 +292,7 @@ class Calls:
     async def _call(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
         run.waits_for = f"a connection to {target.server.name}"
         run.session = await self.connections.session(target.server, run.grant.user)
+        run.is_modern = run.session.is_modern  # which a session that has ended can't tell
         run.waits_for = ""
         return await run.session.call(target.tool.name, arguments)
 
@@ -307,7 +308,7 @@ class Calls:
                 parameters=parameters_of(target.tool),
                 content=content if isinstance(content, list) else None,
             )
-        value = value_of(raw, target.known.declared.get(target.tool.name))
+        value = value_of(raw, target.known.declared.get(target.tool.name), modern=run.is_modern)
         if isinstance(value, Value):
             plain, text = _cleaned(value.value, run.secrets, most)
             scanned = (await self.scanner.result(plain, scan, run.vault)).value

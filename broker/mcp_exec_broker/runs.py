@@ -65,6 +65,8 @@ class Run:
     target: Target | None = None
     verdict: Verdict | None = None
     session: Session | None = None
+    is_modern: bool = False
+    """Whether the session speaks the protocol of 2026-07-28 or later."""
     audited: str = ""
     """Its id in the audit, once it is there."""
     approval: Approval | None = None

@@ -321,6 +321,18 @@ async def test_a_stdio_server_is_called_though_a_secret_of_its_environment_is_mi
         assert (await world.call("open.environment"))["type"] == "result"
 
 
+async def test_null_beside_text_is_no_value_in_the_older_era(world: World) -> None:
+    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="nulls")
+    async with Bridge(module("tests.component.broker.nulls"), token).running() as bridge:
+        world.add(
+            "nulls",
+            stdio={"image": "i", "command": ["nulls"]},
+            status={"workload": {"ready": True, "address": bridge.address}},
+        )
+        await world.listed("nulls")
+        assert (await world.call("nulls.say"))["value"] == "said"
+
+
 async def test_a_stdio_server_without_a_ready_pod_is_unavailable(world: World) -> None:
     world.add(
         "time",
