@@ -17,10 +17,11 @@ from jsonschema import ValidationError
 from mcp_exec_api.tools.catalog import Tool
 from mcp_exec_broker.failures import Failure, Reason, wrong
 from mcp_exec_broker.schemas import Judge
-from mcp_exec_broker.shapes import Shape, shape_of
+from mcp_exec_broker.shapes import Shape, properties_of, shape_of
 from mcp_exec_broker.suggestions import close_names
 
 _MAX_STEPS: Final = 50_000
+_MAX_NONES: Final = 1000
 _MAX_TEXT: Final = 300
 _MAX_NAMES: Final = 8
 
@@ -28,6 +29,8 @@ _MAX_NAMES: Final = 8
 @dataclass(frozen=True, kw_only=True)
 class _Known:
     shape: Shape
+    properties: Mapping[str, Any]
+    """What the schema says of each parameter."""
     judge: Judge
 
 
@@ -45,8 +48,13 @@ class Arguments:
         *,
         catalog_hash: str,
         put_back: Callable[[Any], Any] | None = None,
-    ) -> None:
-        """Raises Failure (ToolError, InvalidArguments) with the parameters and what was probably meant.
+    ) -> dict[str, Any]:
+        """The arguments as they are to travel.
+
+        None for what need not be given is left out, unless the schema takes it; what the schema wants and has a
+        default for is filled in.
+
+        Raises Failure (ToolError, InvalidArguments) with the parameters and what was probably meant.
 
         `put_back` puts values in the place of their tokens, where that is done before the call travels: arguments are
         good if they are so then, and what is said of bad ones is said of the tokens alone.
@@ -56,28 +64,42 @@ class Arguments:
         """
         known = self._known(tool, catalog_hash)
         shape = known.shape
+        unset = _unset(known, arguments)
+        arguments = {name: value for name, value in arguments.items() if name not in unset}
+        arguments |= {name: value for name, value in shape.defaults.items() if name not in arguments}
         unknown = [name for name in arguments if name not in shape.parameters] if shape.closed else []
         missing = [name for name in shape.required if name not in arguments]
         if unknown or missing:
             raise _misnamed(tool, shape, unknown, missing)
-        error = known.judge.error(dict(arguments))
+        error = known.judge.error(arguments)
         if error is not None and put_back is not None and (whole := put_back(arguments)) != arguments:
             error = error if known.judge.error(whole) is not None else None
         if error is not None:
             raise _invalid(tool, shape, error)
+        return arguments
 
     def _known(self, tool: Tool, catalog_hash: str) -> _Known:
         key = (catalog_hash, tool.name)
         found = self._kept.get(key)
         if found is None:
             judge = Judge(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS)
-            found = _Known(shape=shape_of(tool.input_schema), judge=judge)
+            properties = properties_of(tool.input_schema)
+            found = _Known(shape=shape_of(tool.input_schema), properties=properties, judge=judge)
             self._kept[key] = found
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(key)
         return found
+
+
+def _unset(known: _Known, arguments: Mapping[str, Any]) -> set[str]:
+    """The parameters that need not be given, are given as None, and whose schema takes no None."""
+    needed = set(known.shape.required)
+    nones = [
+        name for name, value in arguments.items() if value is None and name in known.properties and name not in needed
+    ]
+    return known.judge.refusing(None, {name: known.properties[name] for name in nones[:_MAX_NONES]}) if nones else set()
 
 
 def check_json(tool: str, arguments: Mapping[str, Any]) -> None:

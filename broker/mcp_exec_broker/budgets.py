@@ -12,7 +12,7 @@ from typing import Final
 from mcp_exec_api.execution import ToolCalls
 from mcp_exec_api.grants import Grant
 from mcp_exec_api.toolserver import ServerLimits
-from mcp_exec_broker.failures import Failure, Kind, Reason, denied
+from mcp_exec_broker.failures import Failure, Reason, denied
 from mcp_exec_broker.recent import Recent
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Account:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """One of the execution's calls at once; waits for it, which the execution's own end bounds."""
+        """One of the execution's calls at once; waits for it, which the caller bounds."""
         await self._gate.enter(self._budget.concurrency)
         try:
             if self.closed:
@@ -217,22 +217,14 @@ class Servers:
         self._uses: dict[tuple[str, str], _Use] = {}
 
     @asynccontextmanager
-    async def slot(self, key: tuple[str, str], limits: ServerLimits, *, timeout_seconds: float) -> AsyncIterator[None]:
-        """One of the server's calls at once, by namespace and name; waits for it at most so long.
+    async def slot(self, key: tuple[str, str], limits: ServerLimits) -> AsyncIterator[None]:
+        """One of the server's calls at once, by namespace and name; waits for it, which the caller bounds.
 
-        Raises Failure: RateLimited where the minute's calls are used up, ToolTimeout where no place is free in time.
+        Raises Failure (RateLimited) where the minute's calls are used up.
         """
         use = self._uses.setdefault(key, _Use())
         self._count(key[1], use, limits)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await use.gate.enter(limits.concurrency)
-        except TimeoutError as error:
-            raise Failure(
-                Kind.TIMEOUT,
-                f"{key[1]} has {limits.concurrency} calls under way, and none ended within {timeout_seconds:g} s;"
-                " the call was not made",
-            ) from error
+        await use.gate.enter(limits.concurrency)
         try:
             yield
         finally:

@@ -8,7 +8,7 @@ result becomes a value that is looked through, the audit has that too, and the s
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Final
 from uuid import uuid4
@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_exec_api.execution import Approval
 from mcp_exec_api.grants import Grant
-from mcp_exec_api.tools.names import split_tool
+from mcp_exec_api.tools.names import snake_case, split_tool
 from mcp_exec_api.tools.patterns import any_matches, may_use_server
 from mcp_exec_api.toolserver import Action
 from mcp_exec_broker import audit, budgets
@@ -36,7 +36,7 @@ from mcp_exec_broker.failures import (
     lost,
     no_such_server,
     no_such_tool,
-    not_begun,
+    not_made,
     protocol_error,
     timed_out,
     tool_failed,
@@ -53,6 +53,7 @@ from mcp_exec_broker.results import Content, Value, error_text, value_of
 from mcp_exec_broker.runs import Asked, Notice, Run, Target
 from mcp_exec_broker.scanning import Scanner
 from mcp_exec_broker.servers import Server, Servers
+from mcp_exec_broker.shapes import parameters_of
 from mcp_exec_broker.vaults import Vaults
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -167,7 +168,10 @@ class Calls:
             most = spec.limits.argument_bytes
             raise wrong(Reason.INVALID_ARGUMENTS, f"the arguments have {run.asked.size} bytes, allowed are {most}")
         put_back = run.vault.put_back if spec.scan.untokenize else None
-        self.arguments.check(tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back)
+        checked = self.arguments.check(
+            tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back
+        )
+        run.asked = replace(run.asked, arguments=checked)  # who consents, and the audit, see what is sent
         arguments = (await self.scanner.arguments(run.asked.arguments, spec.scan, run.vault)).value
         check_json(target.name, arguments)
         redacted = await self._record(run)
@@ -198,7 +202,8 @@ class Calls:
             raise denied(Reason.NO_USER_CREDENTIALS, str(error)) from None
         except Unusable as error:
             raise _unusable(server, error) from None
-        tool = known.catalog.spellings.get(tool_name)
+        spellings = known.catalog.spellings
+        tool = spellings.get(tool_name) or spellings.get(snake_case(tool_name))
         if tool is None:
             names = [each.name for each in known.catalog.tools]
             usable = [name for name in names if any_matches(grant.tools, server=server.name, tool=name)]
@@ -249,16 +254,15 @@ class Calls:
     async def _called(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
         limits = target.spec.limits
         seconds = min(limits.call_timeout_seconds, run.asked.timeout_seconds or limits.call_timeout_seconds)
-        began = perf_counter()
+        began, server = perf_counter(), target.server
+        run.waits_for = "a place among the calls of the execution"
         try:
-            async with (
-                asyncio.timeout(seconds),
-                run.account.slot(),
-                self.use.slot(target.server.key, limits, timeout_seconds=seconds),
-            ):
-                return await self._sent(run, target, arguments)
+            async with asyncio.timeout(seconds), run.account.slot():
+                run.waits_for = f"a place among the calls of {server.name} ({limits.concurrency} at once)"
+                async with self.use.slot(server.key, limits):
+                    return await self._sent(run, target, arguments)
         except TimeoutError:
-            raise (timed_out(seconds) if run.session is not None else not_begun(seconds)) from None
+            raise not_made(seconds, waited_for=run.waits_for) if run.waits_for else timed_out(seconds) from None
         finally:
             run.elsewhere += perf_counter() - began
 
@@ -276,7 +280,7 @@ class Calls:
             raise lost(f"the connection to {server.name} was lost: {error}") from None
         except MCPError as error:
             said = await self.scanner.result(error.message, target.spec.scan, run.vault)
-            raise protocol_error(error.code, said.value) from None
+            raise protocol_error(error.code, said.value, parameters=parameters_of(target.tool)) from None
         except OverflowError:
             raise _too_large(target.spec.limits.result_bytes) from None
         except ValueError as error:
@@ -297,7 +301,10 @@ class Calls:
         return await self._call(run, target, arguments)
 
     async def _call(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        run.waits_for = f"a connection to {target.server.name}"
         run.session = await self.connections.session(target.server, run.grant.user)
+        run.is_modern = run.session.is_modern  # which a session that has ended can't tell
+        run.waits_for = ""
         return await run.session.call(target.tool.name, arguments)
 
     async def _result(self, run: Run, target: Target, raw: dict[str, Any]) -> str:
@@ -307,9 +314,13 @@ class Calls:
             plain, _ = _cleaned(raw, run.secrets, most)
             found = (await self.scanner.result(plain, scan, run.vault)).value
             content = found.get("content")
-            raise tool_failed(error_text(found), content=content if isinstance(content, list) else None)
+            raise tool_failed(
+                error_text(found),
+                parameters=parameters_of(target.tool),
+                content=content if isinstance(content, list) else None,
+            )
         await self._check(run, target, raw)
-        value = value_of(raw, target.known.declared.get(target.tool.name))
+        value = value_of(raw, target.known.declared.get(target.tool.name), modern=run.is_modern)
         if isinstance(value, Value):
             plain, text = _cleaned(value.value, run.secrets, most)
             scanned = (await self.scanner.result(plain, scan, run.vault)).value

@@ -6,18 +6,19 @@ server can't be reached, calls fail at once, and are let try again after a while
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
 import aiohttp
 
 from mcp_exec_api.reflector import Key
-from mcp_exec_broker.credentials import CredentialsMissing, Secrets, credentials_of, secrets_of
+from mcp_exec_broker.credentials import CredentialsMissing, Secrets, credentials_of, environment_of, secrets_of
 from mcp_exec_broker.faults import Unusable
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.redaction import without
 from mcp_exec_broker.servers import Server
 from mcp_exec_broker.sessions import Route, Session
 from mcp_exec_broker.tokens import Tokens
@@ -29,6 +30,7 @@ _LAST_BACKOFF: Final = 15.0
 _STEADY_SECONDS: Final = 5.0
 """How long a session lasts that is no failure."""
 _SHARED: Final = ""
+_KEPT_ENVIRONMENTS: Final = 4
 
 Principal = tuple[Key, str]
 """A server, and a user or an empty text where all share one connection."""
@@ -44,6 +46,8 @@ class _Place:
     retry_at: float = 0.0
     why: Unusable | None = None
     connected_at: float = 0.0
+    environments: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=_KEPT_ENVIRONMENTS), repr=False)
+    """What Secrets gave a stdio server: a pod that began before a change still has what was there then."""
 
     def failed(self, why: Unusable) -> None:
         """Nothing is tried for a while, which grows."""
@@ -113,8 +117,15 @@ class Connections:
 
     async def _connect(self, place: _Place, principal: Principal, route: Route) -> Session:
         key, user = principal
+        known: frozenset[str] = route.credentials.known
+        if route.spec.stdio is not None:
+            try:
+                known |= await self._environment(place, route)
+            except CredentialsMissing as error:
+                place.failed(why := Unusable(error.reason, str(error)))
+                raise why from None
         session = Session(
-            route=route,
+            route=replace(route, credentials=replace(route.credentials, known=known)),
             http=self.http,
             tokens=self.tokens,
             bridge_key=self.bridge_key,
@@ -124,13 +135,21 @@ class Connections:
         try:
             await session.open(timeout_seconds=self.connect_timeout_seconds)
         except Unusable as error:
-            place.failed(error)
+            place.failed(why := Unusable(error.reason, without(str(error), known)))
             self.metrics.connects.labels("failed").inc()
-            raise
+            raise why from None
         place.session, place.why, place.connected_at = session, None, monotonic()
         self.metrics.connects.labels("ok").inc()
         self._bound()
         return session
+
+    async def _environment(self, place: _Place, route: Route) -> frozenset[str]:
+        """What the server may have from Secrets. They are read anew: its pod may be younger than the copies."""
+        self.reread(route.server)
+        found = await environment_of(self.secrets, route.spec, namespace=route.server.namespace)
+        if found not in place.environments:
+            place.environments.append(found)
+        return frozenset().union(*place.environments)
 
     def _ended(self, place: _Place, principal: Principal, session: Session) -> None:
         if place.session is session:

@@ -5,6 +5,8 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -13,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from mcp_exec_api import tools
 from mcp_exec_api.brokers import ExecutionCalls
 from mcp_exec_api.grants import GrantError, Signer
 from mcp_exec_api.tools.catalog import Catalog
@@ -28,6 +31,8 @@ from mcp_exec_broker.servers import Server, Servers
 _AUDIT_TEXTS: Final = ("namespace", "execution", "tool", "outcome", "since", "until", "cursor")
 _MAX_AUDIT: Final = 1000
 _DESCRIPTION: Final = 500
+_GENERATOR: Final = Path(tools.__file__).parent
+"""All that makes wrappers of catalogs."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -143,8 +148,18 @@ def _known(found: Iterable[tuple[Server, Entry]]) -> list[Catalog]:
     return [entry.known.catalog for _, entry in found if entry.known is not None]
 
 
+@lru_cache
+def digest_of(folder: Path) -> str:
+    """What tells a folder's files from others, by their names and contents."""
+    digest = hashlib.sha256()
+    for path in sorted(each for each in folder.rglob("*") if each.is_file() and "__pycache__" not in each.parts):
+        digest.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
 def _hash(catalogs: Iterable[Catalog]) -> str:
-    text = json.dumps([catalog.hash for catalog in catalogs])
+    # another release may make other wrappers of the same catalogs
+    text = json.dumps([digest_of(_GENERATOR), *(catalog.hash for catalog in catalogs)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

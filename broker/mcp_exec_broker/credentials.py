@@ -72,9 +72,10 @@ def user_key(user: str) -> str:
 
 
 def secrets_of(spec: ToolServerSpec) -> set[str]:
-    """The names of all Secrets that calls of the server need. A stdio server's environment is the operator's."""
+    """The names of all Secrets whose values the server is called with, or has in its environment."""
     names = {header.secret_key_ref.name for header in spec.headers if header.secret_key_ref is not None}
     names |= {header.secret_name for header in spec.user_headers}
+    names |= {at.name for at in _environment(spec)}
     return names | ({spec.oauth.client_id.name, spec.oauth.client_secret.name} if spec.oauth else set())
 
 
@@ -168,9 +169,37 @@ async def credentials_of(secrets: Secrets, spec: ToolServerSpec, *, namespace: s
     return Credentials(
         headers=headers,
         oauth=oauth,
-        known=frozenset(value for value in known if len(value) >= MIN_KNOWN),
+        known=_tellable(known),
         version=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
     )
+
+
+async def environment_of(secrets: Secrets, spec: ToolServerSpec, *, namespace: str) -> frozenset[str]:
+    """What a stdio server has from Secrets in its environment, which is the operator's doing: no answer may have it.
+
+    What is not there can't be told, and is no hindrance. Raises CredentialsMissing where a Secret can't be read.
+    """
+    found: set[str] = set()
+    for at in _environment(spec):
+        try:
+            data = await secrets.data(namespace, at.name)
+        except CredentialsMissing as error:
+            if error.reason != "SecretNotFound":
+                raise
+            continue
+        value = base64.b64decode(data.get(at.key, "")).decode(errors="replace").strip()
+        # whole files are put into variables, and a server may tell them as JSON in a text
+        found |= {value, json.dumps(value)[1:-1]}
+    return _tellable(found)
+
+
+def _environment(spec: ToolServerSpec) -> list[SecretKey]:
+    variables = spec.stdio.env if spec.stdio is not None else []
+    return [variable.secret_key_ref for variable in variables if variable.secret_key_ref is not None]
+
+
+def _tellable(values: Collection[str]) -> frozenset[str]:
+    return frozenset(value for value in values if len(value) >= MIN_KNOWN)
 
 
 async def _oauth(secrets: Secrets, spec: ClientCredentials, namespace: str) -> OAuthClient:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
+from mcp_types import INVALID_PARAMS
+
 from mcp_exec_broker.suggestions import close_names
 
 
@@ -142,10 +144,9 @@ def timed_out(seconds: float) -> Failure:
     return Failure(Kind.TIMEOUT, f"the call took longer than {seconds:g} s; the server may have done it all the same")
 
 
-def not_begun(seconds: float) -> Failure:
-    """The call's time was over before it had a place and a connection."""
-    message = f"there was no free place or no connection to the server within {seconds:g} s; the call was not made"
-    return Failure(Kind.TIMEOUT, message)
+def not_made(seconds: float, *, waited_for: str) -> Failure:
+    """The call's time was over before it travelled."""
+    return Failure(Kind.TIMEOUT, f"the call was not made: after {seconds:g} s it still waited for {waited_for}")
 
 
 def unavailable(message: str) -> Failure:
@@ -158,14 +159,16 @@ def lost(message: str) -> Failure:
     return Failure(Kind.PROTOCOL, f"{message}; the server may have done it all the same", reason=Reason.CONNECTION_LOST)
 
 
-def protocol_error(code: int, message: str) -> Failure:
-    """The server answered with an error of JSON-RPC."""
-    return Failure(Kind.PROTOCOL, message, code=code)
+def protocol_error(code: int, message: str, *, parameters: Sequence[str] | None = None) -> Failure:
+    """The server answered with an error of JSON-RPC; where it does not take the arguments, it helps to know which."""
+    return Failure(Kind.PROTOCOL, message, code=code, parameters=parameters if code == INVALID_PARAMS else None)
 
 
-def tool_failed(message: str, *, content: Sequence[Any] | None = None) -> Failure:
-    """The tool says that it failed (`isError`)."""
-    return Failure(Kind.ERROR, message, content=content)
+def tool_failed(
+    message: str, *, parameters: Sequence[str] | None = None, content: Sequence[Any] | None = None
+) -> Failure:
+    """The tool says that it failed (`isError`), which may be because of its arguments."""
+    return Failure(Kind.ERROR, message, parameters=parameters, content=content)
 
 
 def no_such_tool(name: str, *, server: str, known: Iterable[str]) -> Failure:

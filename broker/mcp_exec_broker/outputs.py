@@ -39,7 +39,7 @@ class Outputs:
             return
         if "structuredContent" in result:
             value = result["structuredContent"]
-        elif isinstance(found := value_of(result, None), Value):
+        elif isinstance(found := value_of(result, None, modern=True), Value):
             value = found.value
         else:
             raise _unexpected(tool, "it has no structured content")

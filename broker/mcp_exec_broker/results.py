@@ -39,10 +39,16 @@ class Content:
         return line | ({"structured": self.structured} if self.has_structured else {})
 
 
-def value_of(result: Mapping[str, Any], output_schema: Mapping[str, Any] | None) -> Value | Content:
-    """What a `tools/call` result, as on the wire, is for code. `output_schema` is what the server declared."""
+def value_of(result: Mapping[str, Any], output_schema: Mapping[str, Any] | None, *, modern: bool) -> Value | Content:
+    """What a `tools/call` result, as on the wire, is for code. `output_schema` is what the server declared.
+
+    `modern` is whether the protocol of 2026-07-28 or later is spoken: before, structured content was an object, and
+    null is how some servers say that there is none.
+    """
     content = _blocks(result)
     structured, has_structured = result.get("structuredContent"), "structuredContent" in result
+    if structured is None and not modern and output_schema is None:
+        has_structured = False
     if has_structured and all(_is_text(block) for block in content):
         return Value(value=_unwrapped(structured, output_schema))
     if content and all(_is_text(block) for block in content):

@@ -65,12 +65,16 @@ class Run:
     target: Target | None = None
     verdict: Verdict | None = None
     session: Session | None = None
+    is_modern: bool = False
+    """Whether the session speaks the protocol of 2026-07-28 or later."""
     audited: str = ""
     """Its id in the audit, once it is there."""
     approval: Approval | None = None
     """What it waits for, or waited; who approved it is known once somebody did."""
     elsewhere: float = 0.0
     """Seconds that were the server's, or of somebody who had to consent."""
+    waits_for: str = ""
+    """What it waits for before it travels; nothing once the server may have it."""
     is_ended: bool = False
     """Whether its execution has ended meanwhile."""
 

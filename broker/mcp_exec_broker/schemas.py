@@ -85,6 +85,22 @@ class Judge:
         finally:
             _METER.reset(mark)
 
+    def refusing(self, value: Any, parts: Mapping[str, Any]) -> set[str]:
+        """The names of those parts of the schema that don't take a value; of none where it can't be told."""
+        if self._validator is None:
+            return set()
+        mark = _METER.set(_Meter(left=self._max_steps, until=thread_time() + _MAX_SECONDS))
+        try:
+            return {name for name, part in parts.items() if self._refuses(value, part)}
+        finally:
+            _METER.reset(mark)
+
+    def _refuses(self, value: Any, part: Any) -> bool:
+        try:
+            return not self._validator.evolve(schema=part).is_valid(value)
+        except Exception:  # as above, and where it takes too long
+            return False
+
 
 def _best(errors: list[ValidationError]) -> ValidationError | None:
     found: ValidationError | None = best_match(iter(errors))

@@ -24,6 +24,9 @@ class Shape:
 
     parameters: tuple[str, ...]
     required: tuple[str, ...]
+    """Those that must be given."""
+    defaults: Mapping[str, Any]
+    """What is sent for those that the schema wants, though it has a value for them."""
     closed: bool
     """Whether others than these are unknown."""
 
@@ -53,11 +56,22 @@ def shape_of(schema: Mapping[str, Any]) -> Shape:
     found = _Found()
     closed = _collect(schema, schema, found, depth=0) and bool(found.names or _is_empty(schema))
     required = schema.get("required")
+    wanted = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    said = {name: each for name in wanted if isinstance(each := properties_of(schema).get(name), Mapping)}
+    # servers that write their schemas for what a tool sees, defaults filled in, call all of these required
+    defaults = {name: each["default"] for name, each in said.items() if "default" in each}
     return Shape(
         parameters=tuple(found.names),
-        required=tuple(name for name in required if isinstance(name, str)) if isinstance(required, list) else (),
+        required=tuple(name for name in wanted if name not in defaults),
+        defaults=defaults,
         closed=closed,
     )
+
+
+def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the schema itself says of each parameter; its parts are not looked at."""
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _is_empty(schema: Mapping[str, Any]) -> bool:

@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from tests.component.broker.conftest import CEX, World, grant, until
 from tests.component.broker.servers import Toolbox, serving, toolbox
 from tests.component.conftest import DEADLINE
@@ -23,14 +26,52 @@ async def test_text_that_is_json_is_parsed(world: World, box: Toolbox) -> None:
 
 @pytest.mark.parametrize("spelling", ["mcp__box__add", "box.add", "box.Add"])
 async def test_a_tool_is_found_by_each_spelling(world: World, box: Toolbox, spelling: str) -> None:
-    answer = await world.call(spelling, a=1, b=1)
-    assert answer["type"] == "result" if spelling != "box.Add" else answer["suggestions"] == ["box.add"]
+    assert (await world.call(spelling, a=1, b=1))["value"] == 2
+
+
+async def test_a_tool_is_found_by_camel_case_with_words_in_capitals(world: World) -> None:
+    box = toolbox()
+
+    @box.server.tool()
+    async def execute_sql(query: str) -> str:
+        return query
+
+    async with serving(box):
+        world.add("box", url=box.url)
+        await world.listed("box")
+        for spelling in ("box.executeSql", "box.executeSQL", "mcp__box__executeSQL"):
+            assert await world.call(spelling, query="1") == {"type": "result", "tool": "box.execute_sql", "value": "1"}
+
+
+async def test_an_unknown_tool_is_named_with_what_was_meant(world: World, box: Toolbox) -> None:
+    answer = await world.call("box.ad", a=1, b=1)
+    assert (answer["reason"], answer["suggestions"]) == ("NoSuchTool", ["box.add"])
 
 
 async def test_an_error_of_the_tool_has_its_words(world: World, box: Toolbox) -> None:
     answer = await world.call("box.fail")
     assert (answer["kind"], answer["tool"], answer["server"]) == ("ToolError", "box.fail", "box")
     assert "it was to be expected" in answer["message"]
+
+
+async def test_what_a_server_refuses_is_told_with_the_parameters_that_its_tool_takes(world: World) -> None:
+    box = toolbox()
+
+    @box.server.tool()
+    async def pick(number: int, unit: str = "m") -> int:
+        if number == 0:
+            raise MCPError(INVALID_PARAMS, "0 is no number")
+        if number == 1:
+            raise MCPError(INTERNAL_ERROR, "the disk is full")
+        raise ToolError("the number is wrong")
+
+    async with serving(box):
+        world.add("box", url=box.url)
+        await world.listed("box")
+        refused, broken, failed = [await world.call("box.pick", number=number) for number in range(3)]
+        assert (refused["kind"], refused["code"], failed["kind"]) == ("ToolProtocolError", -32602, "ToolError")
+        assert refused["parameters"] == failed["parameters"] == ["number*", "unit"]
+        assert "parameters" not in broken
 
 
 async def test_wrong_arguments_never_travel(world: World, box: Toolbox) -> None:
@@ -58,6 +99,19 @@ async def test_arguments_that_are_no_json_disturb_no_other_call(
         assert why in answer["message"]
         box.release.set()
         assert (await hanging)[-1].get("value") == "released"
+
+
+async def test_none_for_an_optional_parameter_is_left_out_on_the_way(world: World) -> None:
+    box = toolbox()
+
+    @box.server.tool()
+    async def note(text: str, author: str = "nobody", tag: str | None = "none") -> list[str | None]:
+        return [text, author, tag]
+
+    async with serving(box):
+        world.add("box", url=box.url)
+        await world.listed("box")
+        assert (await world.call("box.note", text="a", author=None, tag=None))["value"] == ["a", "nobody", None]
 
 
 async def test_a_tool_that_is_not_allowed_is_denied(world: World, box: Toolbox) -> None:
@@ -94,22 +148,32 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(world: Worl
         world.add("box", url=box.url)
         await world.listed("box")
         answer = await world.call("box.hang", within=0.3)
-        assert answer["kind"] == "ToolTimeout"
-        assert "the server may have done it" in answer["message"]
+        assert (answer["kind"], "may have done it" in answer["message"]) == ("ToolTimeout", True)
         await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
 
 
-async def test_a_call_that_got_no_place_in_time_was_not_made(world: World, box: Toolbox) -> None:
+async def test_a_call_that_never_had_its_turn_is_told_so(world: World, box: Toolbox) -> None:
     world.add("box", url=box.url, limits={"concurrency": 1})
     await until(lambda: world.status("box").get("observedGeneration") == 2)
     hanging = asyncio.create_task(world.lines("box.hang"))
     await asyncio.wait_for(box.entered.wait(), DEADLINE)
-    answer = await world.call("box.add", within=0.2, a=1, b=1)
-    assert answer["kind"] == "ToolTimeout"
-    assert "the call was not made" in answer["message"]
-    assert box.calls == []
+    answer = await world.call("box.add", within=0.1, a=1, b=1)
+    assert (answer["kind"], answer["server"]) == ("ToolTimeout", "box")
+    assert "not made: after 0.1 s it still waited for a place among the calls of box (1 at once)" in answer["message"]
     box.release.set()
     assert (await hanging)[-1]["value"] == "released"
+    assert box.calls == []
+
+
+async def test_a_call_behind_others_of_its_execution_is_told_that_it_was_not_made(world: World, box: Toolbox) -> None:
+    hanging = [asyncio.create_task(world.lines("box.hang")) for _ in range(10)]
+    accounts = world.broker.calls.accounts
+    await until(lambda: (account := accounts.find("uid-1")) and account._gate.inside == 10)
+    answer = await world.call("box.add", within=0.1, a=1, b=1)
+    assert "not made: after 0.1 s it still waited for a place among the calls of the execution" in answer["message"]
+    box.release.set()
+    await asyncio.gather(*hanging)
+    assert box.calls == []
 
 
 async def test_a_sandbox_that_goes_away_cancels_its_call(world: World, box: Toolbox) -> None:

@@ -1,6 +1,7 @@
 """Catalogs of real servers: pages, changes, bounds, and what stays when a server goes."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -12,6 +13,7 @@ from tests.component.broker.servers import Toolbox, managed, paged_server, servi
 from tests.component.conftest import DEADLINE
 
 from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_broker import control
 
 
 async def test_the_status_says_what_is_there(world: World, box: Toolbox) -> None:
@@ -136,6 +138,29 @@ async def test_wrappers_are_made_of_the_catalog(world: World, box: Toolbox) -> N
     assert (status, found["hash"]) == (200, catalog["hash"])
     assert {"box/__init__.py", "box/add.py", "catalog.json"} <= found["files"].keys()
     assert (await world.ask("GET", "/v1/namespaces/elsewhere/wrappers"))[0] == 404
+
+
+async def test_wrappers_are_made_anew_and_told_apart_where_their_generator_is_another(
+    world: World, box: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, before = await world.ask("GET", "/v1/namespaces/agents/wrappers")
+    monkeypatch.setattr(control, "digest_of", lambda folder: "another")
+    monkeypatch.setattr("mcp_exec_api.tools.wrappers.files_of", lambda catalogs: {"box/new.py": ""})
+    _, after = await world.ask("GET", "/v1/namespaces/agents/wrappers")
+    _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
+    assert after["hash"] == catalog["hash"] != before["hash"]
+    assert "box/new.py" in after["files"]
+
+
+def test_a_generator_is_told_by_its_files(tmp_path: Path) -> None:
+    seen = set()
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("overlay.json", "1"), ("b.py.in", "1")):
+        (tmp_path / name).write_text(text)
+        seen.add(control.digest_of.__wrapped__(tmp_path))
+    assert len(seen) == 4
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("1")
+    assert control.digest_of.__wrapped__(tmp_path) in seen
 
 
 async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: World, box: Toolbox) -> None:

@@ -320,6 +320,77 @@ async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> Non
         await until(lambda: len(bridge.processes) == 2)
 
 
+@asynccontextmanager
+async def indiscreet(world: World, **references: dict[str, str]) -> AsyncIterator[Bridge]:
+    """A server that tells its environment, as ToolServer `open`; variables of it are from Secrets."""
+    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="open")
+    async with Bridge(module("tests.component.broker.indiscreet"), token).running() as bridge:
+        world.add(
+            "open",
+            stdio={
+                "image": "i",
+                "command": ["indiscreet"],
+                "env": [{"name": name, "secretKeyRef": each} for name, each in references.items()],
+            },
+            scan={"secretsInResults": "Off"},
+            status={"workload": {"ready": True, "address": bridge.address}},
+        )
+        await world.listed("open")
+        yield bridge
+
+
+PASSWORD = {"name": "database", "key": "password"}
+
+
+async def test_no_answer_has_what_a_stdio_server_has_from_a_secret(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "correct horse\nbattery")
+    monkeypatch.setenv("DB_USER", "reader")
+    world.api.put(SECRETS, secret("database", password="correct horse\nbattery\n"))
+    async with indiscreet(world, DB_PASSWORD=PASSWORD):
+        found = (await world.call("open.environment"))["value"]
+        assert (found["DB_PASSWORD"], found["DB_USER"]) == ("[CREDENTIAL REDACTED]", "reader")
+        assert "does not take [CREDENTIAL REDACTED]" in (await world.call("open.complain"))["message"]
+        _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
+        assert "with [CREDENTIAL REDACTED] in it" in str(catalog)
+
+
+async def test_a_stdio_server_that_still_has_the_secret_of_before_does_not_tell_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "the-first-password")
+    world.api.put(SECRETS, secret("database", password="the-first-password"))
+    async with indiscreet(world, DB_PASSWORD=PASSWORD) as bridge:
+        world.api.put(SECRETS, secret("database", password="the-second-password"))
+        for password in ("the-first-password", "the-second-password"):  # the pod of before, then the one that follows
+            monkeypatch.setenv("DB_PASSWORD", password)
+            before = len(bridge.processes)
+            bridge.processes[-1].kill()
+            await until(lambda: len(bridge.processes) > before)  # noqa: B023
+            await until(lambda: world.broker.catalogs.entry(("agents", "open")).available)
+            assert (await world.call("open.environment"))["value"]["DB_PASSWORD"] == "[CREDENTIAL REDACTED]"
+
+
+async def test_a_stdio_server_is_called_though_a_secret_of_its_environment_is_missing(world: World) -> None:
+    world.api.put(SECRETS, secret("database", password="correct horse"))
+    other, nowhere = {"name": "database", "key": "user"}, {"name": "nowhere", "key": "password"}
+    async with indiscreet(world, DB_USER=other, DB_HOST=nowhere):
+        assert (await world.call("open.environment"))["type"] == "result"
+
+
+async def test_null_beside_text_is_no_value_in_the_older_era(world: World) -> None:
+    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="nulls")
+    async with Bridge(module("tests.component.broker.nulls"), token).running() as bridge:
+        world.add(
+            "nulls",
+            stdio={"image": "i", "command": ["nulls"]},
+            status={"workload": {"ready": True, "address": bridge.address}},
+        )
+        await world.listed("nulls")
+        assert (await world.call("nulls.say"))["value"] == "said"
+
+
 async def test_a_stdio_server_without_a_ready_pod_is_unavailable(world: World) -> None:
     world.add(
         "time",

@@ -30,8 +30,10 @@ def tool(schema: dict[str, Any]) -> Tool:
     return Catalog.of("github", [{"name": "list_issues", "inputSchema": schema}]).tools[0]
 
 
-def check(schema: dict[str, Any], arguments: dict[str, Any], *, arguments_of: Arguments | None = None) -> None:
-    (arguments_of or Arguments()).check(tool(schema), arguments, catalog_hash="1")
+def check(
+    schema: dict[str, Any], arguments: dict[str, Any], *, arguments_of: Arguments | None = None
+) -> dict[str, Any]:
+    return (arguments_of or Arguments()).check(tool(schema), arguments, catalog_hash="1")
 
 
 def refusal(schema: dict[str, Any], arguments: dict[str, Any]) -> Failure:
@@ -41,8 +43,72 @@ def refusal(schema: dict[str, Any], arguments: dict[str, Any]) -> Failure:
     return raised.value
 
 
-def test_good_arguments_pass() -> None:
-    check(ISSUE, {"owner": "o", "repo": "r", "perPage": 5, "state": "open", "labels": ["a"]})
+def test_good_arguments_pass_as_they_are() -> None:
+    good = {"owner": "o", "repo": "r", "perPage": 5, "state": "open", "labels": ["a"]}
+    assert check(ISSUE, good) == good
+
+
+def test_none_for_what_can_be_left_out_leaves_it_out() -> None:
+    given = {"owner": "o", "repo": "r", "perPage": None, "state": None, "labels": None}
+    assert check(ISSUE, given) == {"owner": "o", "repo": "r"}
+
+
+NULLABLE = [
+    {},
+    {"type": ["string", "null"]},
+    {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    {"enum": ["a", None]},
+    {"$ref": "#/$defs/nullable"},
+    {"$ref": "https://elsewhere.test/schema"},
+    {"$ref": "#/$defs/loop"},
+    True,
+]
+
+
+@pytest.mark.parametrize("schema", NULLABLE)
+def test_none_travels_where_the_schema_takes_it_or_can_not_be_judged(schema: Any) -> None:
+    definitions = {"nullable": {"type": ["integer", "null"]}, "loop": {"$ref": "#/$defs/loop"}}
+    given = {"a": None}
+    assert check({"type": "object", "properties": {"a": schema}, "$defs": definitions}, given) == given
+
+
+def test_none_in_what_is_needed_unknown_or_inside_is_left_to_the_check() -> None:
+    assert "owner: None is not of type 'string'" in refusal(ISSUE, {"owner": None, "repo": "r"}).message
+    assert refusal(ISSUE, {"owner": "o", "repo": "r", "per_page": None}).suggestions == ["perPage"]
+    assert "labels[0]: None is not" in refusal(ISSUE, {"owner": "o", "repo": "r", "labels": [None]}).message
+
+
+TABLES = {
+    "type": "object",
+    "properties": {
+        "project": {"type": "string"},
+        "schemas": {"type": "array", "items": {"type": "string"}, "default": ["public"]},
+        "verbose": {"type": "boolean", "default": False},
+        "limit": {"type": "integer", "default": 10},
+    },
+    "required": ["project", "schemas", "verbose"],
+}
+
+
+def test_what_is_needed_and_has_a_default_need_not_be_given() -> None:
+    defaults = {"project": "p", "schemas": ["public"], "verbose": False}
+    assert check(TABLES, {"project": "p"}) == defaults
+    assert check(TABLES, {"project": "p", "schemas": None, "verbose": True}) == defaults | {"verbose": True}
+    failure = refusal(TABLES, {"verbose": True})
+    assert failure.parameters == ["project*", "schemas", "verbose", "limit"]
+    assert failure.message.endswith("missing: project")
+
+
+def test_a_default_that_is_none_is_sent_and_one_that_the_schema_refuses_is_refused() -> None:
+    nullable = {"properties": {"a": {"type": ["string", "null"], "default": None}}, "required": ["a"]}
+    assert check(nullable, {}) == {"a": None}
+    wrong = {"properties": {"a": {"type": "string", "default": None}}, "required": ["a"]}
+    assert refusal(wrong, {}).message.endswith("a: None is not of type 'string'")
+
+
+def test_a_reference_in_the_schema_says_whether_none_is_taken() -> None:
+    schema = {"properties": {"a": {"$ref": "#/$defs/text"}}, "$defs": {"text": {"type": "string"}}}
+    assert check(schema, {"a": None}) == {}
 
 
 def test_the_parameters_are_told_with_a_star_at_those_that_are_needed() -> None:
@@ -186,6 +252,11 @@ def _branching(ways: int) -> dict[str, Any]:
         pytest.param({"$schema": []}, {"a": 1}, id="list-for-a-dialect"),
         pytest.param({"$schema": 5}, {"a": 1}, id="number-for-a-dialect"),
         pytest.param({"$id": 5}, {"a": 1}, id="number-for-an-id"),
+        pytest.param(
+            _exploding(40) | {"properties": {str(n): {"$ref": "#/$defs/d0"} for n in range(5000)}},
+            dict.fromkeys(map(str, range(5000))),
+            id="nones",
+        ),
         pytest.param(_of(type=17), {"a": 1}, id="no-type"),
         pytest.param(_of(minimum="x"), {"a": 1}, id="no-number"),
         pytest.param({"type": "object", "properties": 5, "required": "a"}, {"a": 1}, id="no-properties"),

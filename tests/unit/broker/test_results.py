@@ -43,13 +43,22 @@ def text(*texts: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_value_is_what_code_wants(result: dict[str, Any], schema: dict[str, Any] | None, value: Any) -> None:
-    assert value_of(result, schema) == Value(value=value)
+    assert value_of(result, schema, modern=True) == Value(value=value)
+
+
+def test_null_counts_where_the_protocol_or_the_tool_says_that_it_may_be_a_value() -> None:
+    result = {"content": text("said"), "structuredContent": None}
+    assert value_of(result, None, modern=False) == Value(value="said")
+    assert value_of(result, {"type": "null"}, modern=False) == Value(value=None)
+    assert value_of(result, None, modern=True) == Value(value=None)
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    assert value_of({"content": [image], "structuredContent": None}, None, modern=False) == Content(content=[image])
 
 
 def test_what_is_not_text_stays_as_it_came() -> None:
     content = [*text("look"), {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
-    assert value_of({"content": content}, None) == Content(content=content)
-    both = value_of({"content": content, "structuredContent": {"a": 1}}, None)
+    assert value_of({"content": content}, None, modern=True) == Content(content=content)
+    both = value_of({"content": content, "structuredContent": {"a": 1}}, None, modern=True)
     assert both.line("s.t") == {"type": "result", "tool": "s.t", "content": content, "structured": {"a": 1}}
 
 

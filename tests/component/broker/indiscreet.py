@@ -1,0 +1,23 @@
+"""A stdio MCP server that tells its environment, in results and in errors."""
+
+import os
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("indiscreet")
+
+
+@server.tool(description=f"Gives its environment, with {os.environ.get('DB_PASSWORD')} in it.")
+def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+@server.tool()
+def complain() -> str:
+    """Fails, and says with what."""
+    raise ToolError(f"the database does not take {os.environ['DB_PASSWORD']}")
+
+
+if __name__ == "__main__":
+    server.run("stdio")
