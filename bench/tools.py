@@ -144,7 +144,7 @@ def grant() -> str:
 
 
 class Sandboxes:
-    """Calls through the broker, as sandboxes make them. An execution makes eight at once at most, so there are more."""
+    """Calls through the broker, as sandboxes make them. An execution makes ten at once at most, so there are more."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession, *, number: int) -> None:
         self._url = f"{url}/v1/calls"

@@ -44,6 +44,22 @@ PROJECT = {
     "status": "ACTIVE_HEALTHY",
     "database": {"host": "db", "version": "15", "postgres_engine": "15", "release_channel": "ga"},
 }
+TABLE = {
+    "id": 1,
+    "schema": "public",
+    "name": "orders",
+    "rls_enabled": True,
+    "rls_forced": False,
+    "replica_identity": "DEFAULT",
+    "bytes": 8192,
+    "size": "8 kB",
+    "live_rows_estimate": 3,
+    "dead_rows_estimate": 0,
+    "comment": None,
+    "primary_keys": [],
+    "relationships": [],
+}
+AUTHOR = {"name": "octo", "email": "octo@example.com", "date": "2026-01-01T00:00:00Z"}
 LIBRARY = {
     "id": "/pallets/flask",
     "title": "Flask",
@@ -58,6 +74,34 @@ LIBRARY = {
     "versions": [],
 }
 SEEN: list[dict[str, Any]] = []
+
+
+def branch(commit: str) -> dict[str, Any]:
+    """GitHub's word for where the branch `main` is."""
+    return {
+        "ref": "refs/heads/main",
+        "node_id": "R_2",
+        "url": "",
+        "object": {"sha": commit, "type": "commit", "url": ""},
+    }
+
+
+def git(method: str, path: str, body: Any) -> Any:
+    """What GitHub says when files are pushed: a tree, a commit of it, and the branch is there."""
+    match method, path:
+        case "GET", "refs/heads/main":
+            return branch("before")
+        case "POST", "trees":
+            tree = [{**each, "sha": "blob", "url": ""} for each in body["tree"]]
+            return {"sha": "tree", "url": "", "tree": tree, "truncated": False}
+        case "POST", "commits":
+            known = {"message": body["message"], "author": AUTHOR, "committer": AUTHOR}
+            parents = [{"sha": each, "url": ""} for each in body["parents"]]
+            tree = {"sha": body["tree"], "url": ""}
+            return {"sha": "after", "node_id": "C_1", "url": "", "tree": tree, "parents": parents, **known}
+        case "PATCH", "refs/heads/main":
+            return branch(body["sha"])
+    return None
 
 
 def answer(api: str, method: str, path: str, query: dict[str, list[str]], body: Any) -> Any:
@@ -77,14 +121,15 @@ def answer(api: str, method: str, path: str, query: dict[str, list[str]], body: 
         case "supabase", "GET", "/v1/projects":
             return [PROJECT]
         case "supabase", "POST", "/v1/projects/abcdefghijklmnopqrst/database/query":
-            return [{"id": 1, "query": body["query"]}]
+            # tables are listed by a query, too, whose parameters are schemas
+            return [TABLE] if body.get("parameters") == ["public"] else [{"id": 1, "query": body["query"]}]
         case "supabase", "GET", "/v1/projects/abcdefghijklmnopqrst/database/migrations":
             return [{"version": "20260101000000", "name": "first"}]
         case "context7", "GET", "/v2/libs/search":
             return {"results": [LIBRARY], "searchFilterApplied": False}
         case "context7", "GET", "/v2/context":
             return f"# Flask\n\nHow to {query['query'][0]}: see the tutorial."
-    return None
+    return git(method, path.removeprefix("/repos/octo/demo/git/"), body) if api == "github" else None
 
 
 class Api(BaseHTTPRequestHandler):
@@ -97,6 +142,9 @@ class Api(BaseHTTPRequestHandler):
         self.serve()
 
     def do_POST(self) -> None:
+        self.serve()
+
+    def do_PATCH(self) -> None:
         self.serve()
 
     def do_CONNECT(self) -> None:

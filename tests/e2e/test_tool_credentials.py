@@ -20,24 +20,37 @@ GITHUB = 'printf "%s" "$CA_CERTIFICATE" > /tmp/ca.pem; exec mcp-server-github'
 """GitHub's server takes no address: it goes through the proxy of its environment, whose authority it must know."""
 SEARCH = (ROOT / "tests/e2e/searching.py").read_text()
 GITHUB_CALLS = """
-from servers.github import create_issue, list_issues, search_repositories
+from servers.github import create_issue, list_issues, push_files, search_repositories
 found = await search_repositories({"query": "demo"})
 issue = await create_issue({"owner": "octo", "repo": "demo", "title": "It works"})
 issues = await list_issues(owner="octo", repo="demo", state="open")
-answer = [found["items"][0]["full_name"], issue["number"], [each["title"] for each in issues]]
+pushed = await push_files(
+    owner="octo", repo="demo", branch="main", message="Two at once",
+    files=[{"path": "a.txt", "content": "a"}, {"path": "b.txt", "content": "b"}],
+)
+answer = [
+    found["items"][0]["full_name"], issue["number"], [each["title"] for each in issues], pushed["object"]["sha"],
+]
 """
 SUPABASE_CALLS = f"""
-from servers.supabase import execute_sql, list_migrations, list_projects
+from servers.supabase import execute_sql, list_migrations, list_projects, list_tables
 projects = await list_projects()
 rows = await execute_sql(project_id="{PROJECT}", query="select 1")
 migrations = await list_migrations(project_id="{PROJECT}")
-answer = [projects["projects"][0]["name"], "select 1" in str(rows), migrations["migrations"][0]["name"]]
+tables = await list_tables(project_id="{PROJECT}")
+answer = [
+    projects["projects"][0]["name"], "select 1" in str(rows), migrations["migrations"][0]["name"],
+    tables["tables"][0]["name"],
+]
 """
 CONTEXT7_CALLS = """
-from servers.context7 import query_docs, resolve_library_id
+from servers.context7 import compare_libraries, get_library_docs, query_docs, resolve_library_id
 libraries = await resolve_library_id(query="a web framework", libraryName="flask")
 docs = await query_docs(libraryId="/pallets/flask", query="route")
-answer = ["/pallets/flask" in str(libraries), "How to route" in str(docs)]
+same = await get_library_docs(context7CompatibleLibraryID="/pallets/flask", topic="route")
+texts = await compare_libraries(["Flask", "Quart"], topic="stream")
+answer = ["/pallets/flask" in str(libraries), "How to route" in str(docs), same == docs, sorted(texts),
+    all("How to stream" in text for text in texts.values())]
 """
 
 
@@ -52,9 +65,9 @@ class Case:
 
 
 CASES = {
-    "github": Case(code=GITHUB_CALLS, expected=["octo/demo", 7, ["It works"]], tools=26),
-    "supabase": Case(code=SUPABASE_CALLS, expected=["demo", True, "first"], tools=31),
-    "context7": Case(code=CONTEXT7_CALLS, expected=[True, True], tools=2),
+    "github": Case(code=GITHUB_CALLS, expected=["octo/demo", 7, ["It works"], "after"], tools=26),
+    "supabase": Case(code=SUPABASE_CALLS, expected=["demo", True, "first", "public.orders"], tools=31),
+    "context7": Case(code=CONTEXT7_CALLS, expected=[True, True, True, ["Flask", "Quart"], True], tools=2),
 }
 
 
