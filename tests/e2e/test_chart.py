@@ -28,7 +28,8 @@ PLACES = {
 }
 
 FORBIDDEN = [
-    ("operator", SERVED, "get", "secrets"),
+    ("operator", SERVED, "list", "secrets"),
+    ("operator", SERVED, "create", "secrets"),
     ("operator", SERVED, "create", "pods/exec"),
     ("operator", SERVED, "get", "pods/log"),
     ("operator", SERVED, "create", "codeexecutions.mcp-exec.dev"),
@@ -37,7 +38,7 @@ FORBIDDEN = [
     ("operator", SERVED, "create", "sandboxpools.mcp-exec.dev"),
     ("operator", SERVED, "patch", "sandboxpools.mcp-exec.dev"),
     ("operator", SERVED, "delete", "sandboxpools.mcp-exec.dev"),
-    ("operator", SERVED, "delete", "networkpolicies.networking.k8s.io"),
+    ("operator", SERVED, "deletecollection", "networkpolicies.networking.k8s.io"),
     ("operator", SERVED, "create", "roles.rbac.authorization.k8s.io"),
     ("operator", SERVED, "impersonate", "serviceaccounts"),
     ("operator", SERVED, "create", "serviceaccounts/token"),
@@ -69,6 +70,12 @@ FORBIDDEN = [
     ("gateway", None, "list", "codeexecutions.mcp-exec.dev"),
     ("gateway", None, "list", "nodes"),
     ("gateway", None, "create", "clusterrolebindings.rbac.authorization.k8s.io"),
+    ("broker", SERVED, "list", "secrets"),
+    ("broker", SERVED, "create", "pods"),
+    ("broker", SERVED, "patch", "codeexecutions.mcp-exec.dev"),
+    ("broker", SERVED, "patch", "toolservers.mcp-exec.dev"),
+    ("broker", SYSTEM, "get", "secrets"),
+    ("broker", None, "list", "secrets"),
 ]
 
 

@@ -45,7 +45,7 @@ def test_kubectl_shows_what_ran_and_explains_every_field(installed: Cluster, poo
     installed.run("kubectl", "delete", "cex", name, "-n", NAMESPACE, "--ignore-not-found")
     installed.execute(name=name, code="1 / 0", poolRef={"name": pool})
     header, row = installed.kubectl("get", "codeexecutions", name, "-n", NAMESPACE).splitlines()
-    assert header.split() == ["NAME", "PHASE", "REASON", "POOL", "START", "DURATION", "AGE"]
+    assert header.split() == ["NAME", "PHASE", "REASON", "POOL", "START", "DURATION", "TOOLS", "AGE"]
     assert row.split()[:4] == [name, "Failed", "UserError", pool]
     assert "Python source" in installed.kubectl("explain", "cex.spec.code")
 

@@ -301,7 +301,8 @@ def test_a_destructive_call_that_is_refused_by_kubectl_is_denied_with_the_reason
 def test_a_streamable_http_server_is_called_with_the_headers_of_its_toolserver_and_of_the_user(remote: Agent) -> None:
     code = "from servers.remote import headers\n{name.lower(): value for name, value in (await headers()).items()}"
     sent = remote.value(code, "remote.*", user="u-42")
-    assert (sent["x-team"], sent["x-behalf"]) == ("blue", "user forty-two")
+    # the credential of this very user went there: nothing else of what comes back is taken out
+    assert (sent["x-team"], sent["x-behalf"]) == ("blue", "user [CREDENTIAL REDACTED]")
     stranger = """
 from client import ToolDenied
 from servers.remote import headers
