@@ -9,6 +9,8 @@ export VENV := $(abspath $(VENV))
 # Named on the command line or in the environment: CLUSTER, KUBECONFIG (for CLUSTER=existing), IMAGE_REPOSITORY, TAG.
 export CLUSTER IMAGE_REPOSITORY TAG
 export PATH := $(VENV)/bin:$(PATH)
+# Tests that share nothing: one process a core and one more, since many of them wait; a file's tests stay together.
+parallel := --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
 # Bash scripts; `shellcheck -a` follows them into what they source.
 scripts := $(shell grep -rlE '^\#!.*bash' hack .ci)
 
@@ -47,10 +49,10 @@ types: venv  ## mypy, strict
 	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
 
 unit: venv  ## tests without a cluster or a network
-	pytest tests/unit
+	pytest $(parallel) tests/unit
 
 component: venv  ## tests of each process against a fake API server
-	pytest tests/component
+	pytest $(parallel) tests/component
 
 e2e: venv  ## tests on a real cluster
 	@hack/e2e
