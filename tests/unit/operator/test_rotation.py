@@ -1,7 +1,7 @@
 """Which variants are taken out of rotation: those that fail where a sibling does not, and never the last."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_operator.rotation import FAILURES, WINDOW_SECONDS, Health, Record, judge, rotation
@@ -43,7 +43,6 @@ def test_a_variant_alone_stays_however_it_fails() -> None:
     assert judge({"a": Health(failures=9, runs=100, faults=100)}) is None
 
 
-@settings(deadline=None)
 @given(healths=st.dictionaries(st.sampled_from("abcdefgh"), HEALTH, min_size=1))
 def test_whatever_goes_one_stays(healths: dict[str, Health]) -> None:
     within = dict(healths)
@@ -52,7 +51,6 @@ def test_whatever_goes_one_stays(healths: dict[str, Health]) -> None:
     assert within
 
 
-@settings(deadline=None)
 @given(
     weights=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 100), min_size=1).filter(lambda w: any(w.values())),
     out=st.sets(st.sampled_from("abcd")),

@@ -1,6 +1,6 @@
 """Which variant a caller gets, and how warm pods are shared: sticky, by weight, and with few moves."""
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcp_exec_operator.variants import assign, shares
@@ -10,7 +10,6 @@ WEIGHTS = st.dictionaries(NAMES, st.integers(0, 100), min_size=1, max_size=8).fi
 KEYS = [f"caller-{index}" for index in range(2000)]
 
 
-@settings(deadline=None)
 @given(weights=WEIGHTS, key=st.text())
 def test_a_caller_gets_the_same_variant_each_time_in_whatever_order_they_are(weights: dict[str, int], key: str) -> None:
     chosen = assign(key, weights, pool="agents/default")
@@ -26,7 +25,6 @@ def test_callers_are_divided_by_weight() -> None:
         assert abs(chosen.count(name) - len(KEYS) * weight / 100) < 4 * (len(KEYS) * 0.25) ** 0.5
 
 
-@settings(deadline=None)
 @given(weights=WEIGHTS, changed=NAMES, weight=st.integers(0, 100))
 def test_a_weight_that_changes_moves_callers_to_or_from_its_variant_alone(
     weights: dict[str, int], changed: str, weight: int
@@ -45,7 +43,6 @@ def test_pools_assign_independently() -> None:
     assert 0.4 < same / len(KEYS) < 0.6
 
 
-@settings(deadline=None)
 @given(desired=st.integers(0, 5000), weights=WEIGHTS)
 def test_shares_make_up_what_is_desired_and_leave_none_without_a_pod(desired: int, weights: dict[str, int]) -> None:
     found = shares(desired, weights)

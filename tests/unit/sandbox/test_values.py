@@ -106,7 +106,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("value", "expected"), CASES, ids=[repr(value)[:40] for value, _ in CASES])
+@pytest.mark.parametrize(
+    ("value", "expected"), CASES, ids=[f"{type(value).__name__}-{number}" for number, (value, _) in enumerate(CASES)]
+)
 def test_a_value_has_its_json(value, expected):
     result = to_json(value, LIMIT)
     assert json.dumps(result.value) == json.dumps(expected)
