@@ -42,6 +42,8 @@ class _Place:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     session: Session | None = None
+    connecting: asyncio.Task[Session] | None = None
+    """The newest attempt to make one. It goes on without the call that began it, whose time may be too short."""
     failures: int = 0
     retry_at: float = 0.0
     why: Unusable | None = None
@@ -73,6 +75,7 @@ class Connections:
     on_lost: Callable[[Key, str], None] = lambda key, user: None
     """Told when a connection ended by itself."""
     _places: OrderedDict[Principal, _Place] = field(default_factory=OrderedDict)
+    _connecting: set[asyncio.Task[Session]] = field(default_factory=set)
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def session(self, server: Server, user: str | None) -> Session:
@@ -95,6 +98,8 @@ class Connections:
         if (found := self._usable(place, server, credentials.version)) is not None:
             return found
         async with place.lock:
+            if place.connecting is not None:
+                await asyncio.wait({place.connecting})
             if (found := self._usable(place, server, credentials.version)) is not None:
                 return found
             if place.session is not None:
@@ -102,11 +107,7 @@ class Connections:
             elif place.why is not None and monotonic() < place.retry_at:
                 # another one each time: an exception holds on to the calls that it was raised in
                 raise Unusable(place.why.reason, str(place.why))
-            found = await self._connect(place, principal, Route(server=server, spec=spec, credentials=credentials))
-        if self._places.get(principal) is not place:  # forgotten meanwhile: nobody would ever end it
-            self._end(found)
-            raise Unusable("Changed", "it has just changed")
-        return found
+            return await self._begin(place, principal, Route(server=server, spec=spec, credentials=credentials))
 
     @staticmethod
     def _usable(place: _Place, server: Server, version: str) -> Session | None:
@@ -114,6 +115,14 @@ class Connections:
         if session is None or session.ended or session.route.credentials.version != version:
             return None
         return session if session.route.server.is_like(server) else None
+
+    async def _begin(self, place: _Place, principal: Principal, route: Route) -> Session:
+        task = asyncio.get_running_loop().create_task(self._connect(place, principal, route), name="a connection")
+        place.connecting = task
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # where nobody waits for it any more
+        return await asyncio.shield(task)
 
     async def _connect(self, place: _Place, principal: Principal, route: Route) -> Session:
         key, user = principal
@@ -138,6 +147,9 @@ class Connections:
             place.failed(why := Unusable(error.reason, without(str(error), known)))
             self.metrics.connects.labels("failed").inc()
             raise why from None
+        if self._places.get(principal) is not place:  # forgotten meanwhile: nobody would ever end it
+            self._end(session)
+            raise Unusable("Changed", "it has just changed")
         place.session, place.why, place.connected_at = session, None, monotonic()
         self.metrics.connects.labels("ok").inc()
         self._bound()
@@ -217,5 +229,7 @@ class Connections:
             if session is not None:
                 self._end(session, now=True)
         self._places.clear()
+        for task in self._connecting:
+            task.cancel()
         if self._ending:
             await asyncio.wait(self._ending, timeout=5)

@@ -180,9 +180,13 @@ class Bridge:
     address: str = ""
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
     refused: int = 0
+    attempts: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    """While it is not set, servers don't come up."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Bridge"]:
+        self.gate.set()
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
@@ -201,6 +205,8 @@ class Bridge:
             writer.write(b'{"error": "the token is not good"}\n')
             writer.close()
             return
+        self.attempts += 1
+        await self.gate.wait()
         process = await asyncio.create_subprocess_exec(
             *self.command,
             stdin=asyncio.subprocess.PIPE,
