@@ -45,6 +45,9 @@ class _Place:
     connecting: asyncio.Task[Session] | None = None
     """The newest attempt to make one. It goes on without the call that began it, whose time may be too short."""
     failures: int = 0
+    """Attempts that failed, one after another."""
+    early_ends: int = 0
+    """Sessions that ended at once, one after another."""
     retry_at: float = 0.0
     why: Unusable | None = None
     connected_at: float = 0.0
@@ -52,9 +55,17 @@ class _Place:
     """What Secrets gave a stdio server: a pod that began before a change still has what was there then."""
 
     def failed(self, why: Unusable) -> None:
-        """Nothing is tried for a while, which grows."""
+        """No session came up: nothing is tried for a while, which grows."""
         self.failures += 1
-        self.retry_at = monotonic() + min(_FIRST_BACKOFF * 2 ** min(self.failures - 1, 10), _LAST_BACKOFF)
+        self._pause(self.failures, why)
+
+    def ended_early(self, why: Unusable) -> None:
+        """One came up and ended: the same, but no attempt that failed before it counts."""
+        self.early_ends += 1
+        self._pause(self.early_ends, why)
+
+    def _pause(self, times: int, why: Unusable) -> None:
+        self.retry_at = monotonic() + min(_FIRST_BACKOFF * 2 ** min(times - 1, 10), _LAST_BACKOFF)
         self.why = why
 
 
@@ -150,7 +161,7 @@ class Connections:
         if self._places.get(principal) is not place:  # forgotten meanwhile: nobody would ever end it
             self._end(session)
             raise Unusable("Changed", "it has just changed")
-        place.session, place.why, place.connected_at = session, None, monotonic()
+        place.session, place.why, place.failures, place.connected_at = session, None, 0, monotonic()
         self.metrics.connects.labels("ok").inc()
         self._bound()
         return session
@@ -167,9 +178,9 @@ class Connections:
         if place.session is session:
             place.session = None
             if monotonic() - place.connected_at > _STEADY_SECONDS:
-                place.failures = 0
+                place.early_ends = 0
             elif not session.was_closed:  # one that ends again and again is not asked without end
-                place.failed(Unusable("ConnectionLost", session.why or "it ends each session at once"))
+                place.ended_early(Unusable("ConnectionLost", session.why or "it ends each session at once"))
             if not session.was_closed:
                 log.warning(
                     "a connection was lost",

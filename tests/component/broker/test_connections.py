@@ -24,6 +24,8 @@ from mcp_exec_broker.faults import Unusable
 
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
 
+TIME = ("agents", "time")
+
 
 @pytest.mark.parametrize(
     ("legacy", "json_response", "version"),
@@ -296,7 +298,7 @@ async def test_a_real_server_behind_the_real_bridge_is_called(world: World, tmp_
 async def test_a_stdio_server_that_is_killed_is_started_again(world: World, clock: Bridge) -> None:
     clock.processes[0].kill()
     await until(lambda: len(clock.processes) == 2)
-    await until(lambda: world.broker.catalogs.entry(("agents", "time")).available)
+    await until(lambda: world.broker.catalogs.entry(TIME).available)
     answer = await world.call("time.get_current_time", timezone="UTC")
     assert answer["value"]["timezone"] == "UTC"
 
@@ -305,7 +307,7 @@ async def test_a_server_that_comes_up_slower_than_calls_wait_is_reached_all_the_
     world: World, clock: Bridge
 ) -> None:
     clock.gate.clear()
-    world.broker.connections.forget(("agents", "time"))
+    world.broker.connections.forget(TIME)
     for _ in range(2):
         answer = await world.call("time.get_current_time", within=0.2, timezone="UTC")
         assert "it still waited for a connection to time" in answer["message"]
@@ -313,6 +315,20 @@ async def test_a_server_that_comes_up_slower_than_calls_wait_is_reached_all_the_
     answer = await world.call("time.get_current_time", timezone="UTC")
     assert answer["value"]["timezone"] == "UTC"
     assert clock.attempts == 2
+
+
+async def test_what_failed_before_a_server_came_up_delays_nothing_when_it_ends(world: World, clock: Bridge) -> None:
+    good, clock.token = clock.token, "another"
+    world.broker.connections.forget(TIME)
+    for _ in range(8):
+        assert (await world.call("time.get_current_time", timezone="UTC"))["reason"] == "ServerUnavailable"
+        world.broker.connections.retry(TIME)
+    clock.token = good
+    assert (await world.call("time.get_current_time", timezone="UTC"))["type"] == "result"
+    clock.processes[-1].kill()
+    async with asyncio.timeout(DEADLINE):
+        while (await world.call("time.get_current_time", timezone="UTC"))["type"] != "result":
+            pass
 
 
 async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> None:
