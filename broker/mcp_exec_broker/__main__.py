@@ -5,21 +5,25 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import uvloop
-from pydantic import ValidationError
 
 from mcp_exec_api.kube import Kube
 from mcp_exec_api.logs import configure_logging
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.serving import Server, make_server
+from mcp_exec_api.settings import SettingsError
 from mcp_exec_broker.audit import write_to_stdout
 from mcp_exec_broker.broker import Broker
-from mcp_exec_broker.server import Server, make_server
-from mcp_exec_broker.settings import PREFIX, Settings, load_settings
+from mcp_exec_broker.settings import Settings
 
 log = logging.getLogger("mcp_exec_broker")
 
-_WATCHES = 512
+_WATCHES: Final = 512
+_KEEP_ALIVE_SECONDS: Final = 330
+"""Longer than any execution: its one connection stays open between calls."""
+_LAST_SECONDS: Final = 2
+"""After the time that calls have to end: what a connection may take to have its answer sent."""
 
 
 async def run(settings: Settings) -> None:
@@ -32,8 +36,13 @@ async def run(settings: Settings) -> None:
         Broker.running(settings, kube=kube) as broker,
     ):
         servers = [
-            make_server(broker.calls_app, port=settings.port, shutdown_seconds=settings.shutdown_seconds),
-            make_server(broker.control.app(), port=settings.control_port, shutdown_seconds=1),
+            make_server(
+                app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds + _LAST_SECONDS
+            )
+            for app, port, seconds in (
+                (broker.calls_app, settings.port, settings.shutdown_seconds),
+                (broker.control.app(), settings.control_port, 1),
+            )
         ]
         serving = [asyncio.create_task(server.serve()) for server in servers]
         stopping = asyncio.create_task(stop.wait())
@@ -67,12 +76,8 @@ async def _announce(broker: Broker, servers: Sequence[Server]) -> None:
 def main() -> int:
     """Reads the settings, serves, and returns the exit code."""
     try:
-        settings = load_settings()
-    except ValidationError as error:
-        for found in field_errors(error):
-            sys.stderr.write(f"{PREFIX}{found.field.upper()}: {found.message}\n")
-        return 2
-    except ValueError as error:
+        settings = Settings.from_environment()
+    except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     configure_logging(settings.log_level)

@@ -14,6 +14,7 @@ from mcp_exec_api.grants import Signer
 from mcp_exec_api.kube import Kube
 from mcp_exec_api.reflector import Key, Reflector
 from mcp_exec_broker import budgets
+from mcp_exec_broker.answers import Answers
 from mcp_exec_broker.app import CallsApp, Grants
 from mcp_exec_broker.approvals import Approvals
 from mcp_exec_broker.arguments import Arguments
@@ -29,6 +30,7 @@ from mcp_exec_broker.inferences import Inferences
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.outputs import Outputs
 from mcp_exec_broker.scanning import Scanner
+from mcp_exec_broker.sending import Sender
 from mcp_exec_broker.servers import Server, Servers
 from mcp_exec_broker.settings import Settings
 from mcp_exec_broker.status import StatusWriter
@@ -128,13 +130,11 @@ class Broker:
         calls = Calls(
             servers=servers,
             catalogs=catalogs,
-            connections=connections,
-            inferences=inferences,
             accounts=accounts,
-            use=use,
             arguments=Arguments(),
-            outputs=Outputs(),
             approvals=approvals,
+            sender=Sender(connections=connections, use=use, scanner=scanner),
+            answers=Answers(catalogs=catalogs, inferences=inferences, outputs=Outputs(), scanner=scanner),
             scanner=scanner,
             audit=audit,
             denials=denials,

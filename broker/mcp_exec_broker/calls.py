@@ -7,13 +7,10 @@ result becomes a value that is looked through, the audit has that too, and the s
 
 import asyncio
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
-
-from mcp.shared.exceptions import MCPError
 
 from mcp_exec_api.execution import Approval
 from mcp_exec_api.grants import Grant
@@ -21,39 +18,31 @@ from mcp_exec_api.tools.names import snake_case, split_tool
 from mcp_exec_api.tools.patterns import any_matches, may_use_server
 from mcp_exec_api.toolserver import Action
 from mcp_exec_broker import audit, budgets
+from mcp_exec_broker.answers import Answers
 from mcp_exec_broker.approvals import Approvals
 from mcp_exec_broker.arguments import Arguments, check_json
 from mcp_exec_broker.catalogs import Catalogs
-from mcp_exec_broker.connections import Connections
 from mcp_exec_broker.credentials import UserUnknown
 from mcp_exec_broker.denials import Denials
 from mcp_exec_broker.failures import (
     Failure,
-    Kind,
     Outcome,
     Reason,
     denied,
-    lost,
     no_such_server,
     no_such_tool,
-    not_made,
-    protocol_error,
-    timed_out,
-    tool_failed,
     unavailable,
+    unusable,
     wrong,
 )
-from mcp_exec_broker.faults import Gone, Lost, Unusable
-from mcp_exec_broker.inferences import Inferences
+from mcp_exec_broker.faults import Unusable
 from mcp_exec_broker.metrics import Metrics
-from mcp_exec_broker.outputs import Outputs
 from mcp_exec_broker.policy import judge
 from mcp_exec_broker.redaction import clean, without
-from mcp_exec_broker.results import Content, Value, error_text, value_of
 from mcp_exec_broker.runs import Asked, Notice, Run, Target
 from mcp_exec_broker.scanning import Scanner
-from mcp_exec_broker.servers import Server, Servers
-from mcp_exec_broker.shapes import parameters_of
+from mcp_exec_broker.sending import Sender
+from mcp_exec_broker.servers import Servers
 from mcp_exec_broker.vaults import Vaults
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -65,13 +54,11 @@ class Calls:
 
     servers: Servers
     catalogs: Catalogs
-    connections: Connections
-    inferences: Inferences
     accounts: budgets.Accounts
-    use: budgets.Servers
     arguments: Arguments
-    outputs: Outputs
     approvals: Approvals
+    sender: Sender
+    answers: Answers
     scanner: Scanner
     audit: audit.Audit
     denials: Denials
@@ -177,8 +164,8 @@ class Calls:
         redacted = await self._record(run)
         if run.verdict.action is Action.APPROVE:
             await self._consent(run, target, redacted)
-        raw = await self._called(run, target, arguments)
-        return await self._result(run, target, raw)
+        raw = await self.sender.send(run, target, arguments)
+        return await self.answers.line(run, target, raw)
 
     async def _find(self, run: Run) -> Target:
         """Server and tool. Of what the execution may not use it is not told what there is."""
@@ -201,7 +188,7 @@ class Calls:
         except UserUnknown as error:
             raise denied(Reason.NO_USER_CREDENTIALS, str(error)) from None
         except Unusable as error:
-            raise _unusable(server, error) from None
+            raise unusable(server.name, error) from None
         spellings = known.catalog.spellings
         tool = spellings.get(tool_name) or spellings.get(snake_case(tool_name))
         if tool is None:
@@ -251,98 +238,6 @@ class Calls:
         finally:
             run.elsewhere += perf_counter() - began
 
-    async def _called(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        limits = target.spec.limits
-        seconds = min(limits.call_timeout_seconds, run.asked.timeout_seconds or limits.call_timeout_seconds)
-        began, server = perf_counter(), target.server
-        run.waits_for = "a place among the calls of the execution"
-        try:
-            async with asyncio.timeout(seconds), run.account.slot():
-                run.waits_for = f"a place among the calls of {server.name} ({limits.concurrency} at once)"
-                async with self.use.slot(server.key, limits):
-                    return await self._sent(run, target, arguments)
-        except TimeoutError:
-            raise not_made(seconds, waited_for=run.waits_for) if run.waits_for else timed_out(seconds) from None
-        finally:
-            run.elsewhere += perf_counter() - began
-
-    async def _sent(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        server = target.server
-        try:
-            return await self._tried(run, target, arguments)
-        except UserUnknown as error:
-            raise denied(Reason.NO_USER_CREDENTIALS, str(error)) from None
-        except Unusable as error:
-            raise _unusable(server, error) from None
-        except Gone:
-            raise unavailable(f"{server.name} ends each session at once") from None
-        except Lost as error:
-            raise lost(f"the connection to {server.name} was lost: {error}") from None
-        except MCPError as error:
-            said = await self.scanner.result(error.message, target.spec.scan, run.vault)
-            raise protocol_error(error.code, said.value, parameters=parameters_of(target.tool)) from None
-        except OverflowError:
-            raise _too_large(target.spec.limits.result_bytes) from None
-        except ValueError as error:
-            raise Failure(Kind.PROTOCOL, f"{server.name}: {error}") from None
-
-    async def _tried(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Calls, and where the server did nothing calls again: in another session, or with newer credentials."""
-        try:
-            return await self._call(run, target, arguments)
-        except Gone:
-            pass
-        except Unusable as error:
-            if error.reason != "Unauthorized":
-                raise
-            self.connections.reread(target.server)
-            if await self.connections.session(target.server, run.grant.user) is run.session:
-                raise
-        return await self._call(run, target, arguments)
-
-    async def _call(self, run: Run, target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        run.waits_for = f"a connection to {target.server.name}"
-        run.session = await self.connections.session(target.server, run.grant.user)
-        run.is_modern = run.session.is_modern  # which a session that has ended can't tell
-        run.waits_for = ""
-        return await run.session.call(target.tool.name, arguments)
-
-    async def _result(self, run: Run, target: Target, raw: dict[str, Any]) -> str:
-        """The line with the result: as a value, without the server's credentials, and looked through."""
-        most, scan = target.spec.limits.result_bytes, target.spec.scan
-        if raw.get("isError") is True:
-            plain, _ = _cleaned(raw, run.secrets, most)
-            found = (await self.scanner.result(plain, scan, run.vault)).value
-            content = found.get("content")
-            raise tool_failed(
-                error_text(found),
-                parameters=parameters_of(target.tool),
-                content=content if isinstance(content, list) else None,
-            )
-        await self._check(run, target, raw)
-        value = value_of(raw, target.known.declared.get(target.tool.name), modern=run.is_modern)
-        if isinstance(value, Value):
-            plain, text = _cleaned(value.value, run.secrets, most)
-            scanned = (await self.scanner.result(plain, scan, run.vault)).value
-            if scanned is not plain:
-                text = _encode(scanned)
-            self.inferences.observe(target.server.key, target.tool, scanned, size=len(text))
-            return f'{{"type":"result","tool":{_encode(target.name)},"value":{text}}}\n'
-        parts, _ = _cleaned([value.content, value.structured], run.secrets, most)
-        content, structured = (await self.scanner.result(parts, scan, run.vault)).value
-        mixed = Content(content=content, structured=structured, has_structured=value.has_structured)
-        return _encode(mixed.line(target.name)) + "\n"
-
-    async def _check(self, run: Run, target: Target, raw: dict[str, Any]) -> None:
-        """Raises Failure where the result is not what the tool declares."""
-        known, name = target.known, target.tool.name
-        try:
-            self.outputs.check(target.name, raw, known.declared.get(name), catalog_hash=known.catalog.hash)
-        except Failure as failure:
-            self.catalogs.refresh(target.server.key)  # it may declare something else by now
-            failure.message = (await self.scanner.result(failure.message, target.spec.scan, run.vault)).value
-            raise
-
     # how it ended
 
     def _ended(self, run: Run, outcome: Outcome, *, size: int, error: str = "") -> None:
@@ -366,22 +261,3 @@ class Calls:
         task = asyncio.get_running_loop().create_task(record)
         self._records.add(task)
         task.add_done_callback(self._records.discard)
-
-
-def _cleaned(value: Any, secrets: list[str], most: int) -> tuple[Any, str]:
-    """JSON and its text without the server's credentials. Raises Failure where it is larger than it may be."""
-    text = _encode(value)
-    if len(text) > most:
-        raise _too_large(most)
-    found = clean(value, secrets, text=text)
-    return (value, text) if found is value else (found, _encode(found))
-
-
-def _too_large(most: int) -> Failure:
-    return wrong(Reason.RESULT_TOO_LARGE, f"the result has more than {most} bytes; ask for less, or page by page")
-
-
-def _unusable(server: Server, error: Unusable) -> Failure:
-    # what is wrong with credentials is the platform team's business, and in the ToolServer's status
-    why = "its credentials are not there" if error.reason.startswith("Secret") else str(error)
-    return unavailable(f"{server.name} can't be used now: {why}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp_types import INVALID_PARAMS
 
+from mcp_exec_broker.faults import Unusable
 from mcp_exec_broker.suggestions import close_names
 
 
@@ -192,6 +193,18 @@ def no_such_server(name: str, *, known: Iterable[str]) -> Failure:
         reason=Reason.NO_SUCH_SERVER,
         suggestions=near,
     )
+
+
+def too_large(most: int) -> Failure:
+    """A result that is larger than the server's results may be."""
+    return wrong(Reason.RESULT_TOO_LARGE, f"the result has more than {most} bytes; ask for less, or page by page")
+
+
+def unusable(server: str, error: Unusable) -> Failure:
+    """A server that can't be used now."""
+    # what is wrong with credentials is the platform team's business, and in the ToolServer's status
+    why = "its credentials are not there" if error.reason.startswith("Secret") else str(error)
+    return unavailable(f"{server} can't be used now: {why}")
 
 
 def _meant(names: Sequence[str]) -> str:

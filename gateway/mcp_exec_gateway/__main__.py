@@ -5,14 +5,13 @@ import logging
 import sys
 
 import uvloop
-from pydantic import ValidationError
 
 from mcp_exec_api.logs import configure_logging
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.settings import SettingsError
 from mcp_exec_gateway.app import build_app
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.server import serve
-from mcp_exec_gateway.settings import PREFIX, Settings, load_settings
+from mcp_exec_gateway.settings import Settings
 
 
 async def run(settings: Settings) -> None:
@@ -24,12 +23,8 @@ async def run(settings: Settings) -> None:
 def main() -> int:
     """Reads the settings, serves, and returns the exit code."""
     try:
-        settings = load_settings()
-    except ValidationError as error:
-        for found in field_errors(error):
-            sys.stderr.write(f"{PREFIX}{found.field.upper()}: {found.message}\n")
-        return 2
-    except ValueError as error:
+        settings = Settings.from_environment()
+    except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     configure_logging(settings.log_level)

@@ -15,19 +15,18 @@ from typing import Any, Final
 from mcp_exec_api.kube import ApiError, Kube, Object, custom_path, path_of
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.names import EXECUTIONS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.reflector import Key
-from mcp_exec_api.sandboxes import (
+from mcp_exec_api.protocol import (
     ApprovalEvent,
     EndEvent,
     Event,
     ResultEvent,
-    Sandbox,
     SandboxError,
-    Sandboxes,
     TextEvent,
     ToolCallEvent,
     ToolResultEvent,
 )
+from mcp_exec_api.reflector import Key
+from mcp_exec_api.sandboxes import Sandbox, Sandboxes
 from mcp_exec_gateway.executions import Executions, Gone, bound, finished
 from mcp_exec_gateway.positions import Position
 

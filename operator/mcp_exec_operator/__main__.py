@@ -11,13 +11,12 @@ from time import monotonic
 from typing import Final
 
 import uvloop
-from pydantic import ValidationError
 
 from mcp_exec_api.kube import ApiError, Kube, path_of
 from mcp_exec_api.logs import configure_logging
-from mcp_exec_api.meta import field_errors
 from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, SUPERVISOR_PORT, VERSION
 from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_api.settings import SettingsError
 from mcp_exec_operator.health import Health
 from mcp_exec_operator.leadership import Leadership, LeaseLost
 from mcp_exec_operator.metrics import Metrics
@@ -188,11 +187,10 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 def main() -> None:
     """The command. Exits with 1, and one line that says why, where it can't start."""
     try:
-        settings = Settings()
-    except ValidationError as error:
-        for found in field_errors(error):
-            print(f"MCP_EXEC_{found.field.upper()}: {found.message}", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
+        settings = Settings.from_environment()
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(2)
     configure_logging(settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from mcp_exec_api.execution import CodeExecutionSpec, Phase, Priority, QueuePlace, Reason, Start
 from mcp_exec_api.kube import Object
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_api.sandboxes import Job, JobTools, Offer, Sandboxes
+from mcp_exec_api.protocol import Job, JobTools
+from mcp_exec_api.sandboxes import Offer, Sandboxes
 from mcp_exec_operator.codechecks import Checked, CodeChecks
 from mcp_exec_operator.decided import Decided, Superseded
 from mcp_exec_operator.entry import Entry, phase_of

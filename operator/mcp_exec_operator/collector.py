@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from mcp_exec_api.execution import ExecutionError, Output, Phase, Reason
 from mcp_exec_api.kube import Object
 from mcp_exec_api.names import MAX_TIMEOUT_SECONDS
-from mcp_exec_api.sandboxes import ApprovalEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
+from mcp_exec_api.protocol import ApprovalEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
 
 _MARKER_ROOM: Final = 256
 """Characters that a stream may have beyond its limit: the line that says how much was cut."""

@@ -12,8 +12,9 @@ from typing import Final
 from mcp_exec_api.execution import Reason
 from mcp_exec_api.kube import ApiError
 from mcp_exec_api.meta import now
+from mcp_exec_api.protocol import sandbox_token, token_digest
 from mcp_exec_api.reflector import Key
-from mcp_exec_api.sandboxes import Sandboxes, sandbox_token, token_digest
+from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_operator.claims import Claims
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.inventory import Pod, PodState

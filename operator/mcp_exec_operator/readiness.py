@@ -5,7 +5,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.sandboxes import Sandbox, SandboxError
+from mcp_exec_api.protocol import SandboxError
+from mcp_exec_api.sandboxes import Sandbox
 
 _FIRST_PAUSE: Final = 0.02
 _LAST_PAUSE: Final = 0.5

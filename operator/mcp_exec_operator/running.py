@@ -12,7 +12,8 @@ from typing import Final
 from mcp_exec_api.execution import CodeExecutionSpec, Durations, ExecutionError, Phase, Reason
 from mcp_exec_api.kube import ApiError, Object
 from mcp_exec_api.meta import now
-from mcp_exec_api.sandboxes import Event, Sandbox, SandboxError, Sandboxes, SandboxUsed
+from mcp_exec_api.protocol import Event, SandboxError, SandboxUsed
+from mcp_exec_api.sandboxes import Sandbox, Sandboxes
 from mcp_exec_operator.binding import Lease, job_of, longest_run
 from mcp_exec_operator.cluster import Cluster
 from mcp_exec_operator.collector import Collector

@@ -1,33 +1,20 @@
 """What the operator can be told by its environment."""
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcp_exec_api.names import OPERATOR_PORT
+from mcp_exec_api.settings import ProcessSettings
 
 
-class Settings(BaseSettings):
+class Settings(ProcessSettings):
     """The operator's settings, each from a variable with the prefix `MCP_EXEC_`. Read once, in `main()`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="MCP_EXEC_", frozen=True, extra="forbid", use_attribute_docstrings=True, env_ignore_empty=True
-    )
-
-    namespaces: Annotated[tuple[str, ...], NoDecode, Field(min_length=1)]
-    """Namespaces whose executions and pools are served, separated by commas."""
     release_namespace: str
     """Namespace in which operator and gateway run: pods there reach the sandboxes."""
-    sandbox_key_file: Path
-    """File with the key from which each sandbox's token is made; the gateway has the same."""
-    kubeconfig: Path | None = None
-    """A kubeconfig file; empty means the pod's service account."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
     """Port of `/healthz`, `/readyz` and `/metrics`."""
-    log_level: str = "INFO"
-    """The least level that is logged."""
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Seconds that an execution waits, since its arrival or since the pool last gave a pod to one that waited, before
     it fails with the reason why there is none. In a queue that moves it waits 20 times as long at most."""
@@ -63,13 +50,6 @@ class Settings(BaseSettings):
     """Seconds without a renewal after which the leader ends; fewer than `lease_duration_seconds`."""
     lease_retry_seconds: Annotated[float, Field(gt=0)] = 2.0
     """Seconds between two renewals, or two looks of who stands by; fewer than `lease_renew_seconds`."""
-
-    @field_validator("namespaces", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return tuple(part for part in value.strip("[]").replace('"', "").replace(" ", "").split(",") if part)
 
     @field_validator("lease_renew_seconds", "lease_retry_seconds")
     @classmethod

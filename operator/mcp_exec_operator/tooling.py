@@ -8,7 +8,7 @@ from typing import Final
 from mcp_exec_api.execution import CodeExecutionSpec, Reason
 from mcp_exec_api.grants import grant_of
 from mcp_exec_api.pool import PoolTools
-from mcp_exec_api.sandboxes import JobTools
+from mcp_exec_api.protocol import JobTools
 from mcp_exec_operator.brokerlink import BrokerLink
 from mcp_exec_operator.decided import Decided
 from mcp_exec_operator.entry import Entry

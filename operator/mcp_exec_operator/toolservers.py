@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from mcp_exec_api.kube import ApiError, Object
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.names import BRIDGE_PORT
+from mcp_exec_api.protocol import token_digest
 from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.reflector import Key, key_of
-from mcp_exec_api.sandboxes import token_digest
 from mcp_exec_api.toolserver import Stdio, ToolServerSpec, Workload
 from mcp_exec_operator.backoff import Backoff
 from mcp_exec_operator.bridges import (

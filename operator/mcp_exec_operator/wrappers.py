@@ -14,7 +14,8 @@ from typing import Final
 
 from mcp_exec_api.brokers import BrokerError, Brokers
 from mcp_exec_api.names import MAX_WRAPPERS_BYTES
-from mcp_exec_api.sandboxes import SandboxError, Sandboxes
+from mcp_exec_api.protocol import SandboxError
+from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_operator.claims import Claims
 from mcp_exec_operator.inventory import Pod, PodState
 from mcp_exec_operator.pool import Pool

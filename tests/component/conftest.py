@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.sandboxes import sandbox_token, token_digest
+from mcp_exec_api.protocol import sandbox_token, token_digest
 
 POD = "default-real0"
 SANDBOX_KEY = b"the key of the sandboxes"

@@ -123,7 +123,7 @@ NETWORK = [
 def test_nothing_that_code_tries_leads_out_of_its_sandbox(free: Cluster, gateway: Gateway, pool: str) -> None:
     with metadata_listener():
         found = gateway.run(PROBE, poolRef={"name": pool}, context={"targets": targets_of(free)}, timeoutSeconds=90)
-    assert found["phase"] == "Succeeded", found
+    assert found["phase"] == "Succeeded", str(found)
     outcomes = found["output"]["result"]
     assert len(outcomes) > 25
     assert {name: outcome for name, outcome in outcomes.items() if outcome.startswith("open")} == {}

@@ -184,7 +184,7 @@ def test_a_credential_reaches_the_api_and_nothing_in_the_sandbox(world: World, s
     done = world.agent.run(
         f"{SEARCH}\n{case.code}search(halves, answer)\n", f"{server}.*", context=context, timeoutSeconds=280
     )
-    assert done["phase"] == "Succeeded", done
+    assert done["phase"] == "Succeeded", str(done)
     answer, places, looked = done["output"]["result"]
     assert answer == case.expected
     # the control: it was put there on purpose, and is found

@@ -156,7 +156,7 @@ class Agent:
     def value(self, code: str, *tools: str, **spec: Any) -> Any:
         """The result of code that must succeed."""
         done = self.run(code, *tools, **spec)
-        assert done["phase"] == "Succeeded", done
+        assert done["phase"] == "Succeeded", str(done)
         return done["output"]["result"]
 
     def start(self, code: str, *tools: str, **spec: Any) -> str:

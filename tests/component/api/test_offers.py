@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.component.conftest import DEADLINE, POD, SANDBOX_KEY
 
-from mcp_exec_api.sandboxes import Job, Offer, Sandbox, SandboxError, Sandboxes, SandboxUsed
+from mcp_exec_api.protocol import Job, SandboxError, SandboxUsed
+from mcp_exec_api.sandboxes import Offer, Sandbox, Sandboxes
 
 JOB = Job(id="uid-1", code="print('ran')", context={}, timeout_seconds=5, output_bytes=4096)
 

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,15 @@ import pytest
 from tests.component.broker.servers import Toolbox, serving, toolbox
 from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
+from tests.component.processes import until
 
 from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.grants import Grant, Signer
 from mcp_exec_api.kube import Kube, custom_path, path_of
 from mcp_exec_api.names import EXECUTIONS, TOOL_SERVERS
 from mcp_exec_api.pool import PoolTools
+from mcp_exec_api.serving import make_server
 from mcp_exec_broker.broker import Broker
-from mcp_exec_broker.server import make_server
 from mcp_exec_broker.settings import Settings
 
 TS = custom_path(TOOL_SERVERS, namespace="agents")
@@ -54,19 +55,6 @@ def secret(name: str, **data: str) -> Object:
         "metadata": {"name": name},
         "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
     }
-
-
-async def until(true: Callable[[], Any]) -> None:
-    """Returns when it holds. It looks at the state of many parts, which have no event in common, once a millisecond."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(DEADLINE):
-        while not true():
-            turn = loop.create_future()
-            timer = loop.call_later(0.001, lambda turn=turn: turn.done() or turn.set_result(None))
-            try:
-                await turn
-            finally:
-                timer.cancel()
 
 
 @dataclass
@@ -146,7 +134,7 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         async with Broker.running(settings, kube=kube) as broker:
             servers, tasks, urls = [], [], []
             for app in (broker.calls_app, broker.control.app()):
-                server = make_server(app, port=0, shutdown_seconds=0)
+                server = make_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
                 listener = socket.create_server(("127.0.0.1", 0))
                 urls.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
                 servers.append((server, listener))

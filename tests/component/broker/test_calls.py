@@ -9,9 +9,10 @@ import pytest
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
-from tests.component.broker.conftest import CEX, World, grant, until
+from tests.component.broker.conftest import CEX, World, grant
 from tests.component.broker.servers import Toolbox, serving, toolbox
 from tests.component.conftest import DEADLINE
+from tests.component.processes import until
 
 from mcp_exec_api.pool import PoolTools
 

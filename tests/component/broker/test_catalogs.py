@@ -8,9 +8,10 @@ import mcp_types as types
 import pytest
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server as LowServer
-from tests.component.broker.conftest import TS, World, until
+from tests.component.broker.conftest import TS, World
 from tests.component.broker.servers import Toolbox, managed, paged_server, serving, serving_app, toolbox
 from tests.component.conftest import DEADLINE
+from tests.component.processes import until
 
 from mcp_exec_api.tools.catalog import Catalog
 from mcp_exec_broker import control

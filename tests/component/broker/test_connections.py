@@ -14,10 +14,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.component.broker.conftest import SECRETS, TS, World, grant, running, secret, until
+from tests.component.broker.conftest import SECRETS, TS, World, grant, running, secret
 from tests.component.broker.servers import Bridge, Toolbox, managed, module, real_bridge, serving, serving_app, toolbox
 from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
+from tests.component.processes import until
 
 from mcp_exec_broker.bridge import bridge_token
 from mcp_exec_broker.faults import Unusable

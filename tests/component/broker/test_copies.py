@@ -10,10 +10,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.component.broker.conftest import SECRETS, SIGNER, TS, World, grant, running, secret, until
+from tests.component.broker.conftest import SECRETS, SIGNER, TS, World, grant, running, secret
 from tests.component.broker.servers import serving, toolbox
-from tests.component.broker.test_process import environment, process, ready
+from tests.component.broker.test_process import MODULE, broker
 from tests.component.fakes.api_server import FakeApiServer
+from tests.component.processes import started, until
 
 Object = dict[str, Any]
 KEY = ("agents", "box")
@@ -46,17 +47,17 @@ async def test_a_broker_that_was_killed_shows_the_last_good_list_of_a_server_tha
     def status() -> Object:
         return dict(api.collections[TS]["box"].get("status") or {})
 
-    env = environment(tmp_path, api)
-    async with process(env) as first, serving(toolbox()) as box:
-        await ready(first)
+    env = broker(tmp_path, api)
+    async with started(*MODULE, env=env) as first, serving(toolbox()) as box:
+        await first.says("ready")
         api.put(TS, {"metadata": {"name": "box", "generation": 1}, "spec": {"url": box.url}})
         await until(lambda: status().get("available"))
-        first.send_signal(signal.SIGKILL)
-        await first.wait()
+        first.tell(signal.SIGKILL)
+        await first.ended()
     before = status()
-    env = environment(tmp_path, api)
-    async with process(env) as second, aiohttp.ClientSession() as session:
-        await ready(second)
+    env = broker(tmp_path, api)
+    async with started(*MODULE, env=env) as second, aiohttp.ClientSession() as session:
+        await second.says("ready")
         await until(lambda: status().get("available") is False)
         headers = {"Authorization": f"Bearer {SIGNER.badge('gateway')}"}
         control = f"http://127.0.0.1:{env['MCP_EXEC_CONTROL_PORT']}"

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.broker.conftest import World, grant, running, until
+from tests.component.broker.conftest import World, grant, running
 from tests.component.broker.servers import Toolbox
 from tests.component.fakes.api_server import FakeApiServer
+from tests.component.processes import until
 
 from mcp_exec_broker.denials import OWN_RECORDS
 

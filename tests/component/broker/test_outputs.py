@@ -7,8 +7,9 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp.server.lowlevel import Server as LowServer
-from tests.component.broker.conftest import World, until
+from tests.component.broker.conftest import World
 from tests.component.broker.servers import managed, serving_app
+from tests.component.processes import until
 
 Object = dict[str, Any]
 ROWS: Object = {

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mcp_exec_api.sandboxes import sandbox_token
+from mcp_exec_api.protocol import sandbox_token
 
 
 class FakeSupervisor:

@@ -5,7 +5,7 @@ import base64
 import io
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +15,16 @@ import aiohttp
 import pytest
 from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
+from tests.component.processes import until
 
 from mcp_exec_api.credentials import Credentials
 from mcp_exec_api.kube import Kube, custom_path, path_of
 from mcp_exec_api.names import EXECUTIONS, POOLS
 from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_api.serving import make_server
 from mcp_exec_gateway.apikeys import key_digest
 from mcp_exec_gateway.app import build_app
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.server import make_server
 from mcp_exec_gateway.settings import Settings
 
 KEY = "mcpx_" + "k" * 43
@@ -63,19 +64,6 @@ def key_entry(key: str, namespace: str = "agents", **limits: Any) -> Object:
 
 def pool(name: str, max_timeout_seconds: int = 300) -> Object:
     return {"metadata": {"name": name}, "spec": {"image": "i", "maxTimeoutSeconds": max_timeout_seconds}}
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Returns when it holds. It looks at the state of many parts, which have no event in common, once a millisecond."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(DEADLINE):
-        while not true():
-            turn = loop.create_future()
-            timer = loop.call_later(0.001, lambda turn=turn: turn.done() or turn.set_result(None))
-            try:
-                await turn
-            finally:
-                timer.cancel()
 
 
 @dataclass
@@ -152,7 +140,7 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
         kube = Kube(session=kube_session, credentials=Credentials(server=""), backoffs=(0.001,), timeout_seconds=5)
         dependencies = Dependencies.build(made, kube=kube, sandboxes=sandboxes)
         following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
-        server = make_server(build_app(dependencies=dependencies), settings=made)
+        server = make_server(build_app(dependencies=dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             served = group.create_task(server.serve(sockets=[listener]))

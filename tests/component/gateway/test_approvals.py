@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from tests.component.fakes.api_server import FakeApiServer, Fault
-from tests.component.gateway.conftest import CEX, KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, until
+from tests.component.gateway.conftest import CEX, KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret
 from tests.component.gateway.test_auth import BOT, allow
 from tests.component.gateway.test_refusals import assert_problem
+from tests.component.processes import until
 
 BOSS = "mcpx_" + "b" * 43
 YES = {"decision": "Approve"}

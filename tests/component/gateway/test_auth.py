@@ -8,7 +8,8 @@ import time
 
 import pytest
 from tests.component.fakes.api_server import FakeApiServer, Fault
-from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, serving, until
+from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, serving
+from tests.component.processes import until
 
 BOT = "system:serviceaccount:agents:bot"
 

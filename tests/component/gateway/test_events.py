@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.component.fakes.api_server import FakeApiServer, Fault
 from tests.component.fakes.supervisor import FakeSupervisor
-from tests.component.gateway.conftest import CEX, DEADLINE, OTHER_KEY, PODS, SANDBOX_KEY, Gateway, serving, until
+from tests.component.gateway.conftest import CEX, DEADLINE, OTHER_KEY, PODS, SANDBOX_KEY, Gateway, serving
+from tests.component.processes import until
 
 from mcp_exec_gateway import responses
 

@@ -7,7 +7,8 @@ from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, DEADLINE, PODS, Gateway, serving
 from tests.component.gateway.test_events import Reader, text
 
-from mcp_exec_api.sandboxes import EndEvent, Event, Job, ResultEvent, Sandbox, TextEvent
+from mcp_exec_api.protocol import EndEvent, Event, Job, ResultEvent, TextEvent
+from mcp_exec_api.sandboxes import Sandbox
 
 CODE = """
 import sys

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.fakes.broker import FakeBroker
-from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving, until
+from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving
 from tests.component.gateway.test_limits import limited
 from tests.component.gateway.test_refusals import assert_problem
+from tests.component.processes import until
 
 from mcp_exec_api.kube import path_of
 

@@ -1,21 +1,17 @@
 """Operators as processes of their own: one leads, and when it goes, however it goes, another goes on from there."""
 
 import asyncio
-import json
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.component.operator.test_leadership import LEASES, NAME, holder, lease
-from tests.component.operator.test_watching import Discovered, write_kubeconfig
-from tests.component.operator.world import KEY, NAMESPACE, SBP
-
-from mcp_exec_operator.settings import Settings
+from tests.component.operator.test_watching import Discovered
+from tests.component.operator.world import NAMESPACE, SBP
+from tests.component.processes import Process, environment, started
 
 MAIN = """
 import sys
@@ -24,39 +20,7 @@ import mcp_exec_operator.__main__ as operator
 operator.operate = partial(operator.operate, sandbox_port=int(sys.argv[1]))
 operator.main()
 """
-SECONDS = 30
 LEASE_SECONDS = 4
-
-
-class Process:
-    """One operator."""
-
-    def __init__(self, pod: str, process: asyncio.subprocess.Process) -> None:
-        self.pod = pod
-        self.process = process
-        self.lines: list[str] = []
-        self._read = asyncio.Condition()
-        self._reading = asyncio.create_task(self._follow())
-
-    async def _follow(self) -> None:
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            async with self._read:
-                self.lines.append(line.decode())
-                self._read.notify_all()
-
-    async def says(self, text: str) -> None:
-        """Waits until it has logged something with this text."""
-        async with asyncio.timeout(SECONDS), self._read:
-            await self._read.wait_for(lambda: any(text in json.loads(line)["message"] for line in self.lines))
-
-    async def ended(self) -> int:
-        async with asyncio.timeout(SECONDS):
-            await self._reading
-            return await self.process.wait()
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
 
 
 Start = Callable[..., Any]
@@ -71,41 +35,23 @@ async def cluster() -> AsyncIterator[Discovered]:
 @pytest.fixture
 async def start(cluster: Discovered, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts an operator in a pod of that name."""
-    key, kubeconfig = tmp_path / "key", tmp_path / "kubeconfig"
-    key.write_bytes(KEY)
-    write_kubeconfig(
-        Settings(namespaces=("x",), release_namespace="x", sandbox_key_file=key, kubeconfig=kubeconfig), cluster.url
-    )
-    started: list[Process] = []
+    given = {
+        "MCP_EXEC_NAMESPACES": NAMESPACE,
+        "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
+        "MCP_EXEC_PORT": "0",
+        "MCP_EXEC_SWEEP_SECONDS": "60",
+        "MCP_EXEC_POD_UID": "1",
+        "MCP_EXEC_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
+        "MCP_EXEC_LEASE_RENEW_SECONDS": "2",
+        "MCP_EXEC_LEASE_RETRY_SECONDS": "0.2",
+    }
+    async with AsyncExitStack() as stack:
 
-    async def run(pod: str, **changes: str) -> Process:
-        env = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-            "MCP_EXEC_NAMESPACES": NAMESPACE,
-            "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
-            "MCP_EXEC_SANDBOX_KEY_FILE": str(key),
-            "MCP_EXEC_KUBECONFIG": str(kubeconfig),
-            "MCP_EXEC_PORT": "0",
-            "MCP_EXEC_SWEEP_SECONDS": "60",
-            "MCP_EXEC_POD_NAME": pod,
-            "MCP_EXEC_POD_UID": "1",
-            "MCP_EXEC_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
-            "MCP_EXEC_LEASE_RENEW_SECONDS": "2",
-            "MCP_EXEC_LEASE_RETRY_SECONDS": "0.2",
-            **changes,
-        }
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", MAIN, str(cluster.port)), env=env, stderr=asyncio.subprocess.PIPE
-        )
-        started.append(Process(pod, process))
-        return started[-1]
+        async def run(pod: str, **changes: str) -> Process:
+            env = environment(tmp_path, cluster.url, MCP_EXEC_POD_NAME=pod, **(given | changes))
+            return await stack.enter_async_context(started("-c", MAIN, str(cluster.port), env=env))
 
-    yield run
-    for each in started:
-        if each.process.returncode is None:
-            each.kill()
-        await each.ended()
+        yield run
 
 
 @asynccontextmanager
@@ -135,7 +81,7 @@ async def test_a_killed_leader_is_replaced_in_time_and_what_ran_is_collected(clu
     async with leader_and_standby(cluster, start) as (leader, _):
         loop = asyncio.get_running_loop()
         began = loop.time()
-        leader.kill()
+        leader.tell(signal.SIGKILL)
         cluster.release.set()
         cluster.execution("waiting")
         for name in ("running", "waiting"):
@@ -148,20 +94,20 @@ async def test_a_killed_leader_is_replaced_in_time_and_what_ran_is_collected(clu
 
 async def test_a_leader_that_is_told_to_stop_hands_over_at_once(cluster: Discovered, start: Start) -> None:
     hour = {"MCP_EXEC_LEASE_DURATION_SECONDS": "3600", "MCP_EXEC_LEASE_RENEW_SECONDS": "1800"}
-    async with leader_and_standby(cluster, start, **hour, MCP_EXEC_LEASE_RETRY_SECONDS="900") as (leader, standby):
-        leader.process.terminate()
+    async with leader_and_standby(cluster, start, **hour, MCP_EXEC_LEASE_RETRY_SECONDS="900") as (leader, _):
+        leader.tell(signal.SIGTERM)
         cluster.release.set()
         assert (await cluster.finished("running"))["phase"] == "Succeeded"
         assert await leader.ended() == 0
-        assert holder(cluster) == f"{standby.pod}_1"
+        assert holder(cluster) == "pod-b_1"
     assert len(cluster.ran) == 1
 
 
 async def test_one_that_stands_by_stops_when_it_is_told_to(cluster: Discovered, start: Start) -> None:
-    async with leader_and_standby(cluster, start) as (leader, standby):
-        standby.process.terminate()
+    async with leader_and_standby(cluster, start) as (_, standby):
+        standby.tell(signal.SIGTERM)
         assert await standby.ended() == 0
-        assert holder(cluster) == f"{leader.pod}_1"
+        assert holder(cluster) == "pod-a_1"
 
 
 async def test_a_leader_that_lost_its_lease_ends_with_an_error_and_writes_nothing_more(
@@ -207,7 +153,7 @@ async def test_a_leader_started_again_in_its_pod_goes_on_without_waiting_for_its
     await cluster.warm(1)
     cluster.execution("running", "wait")
     await cluster.until(lambda: len(cluster.ran) == 1)
-    leader.kill()
+    leader.tell(signal.SIGKILL)
     await leader.ended()
     cluster.release.set()
     await start("pod-a", **hour)

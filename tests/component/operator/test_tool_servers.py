@@ -10,7 +10,7 @@ from tests.component.operator.test_tools import TS
 from tests.component.operator.world import KEY, NAMESPACE, PODS, POLICIES, World
 
 from mcp_exec_api.kube import Object, path_of
-from mcp_exec_api.sandboxes import token_digest
+from mcp_exec_api.protocol import token_digest
 from mcp_exec_operator.bridges import bridge_token, workload_labels
 
 Operating = Callable[..., Any]

@@ -41,6 +41,16 @@ def add_server(world: World, **status: Any) -> None:
     world.put(TS, {"metadata": {"name": "github", "generation": 1}, "spec": {"url": "http://x"}, "status": status})
 
 
+async def job_of(world: World, name: str) -> Object:
+    """The job that the sandbox of an execution was given, which waits and is released here; the execution has ended."""
+    await world.until(lambda: world.ran)
+    job = world.supervisor_of(name).job
+    world.release.set()
+    await world.finished(name)
+    assert job is not None
+    return job
+
+
 async def test_a_job_says_where_its_tools_are_and_carries_its_grant(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
@@ -48,11 +58,7 @@ async def test_a_job_says_where_its_tools_are_and_carries_its_grant(
     async with equipped():
         await world.warm(1)
         uid = world.execution("one", "wait", caller="team-a", tools=["github.create_*"], timeoutSeconds=20)
-        await world.until(lambda: world.ran)
-        job = world.supervisor_of("one").job
-        world.release.set()
-        await world.finished("one")
-    assert job is not None
+        job = await job_of(world, "one")
     assert (job["tools"]["url"], job["tools"]["allow"]) == ("http://10.0.0.9:8082", ["github.create_*"])
     grant = Signer(key=KEY).read_grant(job["tools"]["token"])
     assert (grant.execution, grant.name, grant.namespace, grant.caller) == (uid, "one", NAMESPACE, "team-a")
@@ -104,11 +110,7 @@ async def test_idle_pods_are_given_the_wrappers_and_the_job_names_them(
         add_server(world, catalogHash="another")
         await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["two", "two"])
         world.execution("one", "wait", tools=["github.*"])
-        await world.until(lambda: world.ran)
-        job = world.supervisor_of("one").job
-        world.release.set()
-        await world.finished("one")
-    assert job is not None
+        job = await job_of(world, "one")
     assert job["tools"]["wrappers"] == "two"
 
 
@@ -122,11 +124,7 @@ async def test_an_execution_right_after_a_server_changed_has_the_newest_wrappers
         broker.wrappers = {"hash": "two", "files": {}}
         add_server(world, catalogHash="another")
         world.execution("one", "wait", tools=["github.*"])
-        await world.until(lambda: world.ran)
-        job = world.supervisor_of("one").job
-        world.release.set()
-        await world.finished("one")
-    assert job is not None
+        job = await job_of(world, "one")
     assert job["tools"]["wrappers"] == "two"
 
 
@@ -139,10 +137,8 @@ async def test_a_cold_pod_is_given_the_wrappers_before_its_job(
         world.execution("one", "wait", tools=["github.*"])
         await world.until(lambda: world.ran)
         supervisor = world.supervisor_of("one")
-        world.release.set()
-        await world.finished("one")
-    assert supervisor.job is not None
-    assert (supervisor.job["tools"]["wrappers"], supervisor.puts) == ("one", 1)
+        job = await job_of(world, "one")
+    assert (job["tools"]["wrappers"], supervisor.puts) == ("one", 1)
 
 
 async def test_a_pod_that_takes_no_wrappers_is_warm_and_runs_none_the_less(
@@ -155,11 +151,8 @@ async def test_a_pod_that_takes_no_wrappers_is_warm_and_runs_none_the_less(
         await world.warm(1)
         await world.until(lambda: world.given)
         world.execution("one", "wait", tools=["github.*"])
-        await world.until(lambda: world.ran)
-        job = world.supervisor_of("one").job
-        world.release.set()
-        assert (await world.finished("one"))["phase"] == "Succeeded"
-    assert job is not None
+        job = await job_of(world, "one")
+    assert world.status("one")["phase"] == "Succeeded"
     assert job["tools"]["wrappers"] is None
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 from aiohttp import web
 from tests.component.fakes.api_server import Fault
 from tests.component.operator.conftest import settings
 from tests.component.operator.world import CEX, KEY, NODES, World
+from tests.component.processes import write_kubeconfig
 
 from mcp_exec_api.kube import Kube
 from mcp_exec_operator.__main__ import CannotStart, check_api, operate
@@ -52,30 +52,20 @@ class Discovered(World):
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Settings:
+def kubeconfig(tmp_path: Path) -> Path:
+    return tmp_path / "kubeconfig"
+
+
+@pytest.fixture
+def made(tmp_path: Path, kubeconfig: Path) -> Settings:
     key = tmp_path / "key"
     key.write_bytes(KEY)
-    kubeconfig = tmp_path / "kubeconfig"
     return settings(sandbox_key_file=key, kubeconfig=kubeconfig, port=0, sweep_seconds=60)
 
 
-def write_kubeconfig(made: Settings, url: str) -> None:
-    named = {"name": "it"}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "contexts": [{**named, "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{**named, "cluster": {"server": url}}],
-        "users": [{**named, "user": {"token": "a-token"}}],
-    }
-    assert made.kubeconfig is not None
-    made.kubeconfig.write_text(yaml.safe_dump(config))
-
-
-async def test_it_runs_what_its_watches_tell_and_stops_at_sigterm(made: Settings) -> None:
+async def test_it_runs_what_its_watches_tell_and_stops_at_sigterm(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
-        write_kubeconfig(made, world.url)
+        write_kubeconfig(kubeconfig, world.url)
         world.pool()
         running = asyncio.create_task(operate(made, sandbox_port=world.port))
         await world.warm(1)
@@ -93,25 +83,25 @@ async def test_it_runs_what_its_watches_tell_and_stops_at_sigterm(made: Settings
         assert written == {f"{CEX}/watched/status"}
 
 
-async def test_it_refuses_to_start_without_the_crds(made: Settings) -> None:
+async def test_it_refuses_to_start_without_the_crds(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
         world.installed = False
-        write_kubeconfig(made, world.url)
+        write_kubeconfig(kubeconfig, world.url)
         with pytest.raises(CannotStart, match=r"the CRDs of mcp-exec\.dev/v1alpha1 are not installed"):
             await operate(made)
 
 
-async def test_it_refuses_to_start_without_the_right_to_read_nodes(made: Settings) -> None:
+async def test_it_refuses_to_start_without_the_right_to_read_nodes(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
-        write_kubeconfig(made, world.url)
+        write_kubeconfig(kubeconfig, world.url)
         world.faults.append(Fault("GET", "/nodes", 403, message="nodes is forbidden"))
         with pytest.raises(CannotStart, match="MCP_EXEC_WATCH_NODES"):
             await operate(made)
 
 
-async def test_it_works_without_nodes_where_it_is_told_to(made: Settings) -> None:
+async def test_it_works_without_nodes_where_it_is_told_to(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
-        write_kubeconfig(made, world.url)
+        write_kubeconfig(kubeconfig, world.url)
         world.pool()
         running = asyncio.create_task(operate(made.model_copy(update={"watch_nodes": False}), sandbox_port=world.port))
         await world.warm(1)
@@ -123,8 +113,8 @@ async def test_it_works_without_nodes_where_it_is_told_to(made: Settings) -> Non
         assert not [seen for seen in world.seen if seen.path == NODES]
 
 
-async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings) -> None:
-    write_kubeconfig(made, "http://127.0.0.1:9")
+async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kubeconfig: Path) -> None:
+    write_kubeconfig(kubeconfig, "http://127.0.0.1:9")
     async with Kube.connect(kubeconfig=made.kubeconfig) as kube:
         quick = Kube(session=kube.session, credentials=kube.credentials, backoffs=(0.001,))
         with pytest.raises(CannotStart, match="the API server can't be used"):
@@ -172,9 +162,9 @@ async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
     assert "mcp_exec_leader 0.0" in answers[2][1]
 
 
-async def test_news_is_heard_after_the_watches_expired(made: Settings) -> None:
+async def test_news_is_heard_after_the_watches_expired(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
-        write_kubeconfig(made, world.url)
+        write_kubeconfig(kubeconfig, world.url)
         world.pool()
         running = asyncio.create_task(operate(made, sandbox_port=world.port))
         await world.warm(1)

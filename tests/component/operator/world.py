@@ -10,15 +10,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from aiohttp import web
+from tests.component.conftest import SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer, _status
 from tests.component.operator.supervisors import Steps, Supervisor
 
 from mcp_exec_api.kube import Object, custom_path, path_of
 from mcp_exec_api.names import EXECUTIONS, LABEL_CALLER, POOLS
-from mcp_exec_api.sandboxes import sandbox_token, token_digest
+from mcp_exec_api.protocol import sandbox_token, token_digest
 
 NAMESPACE = "agents"
-KEY = b"the key of the sandboxes"
+KEY = SANDBOX_KEY
 CEX = custom_path(EXECUTIONS, namespace=NAMESPACE)
 SBP = custom_path(POOLS, namespace=NAMESPACE)
 PODS = path_of("pods", namespace=NAMESPACE)

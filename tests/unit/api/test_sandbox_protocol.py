@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.sandboxes import EndEvent, SandboxError, TextEvent, parse_event, sandbox_token, token_digest
+from mcp_exec_api.protocol import EndEvent, SandboxError, TextEvent, parse_event, sandbox_token, token_digest
 
 
 def test_text_and_end_are_read() -> None:

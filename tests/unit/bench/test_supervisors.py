@@ -11,7 +11,8 @@ import supervisors
 import uvloop
 
 from mcp_exec_api.execution import Phase
-from mcp_exec_api.sandboxes import Job, Sandbox, SandboxError, Sandboxes, SandboxUsed, sandbox_token, token_digest
+from mcp_exec_api.protocol import Job, SandboxError, SandboxUsed, sandbox_token, token_digest
+from mcp_exec_api.sandboxes import Sandbox, Sandboxes
 
 KEY = b"key"
 FIRST, SECOND = "127.1.0.1", "127.1.0.2"

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.chart.conftest import Render
 
-from mcp_exec_broker.settings import load_settings as load_broker_settings
-from mcp_exec_gateway.settings import load_settings
+from mcp_exec_broker.settings import Settings as BrokerSettings
+from mcp_exec_gateway.settings import Settings as GatewaySettings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 
 SETTINGS = {
@@ -26,7 +26,7 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
     assert {name.removeprefix("MCP_EXEC_").lower() for name in environment} <= set(OperatorSettings.model_fields)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    settings = OperatorSettings()
+    settings = OperatorSettings.from_environment()
     assert settings.namespaces == ("agents", "batch")
     assert settings.release_namespace == "mcp-exec-system"
     assert (settings.bind_timeout_seconds, settings.sweep_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
@@ -38,7 +38,7 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
 def test_the_gateway_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in render(SETTINGS).environment("mcp-exec-gateway").items():
         monkeypatch.setenv(name, value)
-    settings = load_settings()
+    settings = GatewaySettings.from_environment()
     assert settings.namespaces == ("agents", "batch")
     assert settings.api_keys_secret == "mcp-exec-api-keys"
     assert (settings.max_wait_seconds, settings.max_body_bytes, settings.audience) == (14, 2097152, "mcp-exec")
@@ -49,7 +49,7 @@ def test_the_broker_reads_every_variable_that_it_is_given(render: Render, monkey
     broker = {"maxCalls": 15, "shutdownSeconds": 16, "audit": {"keepDays": 17, "keepBytes": 2097152}}
     for name, value in render({**SETTINGS, "broker": broker}).environment("mcp-exec-broker").items():
         monkeypatch.setenv(name, value)
-    settings = load_broker_settings()
+    settings = BrokerSettings.from_environment()
     assert settings.namespaces == ("agents", "batch")
     assert (settings.port, settings.control_port) == (8082, 8084)
     assert (settings.max_calls, settings.shutdown_seconds) == (15, 16)
@@ -61,7 +61,11 @@ def test_the_default_values_are_settings_too(render: Render, monkeypatch: pytest
     for deployment in ("mcp-exec-operator", "mcp-exec-gateway"):
         for name, value in rendered.environment(deployment).items():
             monkeypatch.setenv(name, value)
-        _ = OperatorSettings() if deployment.endswith("operator") else load_settings()
+        _ = (
+            OperatorSettings.from_environment()
+            if deployment.endswith("operator")
+            else GatewaySettings.from_environment()
+        )
         for name in rendered.environment(deployment):
             monkeypatch.delenv(name)
 

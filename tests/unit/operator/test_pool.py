@@ -12,7 +12,6 @@ from mcp_exec_operator.isolation import build_policy, has_drifted
 from mcp_exec_operator.pods import PoolIdentity
 from mcp_exec_operator.pool import Pool
 from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
-from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.stock import REFILL_DELAY_SECONDS
 
 
@@ -192,16 +191,6 @@ def test_an_older_version_that_is_told_late_changes_nothing() -> None:
     entry.take_in(newer)
     entry.take_in({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
     assert (entry.cancel_requested, entry.changed, cancelled) == (True, ["code"], [True])
-
-
-@pytest.mark.parametrize("text", ["a,b", '["a", "b"]', " a , b "])
-def test_namespaces_are_a_list_in_either_form(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MCP_EXEC_NAMESPACES", text)
-    monkeypatch.setenv("MCP_EXEC_RELEASE_NAMESPACE", "system")
-    monkeypatch.setenv("MCP_EXEC_SANDBOX_KEY_FILE", "key")
-    monkeypatch.setenv("MCP_EXEC_KUBECONFIG", "")
-    made = Settings()  # type: ignore[call-arg]
-    assert (made.namespaces, made.kubeconfig) == (("a", "b"), None)
 
 
 def test_an_older_spec_that_is_told_late_changes_nothing() -> None:

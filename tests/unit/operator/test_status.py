@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.execution import CodeExecutionStatus, Phase, QueuePlace, Reason, Start
-from mcp_exec_api.sandboxes import Event, parse_event
+from mcp_exec_api.protocol import Event, parse_event
 from mcp_exec_operator.collector import Collector, shorten
 from mcp_exec_operator.status import (
     Outcome,

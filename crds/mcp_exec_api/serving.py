@@ -1,4 +1,4 @@
-"""The HTTP servers: uvicorn, with heads that are bounded, and an end that leaves calls some time."""
+"""HTTP servers of the processes: uvicorn, with heads that are bounded, and an end that leaves requests some time."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES: Final = 96 * 1024
-"""Request line and headers; uvicorn has no bound of its own."""
-_LAST_SECONDS: Final = 2
+"""Request line and headers: above all a grant, whose list of tools may be long. Uvicorn has no bound of its own."""
 _HOST: Final = "0.0.0.0"  # noqa: S104 - it is a pod
-_KEEP_ALIVE_SECONDS: Final = 330
-"""Longer than any execution: its one connection stays open between calls."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -63,8 +60,12 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: Any, *, port: int, shutdown_seconds: float, host: str = _HOST) -> Server:
-    """A server, not started."""
+def make_server(app: Any, *, port: int, keep_alive_seconds: int, shutdown_seconds: float, host: str = _HOST) -> Server:
+    """A server, not started.
+
+    A connection without a request is closed after `keep_alive_seconds`; told to exit, the server gives requests under
+    way `shutdown_seconds`, rounded up, until their answers are sent.
+    """
     config = uvicorn.Config(
         app,
         host=host,
@@ -75,9 +76,8 @@ def make_server(app: Any, *, port: int, shutdown_seconds: float, host: str = _HO
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=math.ceil(shutdown_seconds) + _LAST_SECONDS,
+        timeout_keep_alive=keep_alive_seconds,
+        timeout_graceful_shutdown=math.ceil(shutdown_seconds),
     )
     return Server(config)

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+
+from mcp_exec_api.settings import PREFIX, ProcessSettings, SettingsError
+from mcp_exec_broker.settings import Settings as BrokerSettings
+from mcp_exec_gateway.settings import Settings as GatewaySettings
+from mcp_exec_operator.settings import Settings as OperatorSettings
+
+LEAST = {"NAMESPACES": "agents", "SANDBOX_KEY_FILE": "/keys/key"}
+KINDS = (OperatorSettings, GatewaySettings, BrokerSettings)
+
+
+@pytest.fixture(params=KINDS, ids=["operator", "gateway", "broker"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[ProcessSettings]:
+    """A process's settings, of which those are set that must be."""
+    kind: type[ProcessSettings] = request.param
+    given = LEAST | ({"RELEASE_NAMESPACE": "system"} if "release_namespace" in kind.model_fields else {})
+    for name, value in given.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    return kind
+
+
+def test_the_least_that_must_be_set_is_enough(kind: type[ProcessSettings]) -> None:
+    settings = kind.from_environment()
+    assert (settings.namespaces, settings.sandbox_key_file) == (("agents",), Path("/keys/key"))
+    assert (settings.kubeconfig, settings.log_level) == (None, "info")
+
+
+@pytest.mark.parametrize("given", ["a,b", " a , b ", '["a", "b"]', ' ["a","b"] '])
+def test_namespaces_are_a_list_with_commas_or_in_json(
+    kind: type[ProcessSettings], given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_EXEC_NAMESPACES", given)
+    assert kind.from_environment().namespaces == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NAMESPACES", ""),
+        ("NAMESPACES", "a,,b"),
+        ("NAMESPACES", "a,a"),
+        ("NAMESPACES", "[1"),
+        ("NAMESPACES", "[]"),
+        ("SANDBOX_KEY_FILE", ""),
+        ("PORT", "65536"),
+        ("LOG_LEVEL", "loud"),
+        ("SHUTDOWN_SECONDS", "soon"),
+        ("UNKNOWN", "1"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_its_name(
+    kind: type[ProcessSettings], name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PREFIX + name, value)
+    with pytest.raises(SettingsError, match=PREFIX + name):
+        kind.from_environment()
+
+
+def test_all_that_is_wrong_is_told_at_once(kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_EXEC_PORT", "none")
+    monkeypatch.setenv("MCP_EXEC_LOG_LEVEL", "loud")
+    with pytest.raises(SettingsError) as raised:
+        kind.from_environment()
+    assert sorted(line.partition(":")[0] for line in str(raised.value).splitlines()) == [
+        "MCP_EXEC_LOG_LEVEL",
+        "MCP_EXEC_PORT",
+    ]
+
+
+def test_empty_means_unset(kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "LOG_LEVEL", "PORT"):
+        monkeypatch.setenv(PREFIX + name, "")
+    settings = kind.from_environment()
+    assert (settings.kubeconfig, settings.log_level) == (None, "info")
+    monkeypatch.setenv("MCP_EXEC_KUBECONFIG", "/k")
+    monkeypatch.setenv("MCP_EXEC_LOG_LEVEL", "DEBUG")
+    settings = kind.from_environment()
+    assert (settings.kubeconfig, settings.log_level) == (Path("/k"), "debug")
+
+
+def test_each_setting_says_what_it_is(kind: type[ProcessSettings]) -> None:
+    assert all(field.description for field in kind.model_fields.values())
