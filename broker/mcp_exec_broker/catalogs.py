@@ -21,7 +21,7 @@ from mcp_exec_broker.inferences import Inferences, with_inferred
 from mcp_exec_broker.known import Entry, Known, copy_of, entry_of
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.policy import is_visible
-from mcp_exec_broker.redaction import clean, without
+from mcp_exec_broker.redaction import clean, excerpt
 from mcp_exec_broker.servers import Server, Servers
 from mcp_exec_broker.sessions import Listing, Session
 
@@ -225,7 +225,7 @@ class Catalogs:
         except TimeoutError:
             raise Unusable("Timeout", f"its tools were not listed within {self.timeout_seconds:g} s") from None
         except MCPError as error:
-            text = without(error.message[:500], session.secrets if session else ())
+            text = excerpt(error.message, session.secrets if session else (), most=500)
             raise Unusable("ProtocolError", f"tools/list: {text}") from None
         except (ValueError, OverflowError) as error:
             raise Unusable("ProtocolError", f"tools/list: {error}") from None
@@ -278,4 +278,4 @@ class Catalogs:
 
 def _identity(session: Session) -> str:
     info = session.client.server_info if not session.ended else None
-    return without(f"{info.name} {info.version}"[:200], session.secrets) if info is not None else ""
+    return excerpt(f"{info.name} {info.version}", session.secrets, most=200) if info is not None else ""

@@ -1,5 +1,6 @@
 """What can be wrong with a session, and what errors of the SDK mean. Pure."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import mcp_types as types
@@ -7,6 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_exec_broker import http
 from mcp_exec_broker.bridge import BridgeRefused
+from mcp_exec_broker.redaction import excerpt
 
 _LARGE_TEXTS: Final = (http.TOO_LARGE, "Server-sent event exceeded the")
 _REASONS: Final = {http.UNAUTHORIZED: "Unauthorized", http.UNREACHED: "Unreachable"}
@@ -49,8 +51,8 @@ def meaning(error: MCPError, *, over_bridge: bool, why: str) -> Exception | None
     return None
 
 
-def why_not_opened(error: BaseException, *, timeout_seconds: float) -> Unusable:
-    """Why no session was made."""
+def why_not_opened(error: BaseException, *, timeout_seconds: float, secrets: Iterable[str]) -> Unusable:
+    """Why no session was made. `secrets` are the values that no text may have in it."""
     while isinstance(error, BaseExceptionGroup):  # the first of them says it
         error = error.exceptions[0]
     if isinstance(error, Unusable):
@@ -58,12 +60,14 @@ def why_not_opened(error: BaseException, *, timeout_seconds: float) -> Unusable:
     if isinstance(error, TimeoutError):
         return Unusable("Unreachable", f"it was not connected within {timeout_seconds:g} s")
     if isinstance(error, MCPError):
-        return Unusable(_REASONS.get(http.trouble(error.error.data), "ProtocolError"), error.message[:500])
+        return Unusable(
+            _REASONS.get(http.trouble(error.error.data), "ProtocolError"), excerpt(error.message, secrets, most=500)
+        )
     if isinstance(error, OSError):
         return Unusable("Unreachable", f"no connection: {type(error).__name__}")
     if isinstance(error, BridgeRefused):
         return Unusable("Unreachable", str(error))
-    return Unusable("ProtocolError", f"{type(error).__name__}: {str(error)[:300]}")
+    return Unusable("ProtocolError", f"{type(error).__name__}: {excerpt(str(error), secrets, most=300)}")
 
 
 def _session_is_gone(error: MCPError, mark: str, *, over_bridge: bool) -> bool:

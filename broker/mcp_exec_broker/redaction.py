@@ -15,6 +15,11 @@ def without(text: str, values: Iterable[str]) -> str:
     return text
 
 
+def excerpt(text: str, values: Iterable[str], *, most: int) -> str:
+    """The beginning of a text without these values: one that the end would cut in two is not left there by half."""
+    return without(text, values)[:most]
+
+
 def clean(value: Any, values: Iterable[str], *, text: str | None = None) -> Any:
     """JSON without these values, in keys and numbers too; it is the very same object where none is in it.
 

@@ -23,6 +23,7 @@ from mcp_exec_broker import http
 from mcp_exec_broker.bridge import bridge_client, bridge_token
 from mcp_exec_broker.credentials import Credentials
 from mcp_exec_broker.faults import Gone, Lost, Unusable, meaning, why_not_opened
+from mcp_exec_broker.redaction import excerpt
 from mcp_exec_broker.servers import Server
 from mcp_exec_broker.tokens import Tokens
 
@@ -202,7 +203,7 @@ class Session:
             self.on_end(self)
 
     def _fail(self, error: Exception, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
-        found = why_not_opened(error, timeout_seconds=timeout_seconds)
+        found = why_not_opened(error, timeout_seconds=timeout_seconds, secrets=self.secrets)
         self.why = self.why or str(found)
         if not opened.done():
             opened.set_exception(found)
@@ -241,7 +242,7 @@ class Session:
         if isinstance(message, types.ToolListChangedNotification):
             self.on_tools_changed()
         elif isinstance(message, Exception):
-            self.why = str(message)[:300]
+            self.why = excerpt(str(message), self.secrets, most=300)
 
     def _tells_changes(self) -> bool:
         tools = self.client.server_capabilities.tools

@@ -142,11 +142,20 @@ async def _warm_up() -> None:
 async def _watch(
     service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
 ) -> None:
-    """Feeds the service with what kopf's watches tell until `stop` is set. `working` ends the service and the lease.
+    """Feeds the service with what the watches tell until `stop` is set. `working` ends the service and the lease.
 
     kopf cancels all tasks that were made after it when it ends, so the service ends before kopf does.
     """
     await _warm_up()  # what waits is served meanwhile
+    from mcp_exec_operator.watching import pods_followed
+
+    async with pods_followed(kube=kube, namespaces=settings.namespaces, on_pod=service.on_pod):
+        await _watch_by_kopf(service, kube, settings=settings, stop=stop, working=working)
+
+
+async def _watch_by_kopf(
+    service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
+) -> None:
     from mcp_exec_operator.watching import build_registry, watch
 
     loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
@@ -154,7 +163,6 @@ async def _watch(
         credentials=kube.credentials,
         on_execution=service.on_execution,
         on_pool=service.on_pool,
-        on_pod=service.on_pod,
         on_node=service.on_node if settings.watch_nodes else None,
     )
     watching = loop.create_task(

@@ -1,15 +1,21 @@
-"""kopf as the source of watch events, and as no more: no patches, no finalizers, no state of its own on objects."""
+"""What the operator hears of: executions, pools and nodes from kopf, and pods, of which most is told, from reflectors.
+
+kopf is the source of watch events and no more: no patches, no finalizers, no state of its own on objects. An event of a
+pod costs a third by a reflector, and a pod that is used once has five or more.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import kopf
 
 from mcp_exec_api.credentials import Credentials
-from mcp_exec_api.kube import Object
+from mcp_exec_api.kube import Kube, Object, path_of
 from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, VERSION
+from mcp_exec_api.reflector import Reflector
 from mcp_exec_operator.cluster import POD_SELECTOR
 
 OnEvent = Callable[[Object, bool], None]
@@ -64,7 +70,6 @@ def build_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 3
     settings.networking.error_backoffs = (0.1, 0.3, 1, 2, 5)
     settings.watching.chunk_size = 100
-    settings.watching.label_selectors["", "v1", "pods"] = POD_SELECTOR
     settings.persistence.diffbase_storage = NoDiffBase()
     settings.persistence.progress_storage = NoProgress()
     settings.peering.standalone = True
@@ -73,7 +78,7 @@ def build_settings() -> kopf.OperatorSettings:
 
 
 def build_registry(
-    *, credentials: Credentials, on_execution: OnEvent, on_pool: OnEvent, on_pod: OnEvent, on_node: OnEvent | None
+    *, credentials: Credentials, on_execution: OnEvent, on_pool: OnEvent, on_node: OnEvent | None
 ) -> kopf.OperatorRegistry:
     """The handlers, each quick and without I/O. Without one for nodes, those are not watched."""
     registry = kopf.OperatorRegistry()
@@ -90,10 +95,31 @@ def build_registry(
 
     for plural, tell in ((EXECUTIONS, on_execution), (POOLS, on_pool)):
         kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(hear(tell))
-    kopf.on.event("", "v1", "pods", registry=registry, id="pods")(hear(on_pod))
     if on_node is not None:
         kopf.on.event("", "v1", "nodes", registry=registry, id="nodes")(hear(on_node))
     return registry
+
+
+@asynccontextmanager
+async def pods_followed(*, kube: Kube, namespaces: tuple[str, ...], on_pod: OnEvent) -> AsyncIterator[None]:
+    """Tells of the sandboxes' pods of these namespaces while the context stands."""
+    async with AsyncExitStack() as stack:
+        for namespace in namespaces:
+            reflector = Reflector(
+                kube=kube,
+                path=path_of("pods", namespace=namespace),
+                selector=POD_SELECTOR,
+                on_change=on_pod,
+                transform=_identity,
+            )
+            await stack.enter_async_context(reflector.running())
+        yield
+
+
+def _identity(pod: Object) -> Object:
+    """What of a pod is needed to tell that it is gone, should no watch have told: the inventory has the rest."""
+    metadata = pod["metadata"]
+    return {"metadata": {name: metadata.get(name) for name in ("name", "namespace", "uid", "labels")}}
 
 
 async def connection_info(credentials: Credentials) -> kopf.ConnectionInfo:

@@ -298,6 +298,36 @@ def test_a_destructive_call_that_is_refused_by_kubectl_is_denied_with_the_reason
     assert status["approvals"][0]["state"] == "Denied"
 
 
+@pytest.fixture
+def impatient(installed: Cluster) -> Iterator[None]:
+    """Whoever may decide on the probe's calls has two seconds."""
+    patience(installed, 2)
+    yield
+    patience(installed, 120)
+
+
+def patience(cluster: Cluster, seconds: int) -> None:
+    patch = json.dumps({"spec": {"policy": {"approvalTimeoutSeconds": seconds}}})
+    cluster.kubectl("patch", "toolserver", "probe", "-n", NAMESPACE, "--type=merge", "-p", patch)
+
+    def is_known() -> bool:
+        found = cluster.json("get", "toolserver", "probe", "-n", NAMESPACE)
+        return bool(found["status"]["observedGeneration"] == found["metadata"]["generation"])
+
+    eventually(is_known, seconds=60, every=0.5, what="the broker knows the new policy")
+
+
+def test_a_destructive_call_that_nobody_decides_on_is_denied_in_time(
+    installed: Cluster, agent: Agent, impatient: None
+) -> None:
+    name = agent.start(DELETE, "probe.*")
+    status = installed.finished(name)
+    (reason, message), deleted = status["output"]["result"]
+    assert (reason, deleted) == ("ApprovalExpired", 0), status
+    assert "nobody approved probe.delete_everything within 2 s" in message
+    assert status["approvals"][0]["state"] == "Expired"
+
+
 def test_a_streamable_http_server_is_called_with_the_headers_of_its_toolserver_and_of_the_user(remote: Agent) -> None:
     code = "from servers.remote import headers\n{name.lower(): value for name, value in (await headers()).items()}"
     sent = remote.value(code, "remote.*", user="u-42")

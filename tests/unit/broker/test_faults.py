@@ -1,5 +1,7 @@
 """What errors of a session mean."""
 
+from collections.abc import Callable
+
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -53,4 +55,12 @@ def test_a_bridge_has_no_sessions_to_forget() -> None:
     ],
 )
 def test_each_reason_why_there_is_no_session_is_one_word(given: Exception, reason: str) -> None:
-    assert why_not_opened(given, timeout_seconds=1).reason == reason
+    assert why_not_opened(given, timeout_seconds=1, secrets=()).reason == reason
+
+
+@pytest.mark.parametrize("kind", [ValueError, lambda text: error(-32000, text)])
+def test_a_secret_is_not_left_by_half_where_a_long_text_ends(kind: Callable[[str], Exception]) -> None:
+    secret = "s3cr3t-" * 8
+    for length in range(240, 510):
+        found = why_not_opened(kind("x" * length + secret), timeout_seconds=1, secrets=[secret])
+        assert secret[:7] not in str(found)
