@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from mcp_exec_client import doctor, generate
+from mcp_exec_client import doctor, generate, run
 from mcp_exec_client.problems import Problem
 
 
@@ -15,6 +15,7 @@ def parser() -> argparse.ArgumentParser:
     servers = commands.add_parser("servers", help="typed wrappers of MCP servers", allow_abbrev=False)
     generate.add_to(servers.add_subparsers(required=True, metavar="COMMAND"))
     doctor.add_to(commands)
+    run.add_to(commands)
     return found
 
 

@@ -4,41 +4,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-import aiohttp
-
 from mcp_exec_client import hints
+from mcp_exec_client.gateway import Answer, Gateway, Unreachable
 from mcp_exec_client.report import Report
 from mcp_exec_client.toolnames import judge
 
-_SECONDS: Final = 10.0
-_MARGIN_SECONDS: Final = 10.0
-"""How much longer than its `wait` a request may take."""
 _MOST_TOOLS: Final = 1000
 _CODE: Final = "print(1)"
 _NO_BROKER: Final = "no tool broker is configured"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the gateway said."""
-
-    status: int
-    data: dict[str, Any]
-    """A JSON object's members; those of a list are under `items`."""
-
-    @property
-    def said(self) -> str:
-        """What went wrong, by its own words."""
-        return f"{self.status}: {self.data.get('detail') or self.data or 'no JSON'}"
-
-    @property
-    def hint(self) -> str:
-        """What to do about it."""
-        return hints.PROBLEMS.get(str(self.data.get("type")).rpartition(":")[2], hints.ELSE)
-
-
-class Unreachable(Exception):
-    """Nobody answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,24 +31,23 @@ class GatewayExam:
 
     async def run(self) -> None:
         """Looks at one thing after the other, as long as what comes after can be looked at."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        async with aiohttp.ClientSession(headers=headers) as session:
+        async with Gateway.connect(url=self.url, key=self.key, namespace=self.namespace) as gateway:
             try:
-                if not (await self._is_up(session) and await self._takes_the_key(session)):
+                if not (await self._is_up(gateway) and await self._takes_the_key(gateway)):
                     self.report.skipped("tools and trial run", "not before that is solved")
                     return
-                await self._tools(session)
-                await self._trial(session)
+                await self._tools(gateway)
+                await self._trial(gateway)
             except Unreachable as error:
                 hint = "is the address right, and does a port-forward or an Ingress lead there?"
                 self.report.problem("gateway", str(error), hint)
 
-    async def _is_up(self, session: aiohttp.ClientSession) -> bool:
-        alive = await self._ask(session, "GET", "/healthz")
+    async def _is_up(self, gateway: Gateway) -> bool:
+        alive = await gateway.ask("GET", "/healthz")
         if alive.status != HTTPStatus.OK or alive.data.get("status") != "ok":
             self.report.problem("gateway", alive.said, "something else answers at this address")
             return False
-        ready = await self._ask(session, "GET", "/readyz")
+        ready = await gateway.ask("GET", "/readyz")
         if ready.status == HTTPStatus.OK:
             self.report.ok("gateway", f"{self.url} is ready")
             return True
@@ -84,27 +56,26 @@ class GatewayExam:
         self.report.problem("gateway", said, "wait; if it lasts, look at its log and whether it reaches the API server")
         return False
 
-    async def _takes_the_key(self, session: aiohttp.ClientSession) -> bool:
+    async def _takes_the_key(self, gateway: Gateway) -> bool:
         if not self.key:
             self.report.problem("key", "none was given", "--api-key, or $MCP_EXEC_API_KEY")
             return False
-        answer = await self._ask(session, "GET", "/v1/executions", limit="1")
+        answer = await gateway.ask("GET", "/v1/executions", limit="1")
         if answer.status != HTTPStatus.OK:
-            self.report.problem("key", answer.said, answer.hint)
+            self.report.problem("key", answer.said, _hint(answer))
             return False
         self.report.ok("key", "it is accepted")
         return True
 
-    async def _tools(self, session: aiohttp.ClientSession) -> None:
-        answer = await self._ask(session, "GET", "/api/v1/mcp/tools/search", query="", limit=str(_MOST_TOOLS))
+    async def _tools(self, gateway: Gateway) -> None:
+        answer = await gateway.ask("GET", "/api/v1/mcp/tools/search", query="", limit=str(_MOST_TOOLS))
         if answer.status != HTTPStatus.OK:
             if _NO_BROKER in str(answer.data.get("detail")) and not self.tools:
                 self.report.ok("tools", "there is no broker, so code calls none")
             else:
-                self.report.problem("tools", answer.said, answer.hint)
+                self.report.problem("tools", answer.said, _hint(answer))
             return
-        found = [each for each in answer.data.get("items") or [] if isinstance(each, dict)]
-        known = {(str(each.get("server")), str(each.get("name"))) for each in found}
+        known = {(str(each.get("server")), str(each.get("name"))) for each in answer.items}
         servers = ", ".join(sorted({server for server, _ in known}))
         self.report.ok("tools", f"{len(known)} that this key may use" + (f", of {servers}" if servers else ""))
         for name in self.tools:
@@ -114,7 +85,7 @@ class GatewayExam:
             else:
                 self.report.problem(f"tool {name}", judgement.said, judgement.hint)
 
-    async def _trial(self, session: aiohttp.ClientSession) -> None:
+    async def _trial(self, gateway: Gateway) -> None:
         body = {
             "code": _CODE,
             "timeoutSeconds": min(10, max(1, int(self.seconds))),
@@ -122,12 +93,12 @@ class GatewayExam:
             "ttlSecondsAfterFinished": 60,
         }
         what = f"trial run in pool {self.pool}"
-        answer = await self._ask(session, "POST", "/v1/executions", body=body, wait=f"{self.seconds:g}")
+        answer = await gateway.ask("POST", "/v1/executions", body=body, wait=f"{self.seconds:g}")
         name, phase, reason = (str(answer.data.get(each) or "") for each in ("name", "phase", "reason"))
         if answer.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
-            self.report.problem(what, answer.said, answer.hint)
+            self.report.problem(what, answer.said, _hint(answer))
         elif answer.status == HTTPStatus.ACCEPTED:
-            await self._ask(session, "DELETE", f"/v1/executions/{name}")
+            await gateway.ask("DELETE", f"/v1/executions/{name}")
             said = f"{name} has not ended within {self.seconds:g} s: {phase} {reason} {_bound(answer.data)}"
             hint = hints.for_reason(reason) if reason else "is the operator running? kubectl get pods"
             self.report.problem(what, said, hint)
@@ -137,30 +108,10 @@ class GatewayExam:
             message = (answer.data.get("error") or {}).get("message") or "it did not print what it should"
             self.report.problem(what, f"{name}: {phase} {reason}: {message}", hints.for_reason(reason))
 
-    async def _ask(
-        self, session: aiohttp.ClientSession, method: str, path: str, *, body: object = None, **query: str
-    ) -> Answer:
-        """Asks the gateway. Raises Unreachable."""
-        if self.namespace and path.startswith("/v1/"):
-            query["namespace"] = self.namespace
-        limit = aiohttp.ClientTimeout(total=float(query.get("wait", _SECONDS)) + _MARGIN_SECONDS)
-        try:
-            async with session.request(
-                method, self.url + path, params=query, json=body, timeout=limit, allow_redirects=False
-            ) as response:
-                return Answer(response.status, await _members(response))
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise Unreachable(f"{method} {self.url}{path}: {error or 'no answer in time'}") from error
 
-
-async def _members(response: aiohttp.ClientResponse) -> dict[str, Any]:
-    try:
-        data = await response.json(content_type=None)
-    except ValueError:
-        return {}
-    if isinstance(data, list):
-        return {"items": data}
-    return data if isinstance(data, dict) else {}
+def _hint(answer: Answer) -> str:
+    """What to do about it."""
+    return hints.PROBLEMS.get(str(answer.data.get("type")).rpartition(":")[2], hints.ELSE)
 
 
 def _bound(status: dict[str, Any]) -> str:

@@ -7,9 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
+from mcp_exec_client.__main__ import main as mcp_exec
 from tests.e2e import toolservers
 from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway, eventually
 from tests.e2e.toolservers import Agent, http_server, running, secret, statuses, stdio, tool_server
+from tests.messages_api import KEY as MODEL_KEY
+from tests.messages_api import MessagesApi, results_in, says, uses
 
 pytestmark = pytest.mark.timeout(900)
 EXAMPLES = ROOT / "examples" / "tools"
@@ -358,6 +361,32 @@ found = search_tools("write a file", detail_level="full")
     assert servers == folders == ["filesystem", "time"]
     assert best == "write_file"
     assert {"name", "server", "description", "input_schema"} <= set(keys)
+
+
+def test_a_model_finds_ten_thousand_rows_by_code_and_reads_five(
+    agent: Agent, url: str, api_key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (EXAMPLES / "filter_rows.py").read_text()
+    model = MessagesApi(
+        [uses("search_tools", query="rows of a spreadsheet")],
+        [uses("search_tools", query="get sheet", detail_level="full", limit=1)],
+        [uses("execute_code", code=code)],
+        lambda request: [says(json.loads(results_in(request)[0]["content"])["stdout"].splitlines()[0])],
+    )
+    with model.serving():
+        monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
+        options = ["--gateway", url, "--api-key", api_key, "--tool", "sheets.*", "--pool", agent.pool]
+        mcp_exec(["run", "How many orders are pending?", *options])
+    said = capsys.readouterr()
+    assert said.out.startswith("Found ")
+    assert said.out.endswith("pending orders of 10000\n")
+    steps = [line.split()[0] for line in said.err.splitlines()]
+    assert steps == ["search", "describe", "code", "execute", "results", "answer"]
+    (described,) = json.loads(results_in(model.requests[2])[0]["content"])
+    assert (described["server"], described["name"]) == ("sheets", "get_sheet")
+    # all that the model was ever told, its own words and the prompt included: the rows are half a megabyte
+    assert len(json.dumps(model.requests[-1])) < 12_000
 
 
 def test_without_an_allow_list_there_are_no_tools(agent: Agent) -> None:

@@ -1,0 +1,138 @@
+"""`mcp-exec run` between the Messages API and a gateway."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.component.fakes.api_server import FakeApiServer
+from tests.component.fakes.broker import FakeBroker
+from tests.component.gateway.conftest import KEY, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.test_tools import CATALOG, ENDPOINTS
+from tests.messages_api import KEY as MODEL_KEY
+from tests.messages_api import MessagesApi, results_in, says, uses
+
+from mcp_exec_client.__main__ import main
+
+CODE = "from servers.github import list_issues\nprint(len(await list_issues(owner='o', repo='r')))"
+
+
+@pytest.fixture
+async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
+    async with FakeBroker(key=SANDBOX_KEY).running() as broker:
+        broker.catalogs["agents"] = CATALOG
+        api.put(ENDPOINTS, broker.endpoints())
+        async with serving(api, broker_service="mcp-exec-broker") as made:
+            made.finish_all()
+            yield made
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command against a scripted model: its exit code, its answer, its steps, and its trace."""
+
+    async def command(model: MessagesApi, *options: str) -> tuple[str, str, list[str], dict[str, Any]]:
+        trace = tmp_path / "trace.json"
+
+        def call() -> str:
+            try:
+                arguments = ["--gateway", gateway.url, "--api-key", KEY, "--trace", str(trace), *options]
+                main(["run", "How many issues are open?", *arguments])
+            except SystemExit as ended:
+                return str(ended.code)
+            return "0"
+
+        with model.serving():
+            monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
+            end = await asyncio.to_thread(call)
+        said = capsys.readouterr()
+        return end, said.out, said.err.splitlines(), json.loads(trace.read_text())
+
+    return command
+
+
+async def test_a_model_searches_reads_codes_executes_and_answers_by_the_results(run: Run, gateway: Gateway) -> None:
+    model = MessagesApi(
+        [says("Let me see."), uses("search_tools", query="issues")],
+        [uses("search_tools", query="list issues", detail_level="full", limit=1)],
+        [uses("execute_code", code=CODE, context={"owner": "o"})],
+        lambda request: [says(f"There are {json.loads(results_in(request)[0]['content'])['stdout'].strip()}.")],
+    )
+    end, answer, said, trace = await run(model, "--tool", "github.*")
+    assert (end, answer) == ("0", "There are 1.\n")
+    kinds = ["search", "describe", "code", "execute", "results", "answer"]
+    assert [step["kind"] for step in trace["steps"]] == [line.split()[0] for line in said] == kinds
+    assert (trace["turns"], trace["task"]) == (4, "How many issues are open?")
+    assert trace["input_tokens"] > trace["output_tokens"] > 0
+    (execution,) = gateway.executions.values()
+    assert (execution["spec"]["code"], execution["spec"]["tools"]) == (CODE, ["github.*"])
+    assert execution["spec"]["context"] == {"owner": "o"}
+    assert "github" in model.requests[0]["system"]
+    (described,) = json.loads(results_in(model.requests[2])[0]["content"])
+    assert "input_schema" in described
+
+
+async def test_a_model_sees_only_the_tools_that_its_code_may_call(run: Run) -> None:
+    model = MessagesApi([uses("search_tools", query="", limit=50)], [says("done")])
+    _, _, _, trace = await run(model, "--tool", "github.create_issue")
+    found = json.loads(results_in(model.requests[1])[0]["content"])
+    assert [(each["server"], each["name"]) for each in found] == [("github", "create_issue")]
+    assert trace["steps"][0]["text"].endswith("1 tools")
+
+
+@pytest.mark.parametrize(
+    ("used", "told"),
+    [
+        (uses("search_tools", query="x", detail_level="everything"), "detail_level is one of"),
+        (uses("search_tools", query="x", depth=1), "unknown: depth"),
+        (uses("execute_code", code=" "), "code is the text of a block"),
+        (uses("execute_code", code="1", language="perl"), "unknown: language"),
+        (uses("execute_code", code="x" * (257 * 1024)), "code"),
+        (uses("shell", command="ls"), "there is no tool 'shell'"),
+    ],
+)
+async def test_a_model_that_asks_for_what_can_not_be_done_is_told_and_may_go_on(
+    run: Run, used: dict[str, Any], told: str
+) -> None:
+    model = MessagesApi([used], [says("I see.")])
+    end, answer, _, trace = await run(model, "--tool", "github.*")
+    (result,) = results_in(model.requests[1])
+    assert result["is_error"]
+    assert told in result["content"]
+    assert (end, answer) == ("0", "I see.\n")
+    assert [step["kind"] for step in trace["steps"] if step["failed"]] == ["results"]
+
+
+async def test_what_failed_in_the_sandbox_is_told_so_that_the_code_can_be_mended(run: Run, gateway: Gateway) -> None:
+    error = {"kind": "UserError", "type": "ToolError", "message": "no parameter ownr; there are owner, repo"}
+    gateway.finish_all(phase="Failed", reason="UserError", error=error)
+    model = MessagesApi([uses("execute_code", code="1"), uses("execute_code", code="2")], [says("It can't be done.")])
+    await run(model, "--tool", "github.*")
+    first, second = results_in(model.requests[1])
+    assert json.loads(first["content"])["error"]["message"] == error["message"]
+    assert json.loads(second["content"])["phase"] == "Failed"
+
+
+async def test_a_model_that_never_answers_is_stopped_and_what_it_did_is_kept(run: Run) -> None:
+    model = MessagesApi(*[[uses("search_tools", query="again")]] * 3)
+    end, answer, _, trace = await run(model, "--tool", "github.*", "--max-turns", "3")
+    assert (end, answer) == ("mcp-exec: there is no answer after 3 turns", "")
+    assert [step["kind"] for step in trace["steps"]] == ["search"] * 3
+
+
+async def test_a_gateway_that_refuses_the_key_ends_it_with_its_words(run: Run) -> None:
+    end, *_ = await run(MessagesApi(), "--api-key", "wrong")
+    assert end.startswith("mcp-exec: the gateway tells of no tools: 401")
+
+
+async def test_a_model_that_is_refused_ends_it_with_the_api_s_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MessagesApi()
+    monkeypatch.setattr(model, "answer", lambda *_: (401, {"type": "error", "error": {"message": "invalid x-api-key"}}))
+    end, *_ = await run(model)
+    assert "invalid x-api-key" in end
