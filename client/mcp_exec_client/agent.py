@@ -84,11 +84,6 @@ class Trace:
     input_tokens: int = 0
     output_tokens: int = 0
 
-    @property
-    def answer(self) -> str:
-        """The last words."""
-        return self.steps[-1].text if self.steps and self.steps[-1].kind == "answer" else ""
-
 
 class _Wrong(Exception):
     """The model asked for something that can't be done; it is told, and may ask again."""

@@ -1,7 +1,7 @@
 """What the operator hears of: executions, pools and nodes from kopf, and pods, of which most is told, from reflectors.
 
-kopf is the source of watch events and no more: no patches, no finalizers, no state of its own on objects. An event of a
-pod costs a third by a reflector, and a pod that is used once has five or more.
+kopf is the source of watch events and no more: no patches, no finalizers, no state of its own on objects. Of a pod that
+is used once there are five events or more; by a reflector they take a fifth off what an execution costs the operator.
 """
 
 import asyncio
