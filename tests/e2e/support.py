@@ -45,7 +45,7 @@ class Cluster:
 
     def run(self, *command: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=300, check=False,
+            command, input=stdin, capture_output=True, text=True, timeout=600, check=False,
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
         )  # fmt: skip
         assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
