@@ -135,8 +135,8 @@ def proportional_bytes(process: Process) -> int:
     try:
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, PermissionError):
-        # The file is of Linux 4.14, and a process can hide it.
-        return process.resident_bytes
+        # The file is of Linux 4.14, and a process can hide it; with one that has ended all is gone, its folder too.
+        return process.resident_bytes if Path(f"/proc/{process.pid}").exists() else 0
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
