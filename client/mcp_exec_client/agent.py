@@ -24,6 +24,10 @@ MAX_RESULT_CHARACTERS: Final = 20_000
 """What a model is told of one result at most: who prints more is told to print less."""
 _MAX_TOKENS: Final = 8192
 _MAX_TOOLS: Final = 50
+_ALL_TOOLS: Final = 1000
+"""The gateway's bound of a search. What code may not call is left out here, so the best of the rest may stand late."""
+_OF_THE_MODEL: Final = ("code", "context")
+"""What the model says of an execution; the rest is the caller's."""
 _LEVELS: Final = ("name_only", "with_description", "full")
 TOOLS: Final[list[ToolParam]] = [
     {
@@ -141,7 +145,7 @@ class Agent:
         self.tell(step)
 
     async def _servers(self) -> list[str]:
-        answer = await self.gateway.ask("GET", "/api/v1/mcp/tools/search", query="", limit="1000")
+        answer = await self.gateway.ask("GET", "/api/v1/mcp/tools/search", query="", limit=str(_ALL_TOOLS))
         if answer.status != HTTPStatus.OK:
             raise AgentError(f"the gateway tells of no tools: {answer.said}")
         return sorted({str(each["server"]) for each in self._callable(answer)})
@@ -171,12 +175,13 @@ class Agent:
             raise _Wrong(f"detail_level is one of {', '.join(_LEVELS)}, limit between 1 and {_MAX_TOOLS}")
         began, query = perf_counter(), str(given.get("query", ""))
         answer = await self.gateway.ask(
-            "GET", "/api/v1/mcp/tools/search", query=query, detail_level=level, limit=str(limit)
+            "GET", "/api/v1/mcp/tools/search", query=query, detail_level=level, limit=str(_ALL_TOOLS)
         )
-        _check(answer.status, answer.said)
+        if answer.status != HTTPStatus.OK:
+            raise AgentError(f"the gateway refuses: {answer.said}")
         kind: Kind = "describe" if level == "full" else "search"
         milliseconds = (perf_counter() - began) * 1000
-        found = self._callable(answer)
+        found = self._callable(answer)[:limit]
         self._note(trace, Step(kind=kind, text=f"{query!r}: {len(found)} tools", milliseconds=milliseconds))
         return _bounded(json.dumps(found, separators=(",", ":"), ensure_ascii=False))
 
@@ -195,7 +200,7 @@ class Agent:
             "timeoutSeconds": self.timeout_seconds,
         }
         answer = await self.gateway.ask("POST", "/v1/executions", body=body, wait=str(self.timeout_seconds + 60))
-        _check(answer.status, answer.said)
+        _check(answer)
         done, milliseconds = answer.data, (perf_counter() - began) * 1000
         if answer.status == HTTPStatus.ACCEPTED:
             await self.gateway.ask("DELETE", f"/v1/executions/{done['name']}")
@@ -217,13 +222,14 @@ def _known(given: dict[str, Any], *names: str) -> None:
         raise _Wrong(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
 
 
-def _check(status: int, said: str) -> None:
-    """What is wrong with the request the model may mend, what is wrong with the caller or the gateway it can't."""
-    if status in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
+def _check(answer: Answer) -> None:
+    """What is wrong with code or context the model may mend; what is wrong with caller or gateway it can't."""
+    if answer.status in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
         return
-    if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY):
-        raise _Wrong(said)
-    raise AgentError(f"the gateway refuses: {said}")
+    fields = {str(error.get("field")).partition(".")[0] for error in answer.data.get("errors") or []}
+    if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or (fields and fields <= set(_OF_THE_MODEL)):
+        raise _Wrong(answer.said)
+    raise AgentError(f"the gateway refuses: {answer.said}")
 
 
 def _bounded(text: str) -> str:

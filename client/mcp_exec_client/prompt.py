@@ -23,7 +23,7 @@ right: mend the code and run it again. Then answer in plain words.
 
 In the sandbox:
 - `from servers.SERVER import TOOL`, then `await TOOL(parameter=value)` or `await TOOL({{"parameter": value}})`; \
-`await client.call_mcp_tool("SERVER.TOOL", {{...}})` does the same by name.
+`from client import call_mcp_tool` and `await call_mcp_tool("SERVER.TOOL", {{...}})` do the same by name.
 - `await` works at the top level; `asyncio.gather` runs calls at once. To wait for something, loop with \
 `await asyncio.sleep(5)`.
 - Failures are exceptions: `from client import ToolError, ToolDenied, ToolTimeout, ToolProtocolError`.

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,8 +41,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument("--api-key", metavar="KEY", help="the gateway's; default: $MCP_EXEC_API_KEY")
     command.add_argument("--model", metavar="NAME", default=_MODEL, help=f"default: {_MODEL}")
     command.add_argument("--pool", metavar="NAME", default="default", help="default: default")
-    command.add_argument("--timeout", metavar="SECONDS", type=int, default=30, help="of a block of code; default: 30")
-    command.add_argument("--max-turns", metavar="N", type=int, default=12, help="answers of the model; default: 12")
+    command.add_argument(
+        "--timeout", metavar="SECONDS", type=_between(1, 300), default=30, help="of a block of code; default: 30"
+    )
+    command.add_argument(
+        "--max-turns", metavar="N", type=_between(1, 100), default=12, help="answers of the model; default: 12"
+    )
     command.add_argument(
         "--trace", metavar="FILE", type=Path, help="writes all steps and what they cost there, as JSON"
     )
@@ -58,6 +63,8 @@ def run(options: argparse.Namespace) -> None:
     gateway = options.gateway or os.environ.get("MCP_EXEC_GATEWAY")
     if not gateway:
         raise Problem("run needs --gateway (or $MCP_EXEC_GATEWAY)")
+    if options.trace is not None and not options.trace.parent.is_dir():
+        raise Problem(f"--trace: there is no folder {options.trace.parent}")
     trace = Trace(task=options.task, model=options.model)
     try:
         answer = asyncio.run(_work(options, gateway, trace))
@@ -76,6 +83,8 @@ async def _work(options: argparse.Namespace, gateway: str, trace: "Trace") -> st
 
     key = options.api_key or os.environ.get("MCP_EXEC_API_KEY")
     async with Gateway.connect(url=gateway, key=key) as connected, AsyncAnthropic() as model:
+        if not (model.api_key or model.auth_token or model.credentials):
+            raise Problem("run needs $ANTHROPIC_API_KEY, the key of the model's API")
         agent = Agent(
             model=model,
             gateway=connected,
@@ -94,3 +103,13 @@ def _tell(step: "Step") -> None:
     text = first[:_WIDTH] + (f" ... ({len(more)} lines more)" if more else "")
     took = f"{step.milliseconds:.0f} ms" if step.milliseconds else ""
     sys.stderr.write(f"{'!' if step.failed else ' '} {step.kind:<9} {took:>8}  {text}\n")
+
+
+def _between(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"between {least} and {most}")
+        return value
+
+    return number

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.component.fakes.api_server import FakeApiServer
-from tests.component.fakes.broker import FakeBroker
-from tests.component.gateway.conftest import CEX, KEY, SANDBOX_KEY, SBP, Gateway, serving
-from tests.component.gateway.test_tools import CATALOG, ENDPOINTS
+from tests.component.gateway.conftest import CEX, KEY, SBP, Gateway, serving
+from tests.component.gateway.test_tools import telling
+from tests.component.processes import write_kubeconfig
 
 from mcp_exec_api.kube import custom_path
 from mcp_exec_api.names import TOOL_SERVERS
@@ -21,27 +20,14 @@ SERVERS = custom_path(TOOL_SERVERS, namespace="agents")
 
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    async with FakeBroker(key=SANDBOX_KEY).running() as broker:
-        broker.catalogs["agents"] = CATALOG
-        api.put(ENDPOINTS, broker.endpoints())
-        async with serving(api, broker_service="mcp-exec-broker") as made:
-            made.finish_all(duration="12ms")
-            yield made
+    async with telling(api), serving(api, broker_service="mcp-exec-broker") as made:
+        made.finish_all(duration="12ms")
+        yield made
 
 
 @pytest.fixture
 def kubeconfig(api: FakeApiServer, tmp_path: Path) -> Path:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return write_kubeconfig(tmp_path / "kubeconfig", api.url)
 
 
 class Seen:

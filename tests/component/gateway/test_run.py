@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from tests.component.fakes.api_server import FakeApiServer
-from tests.component.fakes.broker import FakeBroker
-from tests.component.gateway.conftest import KEY, SANDBOX_KEY, Gateway, serving
-from tests.component.gateway.test_tools import CATALOG, ENDPOINTS
+from tests.component.gateway.conftest import KEY, Gateway, serving
+from tests.component.gateway.test_tools import telling
 from tests.messages_api import KEY as MODEL_KEY
 from tests.messages_api import MessagesApi, results_in, says, uses
 
@@ -21,12 +20,9 @@ CODE = "from servers.github import list_issues\nprint(len(await list_issues(owne
 
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    async with FakeBroker(key=SANDBOX_KEY).running() as broker:
-        broker.catalogs["agents"] = CATALOG
-        api.put(ENDPOINTS, broker.endpoints())
-        async with serving(api, broker_service="mcp-exec-broker") as made:
-            made.finish_all()
-            yield made
+    async with telling(api), serving(api, broker_service="mcp-exec-broker") as made:
+        made.finish_all()
+        yield made
 
 
 Run = Callable[..., Any]
@@ -93,7 +89,8 @@ async def test_a_model_sees_only_the_tools_that_its_code_may_call(run: Run) -> N
         (uses("search_tools", query="x", depth=1), "unknown: depth"),
         (uses("execute_code", code=" "), "code is the text of a block"),
         (uses("execute_code", code="1", language="perl"), "unknown: language"),
-        (uses("execute_code", code="x" * (257 * 1024)), "code"),
+        (uses("execute_code", code="x" * (257 * 1024)), "262144"),
+        (uses("execute_code", code="1", context=["a"]), "context: "),
         (uses("shell", command="ls"), "there is no tool 'shell'"),
     ],
 )
@@ -117,6 +114,46 @@ async def test_what_failed_in_the_sandbox_is_told_so_that_the_code_can_be_mended
     first, second = results_in(model.requests[1])
     assert json.loads(first["content"])["error"]["message"] == error["message"]
     assert json.loads(second["content"])["phase"] == "Failed"
+
+
+async def test_a_tool_that_stands_late_in_the_search_is_found_where_code_may_call_no_other(run: Run) -> None:
+    model = MessagesApi([uses("search_tools", query="create", limit=1)], [says("done")])
+    await run(model, "--tool", "github.create_pull_request")
+    found = json.loads(results_in(model.requests[1])[0]["content"])
+    assert [each["name"] for each in found] == ["create_pull_request"]
+
+
+@pytest.mark.parametrize("options", [("--pool", "nowhere"), ("--tool", "github")])
+async def test_what_is_wrong_with_the_caller_s_options_ends_it_and_is_not_the_model_s_to_mend(
+    run: Run, options: tuple[str, str]
+) -> None:
+    model = MessagesApi([uses("execute_code", code="1")])
+    end, *_ = await run(model, *options)
+    assert end.startswith("mcp-exec: the gateway refuses: ")
+    assert len(model.requests) == 1
+
+
+async def test_without_a_key_for_the_model_it_is_said_which_variable_to_set(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    arguments = ["run", "a task", "--gateway", gateway.url, "--api-key", KEY]
+    with pytest.raises(SystemExit, match="run needs \\$ANTHROPIC_API_KEY"):
+        await asyncio.to_thread(main, arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--timeout", "0"), "between 1 and 300"), (("--max-turns", "x"), "invalid"), (("--steps", "1"), "unrecognized")],
+)
+def test_options_that_are_wrong_are_refused(
+    options: tuple[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "a task", *options])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 async def test_a_model_that_never_answers_is_stopped_and_what_it_did_is_kept(run: Run) -> None:

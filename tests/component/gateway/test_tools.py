@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -41,11 +42,18 @@ CATALOG = {
 }
 
 
-@pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
+@asynccontextmanager
+async def telling(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
+    """A broker with the catalog, which the gateway finds."""
     async with FakeBroker(key=SANDBOX_KEY).running() as made:
         made.catalogs["agents"] = CATALOG
         api.put(ENDPOINTS, made.endpoints())
+        yield made
+
+
+@pytest.fixture
+async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
+    async with telling(api) as made:
         yield made
 
 

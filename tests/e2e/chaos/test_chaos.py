@@ -23,7 +23,7 @@ from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway, eventually
 SECONDS = float(os.environ.get("MCP_EXEC_CHAOS_SECONDS", "120"))
 SEED = int(os.environ.get("MCP_EXEC_CHAOS_SEED", "20261122"))
 EVERY = 2.0
-"""Seconds from one execution to the next: half of what two cores do when nothing breaks."""
+"""Seconds from one execution to the next. At 0.6 two cores only gather a backlog while things break."""
 ENDS = ("Succeeded", "Failed", "TimedOut", "Cancelled")
 LOSSES = {
     *("SandboxLost", "SupervisorDied", "StreamBroken", "NodeLost", "Evicted"),
