@@ -39,3 +39,12 @@ def test_unknown_commands_and_arguments_get_the_usage(machine: Machine, argument
     done = machine.run("devcluster/devcluster", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: devcluster build | up | down")
+
+
+def test_settings_that_a_killed_cluster_changed_count_as_they_will_be_after_it(machine: Machine) -> None:
+    (machine.folder / "sysctls").write_text("net.ipv4.ip_forward = 0\nkernel.panic = 1234\nkernel.panic_on_oops = 0\n")
+    found = machine.run("devcluster/traces", str(machine.folder)).stdout.splitlines()
+    assert "kernel/panic 1234" in found
+    now = machine.run("devcluster/traces", str(machine.folder / "nothing")).stdout.splitlines()
+    assert "kernel/panic 1234" not in now
+    assert [line for line in now if line.startswith("kernel/panic ")]
