@@ -1,4 +1,5 @@
-"""What stands out in an agent's code before it runs: calls that it seldom needs, imports, values put into SQL text.
+"""What stands out in an agent's code before it runs: calls that it seldom needs, imports, values put into SQL text, and
+what it would take too much of.
 
 It reads the code's syntax tree and runs nothing. It is help for honest code and one more hurdle for other code, never a
 boundary: Python has more ways to say a thing than any list has.
@@ -13,6 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from mcp_exec_api.estimates import Sizes, endless_loops
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sqltext import Bindings, formatted_sql
 
@@ -43,6 +45,10 @@ class Rule(StrEnum):
     """A module that is not on the pool's list."""
     FORMATTED_SQL = "FormattedSql"
     """Values are put into the text of a query, instead of passed as its parameters."""
+    ENDLESS_LOOP = "EndlessLoop"
+    """A loop that has no way out: the execution would end by its time-out."""
+    LARGE_VALUE = "LargeValue"
+    """A value that takes more memory than the pool gives: the execution would end as OutOfMemory."""
     NOT_CHECKED = "NotChecked"
     """The code is too long, or nested too deeply, to be looked at."""
 
@@ -105,11 +111,12 @@ _STARRED: Final = {"os": Rule.SUBPROCESS, "posix": Rule.SUBPROCESS, "builtins": 
 """Modules of which `import *` brings such names."""
 
 
-def findings(code: str, *, allowed_imports: Sequence[str] = ("*",)) -> list[Finding]:
+def findings(code: str, *, allowed_imports: Sequence[str] = ("*",), memory: int | None = None) -> list[Finding]:
     """What stands out in the code, the gravest first, at most MAX_FINDINGS.
 
-    `allowed_imports` are modules, each with all below it; `*` is every module. Code that is no Python has none: running
-    it says so better. Takes about a millisecond for each KiB.
+    `allowed_imports` are modules, each with all below it; `*` is every module. `memory` is the
+    bytes that a value may take; None is any. Code that is no Python has no findings: running it says better what is
+    wrong. Takes about a millisecond for each KiB.
     """
     if len(code.encode("utf-8", "surrogatepass")) > MAX_CHECKED_BYTES:
         return [_not_checked(f"code of more than {MAX_CHECKED_BYTES} bytes is not checked; pass data in `context`")]
@@ -120,7 +127,7 @@ def findings(code: str, *, allowed_imports: Sequence[str] = ("*",)) -> list[Find
     except (RecursionError, MemoryError):
         return [_not_checked("the code is nested too deeply to be checked")]
     # one for each rule and line: a chain of names would be found once for each of its parts
-    found = {(each.rule, each.line): each for each in _Look(tree, allowed_imports).findings()}
+    found = {(each.rule, each.line): each for each in _Look(tree, allowed_imports, memory).findings()}
     return sorted(found.values(), key=lambda each: (each.severity is not Severity.HIGH, each.line))[:MAX_FINDINGS]
 
 
@@ -144,9 +151,11 @@ def _found(rule: Rule, node: ast.stmt | ast.expr, message: str) -> Finding:
 class _Look:
     """One look at one tree."""
 
-    def __init__(self, tree: ast.Module, allowed_imports: Sequence[str]) -> None:
+    def __init__(self, tree: ast.Module, allowed_imports: Sequence[str], memory: int | None) -> None:
+        self._tree = tree
         self._nodes = list(ast.walk(tree))
         self._allowed = allowed_imports
+        self._memory = memory
         self._aliases: dict[str, str] = {}
         """What imported names stand for; of a name that is imported twice, the last counts."""
 
@@ -165,6 +174,18 @@ class _Look:
             elif isinstance(node, ast.Call) and formatted_sql(node, called=self._name(node.func), bindings=bindings):
                 message = "values are put into the text of a query; pass them as its parameters"
                 yield _found(Rule.FORMATTED_SQL, node, message)
+        yield from self._estimates(bindings)
+
+    def _estimates(self, bindings: Bindings) -> Iterator[Finding]:
+        for loop in endless_loops(self._tree, self._name):
+            yield _found(Rule.ENDLESS_LOOP, loop, "the loop has no way out; break when done, or count its rounds")
+        if self._memory is None:
+            return
+        sizes = Sizes(self._name, bindings)
+        for node in self._nodes:
+            if isinstance(node, ast.expr) and (size := sizes.bytes_at_least(node)) > self._memory:
+                message = f"a value of at least {size >> 20:,} MiB, of {self._memory >> 20:,} MiB; work on parts of it"
+                yield _found(Rule.LARGE_VALUE, node, message)
 
     def _import(self, node: ast.Import) -> Iterator[Finding]:
         for alias in node.names:

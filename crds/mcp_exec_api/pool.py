@@ -205,12 +205,14 @@ class CodeCheck(Model):
     """What is done about what is found: nothing is looked for, the status tells, or the code is refused."""
     allowed_imports: Annotated[list[ModuleName], Field(max_length=256)] = Field(default_factory=lambda: ["*"])
     """Modules that code may import, each with all below it, beside those of tools and skills."""
+    memory: Quantity = "512Mi"
+    """Bytes that one value may take, as far as the code tells its size; the default is that of a sandbox's memory."""
 
     def findings(self, code: str) -> list[Finding]:
         """What stands out in the code; nothing where it is not looked at. Takes about a millisecond for each KiB."""
         if self.mode is CodeCheckMode.OFF:
             return []
-        return findings(code, allowed_imports=self.allowed_imports)
+        return findings(code, allowed_imports=self.allowed_imports, memory=int(parse_quantity(self.memory)))
 
 
 class SandboxPoolSpec(Model):

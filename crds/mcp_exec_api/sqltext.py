@@ -25,7 +25,8 @@ class Bindings:
         self._values: dict[str, list[ast.expr]] = {}
         self.judged: dict[int | str, bool] = {}
         """What is known already of expressions and names, so that each is judged once."""
-        other: set[str] = set()  # names that get a value otherwise too: parameters, loops, `with`
+        self._others: set[str] = set()
+        """Names that get a value otherwise too: parameters, loops, `with`."""
         plain: set[int] = set()
         for node in nodes:
             # parents come before their children
@@ -35,18 +36,23 @@ class Bindings:
                         plain.add(id(target))
                         self._values.setdefault(target.id, []).append(node.value)
             elif isinstance(node, ast.arg):
-                other.add(node.arg)
+                self._others.add(node.arg)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in plain:
-                other.add(node.id)
+                self._others.add(node.id)
         self._constants = {
             name
             for name, values in self._values.items()
-            if name not in other and all(isinstance(each, ast.Constant) for each in values)
+            if name not in self._others and all(isinstance(each, ast.Constant) for each in values)
         }
 
     def of(self, name: str) -> list[ast.expr]:
         """The expressions that a name is set to, or that are added to it."""
         return self._values.get(name, [])[:_MOST_VALUES]
+
+    def only(self, name: str) -> ast.expr | None:
+        """The expression that a name is set to, where there is but one and nothing else sets it."""
+        values = self._values.get(name, [])
+        return values[0] if len(values) == 1 and name not in self._others else None
 
     def is_constant(self, node: ast.expr) -> bool:
         """Whether an expression is the same whatever the data: a literal, or a name that has but literals."""

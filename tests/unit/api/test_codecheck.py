@@ -11,8 +11,12 @@ from mcp_exec_api.codecheck import MAX_CHECKED_BYTES, MAX_FINDINGS, Finding, Rul
 ROOT = Path(__file__).parents[3]
 
 
-def rules(code: str, **options: tuple[str, ...]) -> list[tuple[str, int]]:
-    return [(each.rule.value, each.line) for each in findings(code, **options)]
+MEMORY = 512 * 1024**2
+
+
+def rules(code: str, *, allowed_imports: tuple[str, ...] = ("*",)) -> list[tuple[str, int]]:
+    found = findings(code, allowed_imports=allowed_imports, memory=MEMORY)
+    return [(each.rule.value, each.line) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +168,95 @@ def test_queries_without_values_in_their_text_are_let_pass(call: str) -> None:
     assert rules(IMPORTED + call) == []
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True:\n    pass",
+        "while 1:\n    x = 1\nelse:\n    pass",
+        "import asyncio\nwhile True: await asyncio.sleep(1)",
+        "while True:\n    for x in y:\n        if x: break",
+        "while True:\n    def f():\n        return 1",
+        "if x:\n    while True: print(1)",
+        "try:\n    pass\nfinally:\n    while True: print(1)",
+    ],
+)
+def test_a_loop_without_a_way_out_is_found(code: str) -> None:
+    assert [name for name, _ in rules(code)] == ["EndlessLoop"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True:\n    if await done(): break",
+        "while True:\n    return 1",
+        "while True:\n    raise SystemExit",
+        "import sys\nwhile True:\n    if x: sys.exit(1)",
+        "while True:\n    for x in y:\n        pass\n    else:\n        break",
+        "while True:\n    while x:\n        if y: raise ValueError",
+        "while waiting:\n    await poll()",
+        "while False: pass",
+        "try:\n    while True: next(rows)\nexcept StopIteration:\n    pass",
+        "async with asyncio.timeout(5):\n    while True: await poll()",
+        "def worker():\n    while True: queue.get()",
+        "def rows():\n    while True: yield 1",
+    ],
+)
+def test_a_loop_that_something_may_end_is_let_pass(code: str) -> None:
+    assert rules(code) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "'x' * 10**9",
+        "10**9 * b'x'",
+        "[0] * (2 * 10**8)",
+        "(0, 1) * 2**30",
+        "bytearray(1 << 30)",
+        "bytes(2**30)",
+        "list(range(10**9))",
+        "sorted(range(0, 10**9, 2))",
+        "set(range(10**9, 0, -1))",
+        "[i for i in range(10**8)]",
+        "{i: i for i in range(10**8)}",
+        "'x' * n",
+        "'x' * m",
+    ],
+)
+def test_a_value_that_no_sandbox_holds_is_found(value: str) -> None:
+    assert rules(f"n = 10**9\nm = n // 1\nx = {value}") == [("LargeValue", 3)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "'x' * 10**6",
+        "'x' * k",
+        "'x' * unknown",
+        "'x' * -10**9",
+        "[0] * len(rows)",
+        "range(10**12)",
+        "sum(i for i in range(10**12))",
+        "[i for i in range(10**9) if i < 3]",
+        "list(range(0, 10**9, 10**6))",
+        "list(range(0, 10, 0))",
+        "bytes([1])",
+        "2**10**10",
+        "'x' * 2**10**10",
+        "'x' * (1 // 0)",
+        "'x' * loop",
+    ],
+)
+def test_a_value_that_fits_or_whose_size_nobody_knows_is_let_pass(value: str) -> None:
+    assert rules(f"k = 10**9\nk = 1\nloop = loop + 1\nx = {value}") == []
+
+
+def test_a_large_value_is_told_with_its_size() -> None:
+    (found,) = findings("x = 'x' * 10**9", memory=MEMORY)
+    assert found.message == "a value of at least 953 MiB, of 512 MiB; work on parts of it"
+    assert findings("x = 'x' * 10**9", memory=2**30) == []
+
+
 @pytest.mark.parametrize("code", ["print(", "x = \0", "'\ud800' eval(1)", "  indented\nnot"])
 def test_code_that_is_no_python_has_no_findings(code: str) -> None:
     assert rules(code) == []
@@ -181,6 +274,9 @@ def test_code_that_can_not_be_looked_at_is_named_so(code: str) -> None:
         "a=f'select{b}';query(a);",
         "a={'sql':a};query(a);",
         "import socket;",
+        "while 1:0\n",
+        "x='x'*(1+1+1+1+1);",
+        "a=b*b;b=c*c;c=a*a;x='x'*a;",
         "os.system;",
         "os." + "exec" * 1000 + ";",
     ],
