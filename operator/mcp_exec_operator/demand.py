@@ -76,6 +76,11 @@ class Demand:
         """The fast and the slow window, in seconds."""
         return self._windows
 
+    @property
+    def startup_seconds(self) -> float | None:
+        """What 95 of 100 starts of pods don't exceed; None where none was seen."""
+        return self._startup
+
     def arrived(self, now: float, *, warm: bool) -> None:
         """An execution asked for a pod, and found a warm one or did not."""
         self._fast.add(now)

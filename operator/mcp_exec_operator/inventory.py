@@ -7,12 +7,13 @@ that was taken is never handed out again, unless whoever took it says that it is
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from mcp_exec_api.kube import Object
 from mcp_exec_api.names import LABEL_STATE, LABEL_TEMPLATE
-from mcp_exec_operator.podstate import address_of, is_over, is_terminating, is_unready, node_of
+from mcp_exec_operator.podstate import address_of, age_of, is_over, is_terminating, is_unready, node_of
 
 EXPECTATION_SECONDS: Final = 300.0
 """Seconds after which a pod that was asked for and never seen is counted no more."""
@@ -54,7 +55,7 @@ class Pod:
     ready_at: float = 0.0
     """When it became warm."""
     born: float | None = None
-    """When it was created, where somebody asked."""
+    """When it was created, where another process asked for it and somebody wants to know."""
     newest: Object | None = None
     """Its object as last seen."""
     gone: bool = False
@@ -67,10 +68,20 @@ class Pod:
     warning: str = ""
     """What the newest warning Event says of it, where somebody looked."""
     looked_for_events: bool = False
+    overtaken_at: float = 0.0
+    """When one that was made much later came up on its node before it."""
     on_lost: Callable[[], None] | None = None
     """Called once when it ends or vanishes while it is busy."""
     on_doubt: Callable[[], None] | None = None
     """Called when its node changes while it is busy: it may be lost with it."""
+
+    def age(self, now: float, moment: datetime) -> float:
+        """Seconds since it was created. `now` and `moment` are the same moment."""
+        if self.asked_for:
+            return now - self.existing_since
+        if self.born is None:
+            self.born = now - (age_of(self.newest, moment) if self.newest is not None else 0.0)
+        return now - self.born
 
     @property
     def lost(self) -> bool:

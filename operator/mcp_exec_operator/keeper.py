@@ -37,7 +37,7 @@ _PUT_OFF_SECONDS: Final = 0.1
 """How often it is asked whether there are still so many claims that pods are not made ahead."""
 _GATHER_SECONDS: Final = 0.01
 """How long what happens to a pool is gathered before it is looked at: a look costs more with each pod."""
-_LOOK_AGAIN_SECONDS: Final = 5.0
+_LOOK_AGAIN_SECONDS: Final = 2.0
 """How often a pool is looked at while pods start, beside whenever something happens to it."""
 _LOOK_FOR_EVENTS_SECONDS: Final = 10.0
 """How long a pod may be created by its node before its Events are read for a reason."""
@@ -191,19 +191,29 @@ class Keeper:
             self._judge_slow(pod, at)
 
     def _judge_slow(self, pod: Pod, at: float) -> None:
-        age = at - pod.since
+        waited = at - pod.since if pod.address else pod.age(at, now())
         problem = starting_problem(pod.newest) if pod.newest is not None else None
         if problem is not None and problem.held:
             if problem.reason is Reason.IMAGE_PULL_FAILED and at >= pod.blame_at:
                 pod.blame_at = at + _BLAME_AGAIN_SECONDS
                 self._blame(problem)
             return
-        if age > self.config.pod_start_timeout_seconds:
-            message = pod.warning or f"pod {pod.name} was not ready after {age:.0f} s"
+        if self.pool.stragglers.is_stuck(pod, at):
+            self._give_up(pod, waited)
+        elif waited > self.config.pod_start_timeout_seconds:
+            message = pod.warning or f"pod {pod.name} was not ready after {waited:.0f} s"
             self._fail(pod, problem or Problem(reason=Reason.POD_FAILED, message=message), at)
-        elif age > _LOOK_FOR_EVENTS_SECONDS and not pod.address and not pod.looked_for_events:
+        elif waited > _LOOK_FOR_EVENTS_SECONDS and not pod.address and not pod.looked_for_events:
             pod.looked_for_events = True
             self.tasks.spawn(self._look_for_events(pod), name=f"events of {pod.name}")
+
+    def _give_up(self, pod: Pod, waited: float) -> None:
+        """It is stuck. Nothing is wrong with the pool: another came up."""
+        told = f"not ready after {waited:.0f} s, as one is that was made later on its node; it is replaced"
+        message = f"pod {pod.name}: {told}" + (f": {pod.warning}" if pod.warning else "")
+        log.warning(message, extra={"pool": self.pool.name, "pod": pod.name})
+        self.metrics.pod_failures.labels(self.pool.name, Reason.POD_FAILED).inc()
+        self.retire(pod)
 
     def _fail(self, pod: Pod, problem: Problem | None, at: float) -> None:
         pool = self.pool

@@ -10,7 +10,7 @@ from typing import Final
 from mcp_exec_api.meta import now as this_moment
 from mcp_exec_operator.inventory import Inventory, Pod, PodState
 from mcp_exec_operator.nodes import Nodes
-from mcp_exec_operator.podstate import age_of, tolerations_of
+from mcp_exec_operator.podstate import tolerations_of
 
 _SPREAD: Final = 0.2
 """The part of the highest age over which a pool's pods are spread, so that they don't all go at once."""
@@ -68,7 +68,7 @@ def outdated_pods(
             found.append(Outdated(pod=pod, why=Why.NODE, message=why))
         elif pod.template != template:
             found.append(Outdated(pod=pod, why=Why.TEMPLATE, message="the pool's template has changed"))
-        elif max_age is not None and _age(pod, now, moment) > max_age * share_of_age(pod.name):
+        elif max_age is not None and pod.age(now, moment) > max_age * share_of_age(pod.name):
             found.append(Outdated(pod=pod, why=Why.AGE, message="maxIdleAgeSeconds are over"))
     return sorted(found, key=lambda each: each.why)
 
@@ -76,9 +76,3 @@ def outdated_pods(
 def share_of_age(name: str) -> float:
     """The part of the highest age at which the pod of that name goes: the same each time, another for each pod."""
     return 1.0 - _SPREAD * zlib.crc32(name.encode()) / 2**32
-
-
-def _age(pod: Pod, now: float, moment: datetime) -> float:
-    if pod.born is None:
-        pod.born = now - (age_of(pod.newest, moment) if pod.newest is not None else 0.0)
-    return now - pod.born

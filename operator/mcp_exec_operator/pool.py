@@ -22,6 +22,7 @@ from mcp_exec_operator.podstate import Problem
 from mcp_exec_operator.scaler import Scaler
 from mcp_exec_operator.shortage import starting_problem_of, why_not
 from mcp_exec_operator.stock import Stock
+from mcp_exec_operator.stragglers import Stragglers
 from mcp_exec_operator.waiting import Waiter, Waiters
 
 
@@ -73,11 +74,14 @@ class Pool:
     lookout: Lookout = field(init=False)
     stock: Stock = field(init=False)
     """Which pods are to be made and ended."""
+    stragglers: Stragglers = field(init=False)
+    """Which pods take far longer to start than others."""
 
     def __post_init__(self) -> None:
         self.inventory = Inventory(trusts=self.nodes.trusts)
         self.lookout = Lookout(nodes=self.nodes)
         self.stock = Stock(pool=self)
+        self.stragglers = Stragglers(pool=self)
         self.mixture = Mixture(base=self, make=self._make_part)
 
     def _make_part(self, variant: str) -> "Pool":
@@ -204,6 +208,7 @@ class Pool:
             if first:
                 self.scaler.demand.started(pod.ready_at - pod.since)
                 self.mixture.record(self.variant).started()
+            self.stragglers.overtake(pod, pod.ready_at)
             self.backoff.succeed()
             self.failure = None
             self._serve()

@@ -36,12 +36,15 @@ class Stock:
         """Pods to ask for now, at most `room`. Those that nobody waits for are taken from what refill may make."""
         if self.pool.spec is None or not self.pool.isolated:
             return 0
-        counts = self.pool.inventory.counts
+        counts, spare = self.pool.inventory.counts, self.pool.stragglers.spare(now)
         short = pods_to_create(
             # those that are held roll with the others, or one more would never be made while they are
-            warm_min=self.pool.desired + (self.pool.held if self.pool.desired else 0) + self.turnover(now).extra,
+            warm_min=self.pool.desired
+            + (self.pool.held if self.pool.desired else 0)
+            + self.turnover(now).extra
+            + spare,
             max_pods=self.pool.max_pods,
-            cold_starts=self.cold_starts(),
+            cold_starts=self.cold_starts() + spare,
             counts=counts,
         )
         if not short:
@@ -77,7 +80,7 @@ class Stock:
         starting = sorted(self.pool.inventory.all(PodState.STARTING), key=lambda pod: bool(pod.address))
         stale = [pod for pod in starting if pod.template != self.pool.template]
         turnover = self.turnover(now)
-        least = self.pool.desired + self.pool.held + turnover.extra
+        least = self.pool.desired + self.pool.held + turnover.extra + self.pool.stragglers.spare(now)
         many = pods_to_delete(warm_min=least, waiting=len(self.pool.waiters), counts=counts)
         if many:
             old = [each.pod for each in self._outdated(now)]

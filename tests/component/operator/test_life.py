@@ -98,11 +98,14 @@ async def test_pods_that_stood_idle_for_too_long_are_replaced_without_a_gap(
     world.pool(warm={"min": 3})
     async with operating():
         await world.warm(3)
-        before = set(world.pods())
-        made_at = (datetime.now(UTC) - timedelta(seconds=61)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for name in before:
-            world.merge(PODS, name, {"metadata": {"creationTimestamp": made_at}})
-        counts = watch_warm(monkeypatch)
+    before = set(world.pods())
+    made_at = (datetime.now(UTC) - timedelta(seconds=61)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for name in before:
+        world.merge(PODS, name, {"metadata": {"creationTimestamp": made_at}})
+    counts = watch_warm(monkeypatch)
+    async with operating():  # another operator, which goes by what the pods say
+        await world.until(lambda: counts[-1:] == [3])
+        counts.clear()
         change_pool(world, maxIdleAgeSeconds=60)
         await world.until(lambda: not before & set(world.pods()))
         await settled(world, 3)

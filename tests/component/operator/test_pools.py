@@ -1,11 +1,14 @@
 """Pools: their pods, and what they say when there are none."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.component.fakes.api_server import Fault
 from tests.component.operator.world import CEX, EVENTS, PODS, POLICIES, SBP, World
+
+from mcp_exec_api.meta import now
 
 Operating = Callable[..., Any]
 
@@ -218,6 +221,23 @@ async def test_a_warm_pod_that_ends_is_replaced(world: World, operating: Operati
         world.kill_pod(pod, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"})
         await world.until(lambda: world.pods() and pod not in world.pods())
         await world.warm(1)
+
+
+async def test_a_pod_that_is_stuck_goes_once_a_younger_one_has_come_up(world: World, operating: Operating) -> None:
+    world.start_pods = False
+    world.pool()
+    async with operating():
+        await world.until(world.pods)
+    (stuck,) = world.pods()
+    created = {"creationTimestamp": (now() - timedelta(minutes=1)).isoformat()}
+    world.merge(PODS, stuck, {"metadata": created, "spec": {"nodeName": world.node}})
+    async with operating():
+        await world.until(lambda: len(world.pods()) == 2)
+        (younger,) = set(world.pods()) - {stuck}
+        await world.start_pod(younger)
+        await world.until(lambda: stuck not in world.pods())
+        await world.warm(1)
+        assert list(world.pods()) == [younger]
 
 
 async def test_a_deleted_pool_makes_no_more_pods(world: World, operating: Operating) -> None:

@@ -1,0 +1,67 @@
+"""Pods that take far longer to start than others do: one more is made beside them, and shows whether they are stuck.
+
+A pod can be stuck for good although its node is well: its container runtime died while it made the pod's sandbox, say,
+and the kubelet tries in vain to clear up. Or every pod is slow just now, and another would be no faster. So nothing is
+ended before a pod that was made much later came up on the same node: a backup request, as in Dean and Barroso, "The
+Tail at Scale" (2013). No I/O.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mcp_exec_api.meta import now as this_moment
+from mcp_exec_operator.demand import STARTUP_GUESS_SECONDS
+from mcp_exec_operator.inventory import Pod, PodState
+from mcp_exec_operator.podstate import starting_problem
+
+if TYPE_CHECKING:
+    from mcp_exec_operator.pool import Pool
+
+_LEAST_SECONDS: Final = 10.0
+_TIMES: Final = 2.0
+"""How many times as long as other pods, by their 95th percentile, one may take."""
+_AFTER_SECONDS: Final = 3.0
+"""How long one that was overtaken still has: what held them all may have just ended."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Stragglers:
+    """Those of one pool. Times are of the monotonic clock, in seconds."""
+
+    pool: "Pool"
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a pod is late."""
+        startup = self.pool.scaler.demand.startup_seconds
+        return max(_LEAST_SECONDS, _TIMES * (STARTUP_GUESS_SECONDS if startup is None else startup))
+
+    def late(self, now: float) -> list[Pod]:
+        """The pods that have a node and should run by now, and don't. Those that are held for a reason are not late."""
+        patience, moment = self.patience, this_moment()
+        starting = self.pool.inventory.all(PodState.STARTING)
+        return [pod for pod in starting if pod.age(now, moment) > patience and _should_run(pod)]
+
+    def spare(self, now: float) -> int:
+        """Pods to have beside those that are late."""
+        return min(1, len(self.late(now)))
+
+    def overtake(self, pod: Pod, now: float) -> None:
+        """A pod has come up: those that were made much earlier for the same node, and have not, may be stuck."""
+        moment = this_moment()
+        for each in self.late(now):
+            same = each.node == pod.node and each.template == pod.template
+            if same and not each.overtaken_at and each.age(now, moment) >= pod.age(now, moment) + self.patience:
+                each.overtaken_at = now
+
+    def is_stuck(self, pod: Pod, now: float) -> bool:
+        """Whether it won't come up any more, for all that is known."""
+        return bool(pod.overtaken_at) and now >= pod.overtaken_at + _AFTER_SECONDS and _should_run(pod)
+
+
+def _should_run(pod: Pod) -> bool:
+    """Whether it has a node, nothing that it is held for, and does not run."""
+    if pod.address or not pod.node or pod.newest is None:
+        return False
+    problem = starting_problem(pod.newest)
+    return problem is None or not problem.held

@@ -1,0 +1,108 @@
+"""Pods that take far longer to start than others."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pool import pool
+
+from mcp_exec_api.meta import now as this_moment
+from mcp_exec_operator.pool import Pool
+
+PULLING = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}
+
+
+@pytest.fixture
+def made() -> Pool:
+    """A pool of two pods, whose time stands at 0."""
+    found = pool()
+    found.clock = lambda: 0.0
+    return found
+
+
+def starts(made: Pool, name: str, *, at: float, node: str = "n1", **status: Any) -> None:
+    """A pod is asked for, and its node makes it."""
+    made.inventory.expect(name, template=made.template, now=at)
+    seen = item(name, phase="Pending", template=made.template, node=node)
+    made.inventory.observe({**seen, "status": {**seen["status"], **status}}, now=at)
+
+
+def comes_up(made: Pool, name: str, *, at: float, node: str = "n1") -> None:
+    made.inventory.observe(item(name, template=made.template, node=node), now=at)
+    made.clock = lambda: at
+    made.became_ready(name)
+
+
+def missing(made: Pool, at: float) -> int:
+    made.stock.hurried = True
+    return made.stock.missing(at)
+
+
+def test_one_more_pod_is_made_beside_those_that_are_late(made: Pool) -> None:
+    starts(made, "a", at=0)
+    starts(made, "b", at=0)
+    assert (missing(made, 9.0), missing(made, 11.0)) == (0, 1)
+    starts(made, "c", at=11)
+    assert (missing(made, 12.0), made.stock.surplus(12.0)) == (0, [])
+
+
+def test_a_pod_may_take_twice_as_long_as_others_did(made: Pool) -> None:
+    for name in ("a", "b"):
+        starts(made, name, at=0)
+        comes_up(made, name, at=20)
+        assert made.take() is not None
+    starts(made, "c", at=30)
+    starts(made, "d", at=30)
+    assert (missing(made, 69.0), missing(made, 71.0)) == (0, 1)
+
+
+def test_a_pod_that_comes_up_late_leaves_one_too_many(made: Pool) -> None:
+    starts(made, "a", at=0)
+    starts(made, "b", at=0)
+    starts(made, "c", at=11)
+    for name in ("a", "b"):
+        comes_up(made, name, at=15)
+    assert [pod.name for pod in made.stock.surplus(15.0)] == ["c"]
+
+
+def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(made: Pool) -> None:
+    starts(made, "a", at=0)
+    starts(made, "b", at=5)
+    starts(made, "c", at=12)
+    comes_up(made, "c", at=16)
+    a, b = made.inventory.get("a"), made.inventory.get("b")
+    assert a is not None
+    assert b is not None
+    assert not made.stragglers.is_stuck(a, 17.0)
+    assert made.stragglers.is_stuck(a, 19.0)
+    assert not made.stragglers.is_stuck(b, 30.0)  # c was made but seven seconds later
+    comes_up(made, "a", at=20)
+    assert not made.stragglers.is_stuck(a, 30.0)
+
+
+@pytest.mark.parametrize("other", [{"node": "n2"}, {"template": "another"}])
+def test_a_pod_of_another_node_or_image_says_nothing_of_late_ones(made: Pool, other: dict[str, str]) -> None:
+    starts(made, "a", at=0)
+    made.template = other.get("template", made.template)
+    starts(made, "c", at=12, node=other.get("node", "n1"))
+    comes_up(made, "c", at=16, node=other.get("node", "n1"))
+    a = made.inventory.get("a")
+    assert a is not None
+    assert not made.stragglers.is_stuck(a, 100.0)
+
+
+@pytest.mark.parametrize(("node", "status"), [("", {}), ("n1", PULLING)])
+def test_a_pod_without_a_node_or_an_image_is_held_and_not_late(made: Pool, node: str, status: dict[str, Any]) -> None:
+    starts(made, "a", at=0, node=node, **status)
+    starts(made, "b", at=0, node=node, **status)
+    assert made.stragglers.late(100.0) == []
+    assert missing(made, 100.0) == 0
+
+
+def test_a_pod_that_another_operator_asked_for_is_as_late_as_it_is_old(made: Pool) -> None:
+    for name, seconds in (("a", 30), ("b", 5)):
+        seen = item(name, phase="Pending", template=made.template)
+        seen["metadata"]["creationTimestamp"] = (this_moment() - timedelta(seconds=seconds)).isoformat()
+        made.inventory.observe(seen, now=100.0)
+    assert [pod.name for pod in made.stragglers.late(100.0)] == ["a"]
