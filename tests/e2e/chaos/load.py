@@ -1,5 +1,6 @@
 """A steady load of executions through the gateway. A request that failed is repeated by its Idempotency-Key."""
 
+import secrets
 import threading
 import time
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ class Load:
     journal: str
     pools: tuple[str, ...]
     every: float
+    run: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Keeps the keys of two runs on one cluster apart."""
     names: dict[str, str] = field(default_factory=dict)
     """The execution that stands for each request: what it calls itself, by its name as an object."""
     refused: list[str] = field(default_factory=list)
@@ -41,7 +44,7 @@ class Load:
     def _run(self) -> None:
         number, due = 0, time.monotonic()
         while not self._stop.wait(max(0.0, due - time.monotonic())):
-            self._submit(f"chaos-{number:05}", self.pools[number % len(self.pools)])
+            self._submit(f"chaos-{self.run}-{number:05}", self.pools[number % len(self.pools)])
             number, due = number + 1, max(due + self.every, time.monotonic() - 1)
 
     def _submit(self, me: str, pool: str) -> None:
