@@ -63,6 +63,7 @@ class Demand:
     def __init__(self, *, fast_seconds: float = 10.0, slow_seconds: float = 60.0) -> None:
         self._starts: deque[float] = deque(maxlen=_KEPT_STARTS)
         self._startup: float | None = None
+        self._usual_startup: float | None = None
         self.configure(fast_seconds=fast_seconds, slow_seconds=slow_seconds)
 
     def configure(self, *, fast_seconds: float, slow_seconds: float) -> None:
@@ -77,9 +78,10 @@ class Demand:
         return self._windows
 
     @property
-    def startup_seconds(self) -> float | None:
-        """What 95 of 100 starts of pods don't exceed; None where none was seen."""
-        return self._startup
+    def usual_startup_seconds(self) -> float | None:
+        """How long a pod took to start in the median, which a few that were held up don't change; None where none was
+        seen."""
+        return self._usual_startup
 
     def arrived(self, now: float, *, warm: bool) -> None:
         """An execution asked for a pod, and found a warm one or did not."""
@@ -93,6 +95,7 @@ class Demand:
         self._starts.append(max(0.0, seconds))
         ordered = sorted(self._starts)
         self._startup = ordered[math.ceil(0.95 * len(ordered)) - 1]
+        self._usual_startup = ordered[len(ordered) // 2]
 
     def measured(self, now: float) -> Measured:
         """What is known now."""

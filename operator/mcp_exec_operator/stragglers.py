@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mcp_exec_operator.pool import Pool
 
 _LEAST_SECONDS: Final = 10.0
-_TIMES: Final = 2.0
-"""How many times as long as other pods, by their 95th percentile, one may take."""
+_TIMES: Final = 3.0
+"""How many times as long as other pods in the median one may take."""
 _AFTER_SECONDS: Final = 3.0
 """How long one that was overtaken still has: what held them all may have just ended."""
 
@@ -33,8 +33,8 @@ class Stragglers:
     @property
     def patience(self) -> float:
         """Seconds after which a pod is late."""
-        startup = self.pool.scaler.demand.startup_seconds
-        return max(_LEAST_SECONDS, _TIMES * (STARTUP_GUESS_SECONDS if startup is None else startup))
+        usual = self.pool.scaler.demand.usual_startup_seconds
+        return max(_LEAST_SECONDS, _TIMES * (STARTUP_GUESS_SECONDS if usual is None else usual))
 
     def late(self, now: float) -> list[Pod]:
         """The pods that have a node and should run by now, and don't. Those that are held for a reason are not late."""

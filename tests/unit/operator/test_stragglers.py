@@ -47,14 +47,14 @@ def test_one_more_pod_is_made_beside_those_that_are_late(made: Pool) -> None:
     assert (missing(made, 12.0), made.stock.surplus(12.0)) == (0, [])
 
 
-def test_a_pod_may_take_twice_as_long_as_others_did(made: Pool) -> None:
-    for name in ("a", "b"):
+def test_a_pod_may_take_three_times_as_long_as_others_did_in_the_median(made: Pool) -> None:
+    for name, at in (("a", 20), ("b", 20), ("held-up", 100)):
         starts(made, name, at=0)
-        comes_up(made, name, at=20)
+        comes_up(made, name, at=at)
         assert made.take() is not None
-    starts(made, "c", at=30)
-    starts(made, "d", at=30)
-    assert (missing(made, 69.0), missing(made, 71.0)) == (0, 1)
+    starts(made, "c", at=100)
+    starts(made, "d", at=100)
+    assert (missing(made, 159.0), missing(made, 161.0)) == (0, 1)
 
 
 def test_a_pod_that_comes_up_late_leaves_one_too_many(made: Pool) -> None:
