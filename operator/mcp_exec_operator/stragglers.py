@@ -43,8 +43,8 @@ class Stragglers:
         return [pod for pod in starting if pod.age(now, moment) > patience and _should_run(pod)]
 
     def spare(self, now: float) -> int:
-        """Pods to have beside those that are late."""
-        return min(1, len(self.late(now)))
+        """Pods to have beside those that are late, where any are wanted."""
+        return min(1, len(self.late(now))) if self.pool.desired or self.pool.waiters else 0
 
     def overtake(self, pod: Pod, now: float) -> None:
         """A pod has come up: those that were made much earlier for the same node, and have not, may be stuck."""

@@ -47,6 +47,20 @@ def test_one_more_pod_is_made_beside_those_that_are_late(made: Pool) -> None:
     assert (missing(made, 12.0), made.stock.surplus(12.0)) == (0, [])
 
 
+def test_a_late_pod_that_nobody_wants_is_ended(made: Pool) -> None:
+    starts(made, "a", at=0)
+    made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 0}}})
+    assert (missing(made, 11.0), [pod.name for pod in made.stock.surplus(11.0)]) == (0, ["a"])
+
+
+async def test_one_more_pod_is_made_for_who_waits_for_a_late_one(made: Pool) -> None:
+    made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 0}}})
+    made.wait()
+    assert missing(made, 0.0) == 1
+    starts(made, "a", at=0)
+    assert (missing(made, 9.0), missing(made, 11.0)) == (0, 1)
+
+
 def test_a_pod_may_take_three_times_as_long_as_others_did_in_the_median(made: Pool) -> None:
     for name, at in (("a", 20), ("b", 20), ("held-up", 100)):
         starts(made, name, at=0)
