@@ -1,8 +1,10 @@
 """Finds out when the pods of a pool that have started are ready: their supervisors say so."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from mcp_exec_api.sandboxes import Sandboxes
 from mcp_exec_operator.inventory import Pod, PodState
@@ -13,6 +15,8 @@ from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE: Final = 32
+"""Sandboxes that are asked at a time. A new operator may find thousands, and has to renew its lease meanwhile."""
 OnWarm = Callable[[Pool, Pod], None]
 """Told of each pod that has become warm and that nobody waited for; it must not wait."""
 
@@ -30,6 +34,7 @@ class Prober:
     """Ends a pod that can't be used."""
     on_warm: OnWarm
     _probed: set[str] = field(default_factory=set)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     def probe_started(self) -> None:
         """Begins to ask those that have an address and are not asked yet."""
@@ -45,6 +50,7 @@ class Prober:
             ready = await until_idle(
                 sandbox,
                 wanted=lambda: pod.state is PodState.STARTING and not pod.lost,
+                turns=self._turns,
                 timeout_seconds=self.timeout_seconds,
             )
         except SandboxNotIdle as error:

@@ -16,8 +16,10 @@ class SandboxNotIdle(Exception):
     """The sandbox has accepted an execution."""
 
 
-async def until_idle(sandbox: Sandbox, *, wanted: Callable[[], bool], timeout_seconds: float) -> bool:
-    """True once it is idle; False where it is no longer wanted or the time is up.
+async def until_idle(
+    sandbox: Sandbox, *, wanted: Callable[[], bool], turns: asyncio.Semaphore, timeout_seconds: float
+) -> bool:
+    """True once it is idle; False where it is no longer wanted or the time is up. It is asked in one of `turns`.
 
     Raises SandboxNotIdle where it runs or ran something.
     """
@@ -25,7 +27,8 @@ async def until_idle(sandbox: Sandbox, *, wanted: Callable[[], bool], timeout_se
     pause = _FIRST_PAUSE
     while wanted() and monotonic() < deadline:
         try:
-            state = await sandbox.state()
+            async with turns:
+                state = await sandbox.state()
         except SandboxError:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LAST_PAUSE)

@@ -6,7 +6,7 @@ ended before a pod that was made much later came up on the same node: a backup r
 Tail at Scale" (2013). No I/O.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mcp_exec_api.meta import now as this_moment
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LEAST_SECONDS: Final = 10.0
 _TIMES: Final = 3.0
 """How many times as long as other pods in the median one may take."""
+_LOOK_SECONDS: Final = 1.0
+"""How often, at most, the starting pods are looked through: thousands may start at a time."""
 _AFTER_SECONDS: Final = 3.0
 """How long one that was overtaken still has: what held them all may have just ended."""
 
@@ -29,6 +31,9 @@ class Stragglers:
     """Those of one pool. Times are of the monotonic clock, in seconds."""
 
     pool: "Pool"
+    _look_at: float = 0.0
+    _late: list[Pod] = field(default_factory=list)
+    """What was found by the last look."""
 
     @property
     def patience(self) -> float:
@@ -38,9 +43,12 @@ class Stragglers:
 
     def late(self, now: float) -> list[Pod]:
         """The pods that have a node and should run by now, and don't. Those that are held for a reason are not late."""
-        patience, moment = self.patience, this_moment()
-        starting = self.pool.inventory.all(PodState.STARTING)
-        return [pod for pod in starting if pod.age(now, moment) > patience and _should_run(pod)]
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            patience, moment = self.patience, this_moment()
+            starting = self.pool.inventory.all(PodState.STARTING)
+            self._late = [pod for pod in starting if not pod.address and pod.age(now, moment) > patience]
+        return [pod for pod in self._late if pod.state is PodState.STARTING and _should_run(pod)]
 
     def spare(self, now: float) -> int:
         """Pods to have beside those that are late, where any are wanted."""

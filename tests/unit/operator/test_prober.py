@@ -1,0 +1,45 @@
+"""How pods that have started are asked whether they are ready."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pool import pool
+
+from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.prober import Prober
+from mcp_exec_operator.tasks import Tasks
+
+
+@dataclass
+class Idle:
+    """Sandboxes that are idle, and answer once `answer` is set."""
+
+    answer: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: int = 0
+
+    def at(self, **_: Any) -> "Idle":
+        return self
+
+    async def state(self) -> str:
+        self.asked += 1
+        await self.answer.wait()
+        return "idle"
+
+
+async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time() -> None:
+    made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), Tasks()
+    for number in range(2000):
+        made.inventory.observe(item(f"pod-{number}"), now=0)
+    Prober(
+        pool=made, sandboxes=cast(Sandboxes, sandboxes), tasks=tasks, metrics=Metrics.create(), timeout_seconds=60,
+        retire=lambda pod: None, on_warm=lambda pool, pod: None,
+    ).probe_started()  # fmt: skip
+    for _ in range(10):
+        await asyncio.sleep(0)  # a turn of the loop: each of them asks who may
+    assert 0 < sandboxes.asked <= 100
+    sandboxes.answer.set()
+    await tasks.close(grace_seconds=30)
+    assert made.inventory.counts.warm == 2000
