@@ -68,6 +68,8 @@ class Pod:
     warning: str = ""
     """What the newest warning Event says of it, where somebody looked."""
     looked_for_events: bool = False
+    held_at: float = 0.0
+    """When it was last seen to be held for a reason that is not its own: it had no node, say."""
     overtaken_at: float = 0.0
     """When one that was made much later came up on its node before it."""
     on_lost: Callable[[], None] | None = None
@@ -82,6 +84,11 @@ class Pod:
         if self.born is None:
             self.born = now - (age_of(self.newest, moment) if self.newest is not None else 0.0)
         return now - self.born
+
+    def starting_for(self, now: float, moment: datetime) -> float:
+        """Seconds in which it might have come up: since it was created, or was held no more."""
+        since = now - self.since if self.address else self.age(now, moment)
+        return min(since, now - self.held_at) if self.held_at else since
 
     @property
     def lost(self) -> bool:

@@ -191,13 +191,14 @@ class Keeper:
             self._judge_slow(pod, at)
 
     def _judge_slow(self, pod: Pod, at: float) -> None:
-        waited = at - pod.since if pod.address else pod.age(at, now())
         problem = starting_problem(pod.newest) if pod.newest is not None else None
         if problem is not None and problem.held:
+            pod.held_at = at
             if problem.reason is Reason.IMAGE_PULL_FAILED and at >= pod.blame_at:
                 pod.blame_at = at + _BLAME_AGAIN_SECONDS
                 self._blame(problem)
             return
+        waited = pod.starting_for(at, now())
         if self.pool.stragglers.is_stuck(pod, at):
             self._give_up(pod, waited)
         elif waited > self.config.pod_start_timeout_seconds:

@@ -47,7 +47,7 @@ class Stragglers:
             self._look_at = now + _LOOK_SECONDS
             patience, moment = self.patience, this_moment()
             starting = self.pool.inventory.all(PodState.STARTING)
-            self._late = [pod for pod in starting if not pod.address and pod.age(now, moment) > patience]
+            self._late = [pod for pod in starting if not pod.address and pod.starting_for(now, moment) > patience]
         return [pod for pod in self._late if pod.state is PodState.STARTING and _should_run(pod)]
 
     def spare(self, now: float) -> int:

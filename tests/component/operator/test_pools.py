@@ -79,6 +79,24 @@ async def test_a_pod_that_cannot_start_is_held_and_told(
     assert (status["phase"], status["reason"]) == ("Failed", reason)
 
 
+async def test_a_pod_that_was_held_for_long_has_its_whole_time_to_start(world: World, operating: Operating) -> None:
+    world.start_pods = False
+    world.pool()
+    async with operating(bind_timeout_seconds=1.5, pod_start_timeout_seconds=1.2):
+        await world.until(world.pods)
+        (pod,) = world.pods()
+        no_node = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
+        world.merge(PODS, pod, {"status": {"phase": "Pending", "conditions": [no_node]}})
+        world.execution("waits")
+        assert (await world.finished("waits"))["reason"] == "Unschedulable"
+        scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+        world.merge(PODS, pod, {"spec": {"nodeName": world.node}, "status": scheduled})
+        await world.until(lambda: world.condition("Ready").get("reason") == "Starting")
+        await world.start_pod(pod)
+        await world.warm(1)
+        assert list(world.pods()) == [pod]
+
+
 async def test_a_pod_that_fails_before_it_is_ready_is_replaced_after_a_pause(
     world: World, operating: Operating
 ) -> None:
