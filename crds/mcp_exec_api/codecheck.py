@@ -121,13 +121,13 @@ def findings(code: str, *, allowed_imports: Sequence[str] = ("*",), memory: int 
     if len(code.encode("utf-8", "surrogatepass")) > MAX_CHECKED_BYTES:
         return [_not_checked(f"code of more than {MAX_CHECKED_BYTES} bytes is not checked; pass data in `context`")]
     try:
-        tree = _parsed(code)
+        look = _Look(_parsed(code), allowed_imports, memory)
+        # one for each rule and line: a chain of names would be found once for each of its parts
+        found = {(each.rule, each.line): each for each in look.findings()}
     except (SyntaxError, ValueError):
         return []
     except (RecursionError, MemoryError):
         return [_not_checked("the code is nested too deeply to be checked")]
-    # one for each rule and line: a chain of names would be found once for each of its parts
-    found = {(each.rule, each.line): each for each in _Look(tree, allowed_imports, memory).findings()}
     return sorted(found.values(), key=lambda each: (each.severity is not Severity.HIGH, each.line))[:MAX_FINDINGS]
 
 

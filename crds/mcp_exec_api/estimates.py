@@ -12,7 +12,8 @@ _DEEPEST: Final = 20
 _LARGEST: Final = 1 << 62
 """Numbers beyond it are not calculated: no memory holds as many bytes."""
 _EXITS: Final = frozenset({"exit", "quit", "sys.exit", "os._exit", "os.abort"})
-_SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BLOCKS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
 _LOOPS: Final = (ast.While, ast.For, ast.AsyncFor)
 Names = Callable[[ast.expr], str]
 """The dotted name that an expression stands for, by the code's imports; empty where it is none."""
@@ -32,12 +33,16 @@ def _endless(nodes: Iterable[ast.AST], name: Names) -> Iterator[ast.While]:
         if isinstance(node, _SCOPES):
             continue
         if isinstance(node, ast.With | ast.AsyncWith | ast.Try | ast.TryStar):
-            parts = [part for part in ast.iter_child_nodes(node) if part not in node.body]
-            yield from _endless(parts, name)
+            yield from _endless((part for part in _statements(node) if part not in node.body), name)
             continue
         if isinstance(node, ast.While) and _is_endless(node, name):
             yield node
-        yield from _endless(ast.iter_child_nodes(node), name)
+        yield from _endless(_statements(node), name)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements in a statement, and what holds some. Expressions, which may be nested deeply, are none."""
+    return (each for each in ast.iter_child_nodes(node) if isinstance(each, _BLOCKS))
 
 
 def _is_endless(loop: ast.While, name: Names) -> bool:
@@ -47,18 +52,24 @@ def _is_endless(loop: ast.While, name: Names) -> bool:
 
 def _leaves(node: ast.AST, name: Names, *, inner: bool) -> bool:
     """Whether a part of a loop's body may end the loop; `inner` where a loop within it is what a `break` ends."""
-    if isinstance(node, ast.Return | ast.Raise | ast.Yield | ast.YieldFrom | ast.Assert):
+    if isinstance(node, ast.Return | ast.Raise | ast.Assert):
         return True
     if isinstance(node, ast.Break):
         return not inner
-    if isinstance(node, ast.Call) and name(node.func) in _EXITS:
-        return True
     if isinstance(node, _SCOPES):
         return False
-    if isinstance(node, _LOOPS):
+    for each in ast.iter_child_nodes(node):
+        if not isinstance(each, _BLOCKS):
+            if any(_exits(part, name) for part in ast.walk(each)):
+                return True
         # a `break` in the `else` of a loop is that of the loop around it
-        return any(_leaves(each, name, inner=each in node.body or inner) for each in ast.iter_child_nodes(node))
-    return any(_leaves(each, name, inner=inner) for each in ast.iter_child_nodes(node))
+        elif _leaves(each, name, inner=inner or (isinstance(node, _LOOPS) and each in node.body)):
+            return True
+    return False
+
+
+def _exits(node: ast.AST, name: Names) -> bool:
+    return isinstance(node, ast.Yield | ast.YieldFrom) or (isinstance(node, ast.Call) and name(node.func) in _EXITS)
 
 
 class Sizes:

@@ -268,6 +268,23 @@ def test_code_that_can_not_be_looked_at_is_named_so(code: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "x = " + "+".join(["a"] * 1500),
+        "x" + ".a" * 1200,
+        "while True:\n    if " + "+".join(["a"] * 1500) + ": break",
+        "if a: pass\n" + "elif a: pass\n" * 600,
+    ],
+)
+def test_code_that_is_nested_deeply_is_looked_at_as_far_as_it_can_be(code: str) -> None:
+    assert rules(code + "\neval('1')")[0][0] in ("DynamicCode", "NotChecked")
+
+
+def test_a_long_sum_hides_nothing() -> None:
+    assert rules("x = " + "+".join(["a"] * 1500) + "\neval('1')") == [("DynamicCode", 2)]
+
+
+@pytest.mark.parametrize(
     "unit",
     [
         "a=b;b=c;c=d;d=a;query(a);",

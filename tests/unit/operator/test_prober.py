@@ -17,6 +17,7 @@ from mcp_exec_operator.tasks import Tasks
 class Idle:
     """Sandboxes that are idle, and answer once `answer` is set."""
 
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
     answer: asyncio.Event = field(default_factory=asyncio.Event)
     asked: int = 0
 
@@ -25,6 +26,7 @@ class Idle:
 
     async def state(self) -> str:
         self.asked += 1
+        self.begun.set()
         await self.answer.wait()
         return "idle"
 
@@ -37,9 +39,9 @@ async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time(
         pool=made, sandboxes=cast(Sandboxes, sandboxes), tasks=tasks, metrics=Metrics.create(), timeout_seconds=60,
         retire=lambda pod: None, on_warm=lambda pool, pod: None,
     ).probe_started()  # fmt: skip
-    for _ in range(10):
-        await asyncio.sleep(0)  # a turn of the loop: each of them asks who may
-    assert 0 < sandboxes.asked <= 100
+    # who waits for the first comes on after the first step of each
+    await asyncio.wait_for(sandboxes.begun.wait(), 10)
+    assert sandboxes.asked <= 100
     sandboxes.answer.set()
     await tasks.close(grace_seconds=30)
     assert made.inventory.counts.warm == 2000
