@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images up demo down lint types unit component e2e chaos test bench generate clean
+.PHONY: help venv lock images up demo down lint types unit component e2e chaos newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -60,7 +60,10 @@ e2e: venv  ## tests on a real cluster
 chaos: venv  ## ten minutes of failures under load, on devcluster
 	@MCP_EXEC_CHAOS_SECONDS=$${MCP_EXEC_CHAOS_SECONDS:-600} hack/e2e
 
-test: lint types unit component e2e  ## all of the above
+newest: venv  ## tests of the CRDs on the newest Kubernetes' API server for custom resources, CEL rules included
+	@hack/newest
+
+test: lint types unit component e2e  ## what CI runs: lint, types, unit, component, e2e
 
 bench: venv  ## latency, API writes, a burst and a steady load, on a real cluster
 	@hack/bench

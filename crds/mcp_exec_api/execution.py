@@ -14,19 +14,16 @@ from mcp_exec_api.names import MAX_CODE_BYTES, MAX_CONTEXT_BYTES, MAX_OUTPUT_BYT
 IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority", "tools", "user")
 """The spec's fields that never change after creation."""
 
+
+def _unchanged(name: str) -> JsonValue:
+    same = f"self.{name} == oldSelf.{name}"
+    if name in ("tools", "user"):  # without a default they may be absent, and CEL fails on a comparison with that
+        same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
+    return {"rule": same, "message": f"spec.{name} is immutable"}
+
+
 # CEL can't compare objects without a schema, so of `context` the operator alone sees that it changed.
-IMMUTABLE_RULES: list[JsonValue] = [
-    {"rule": f"self.{name} == oldSelf.{name}", "message": f"spec.{name} is immutable"}
-    for name in IMMUTABLE
-    if name not in ("context", "user")
-]
-# a field without a default may be absent, and CEL fails on a comparison with it
-IMMUTABLE_RULES.append(
-    {
-        "rule": "has(self.user) == has(oldSelf.user) && (!has(self.user) || self.user == oldSelf.user)",
-        "message": "spec.user is immutable",
-    }
-)
+IMMUTABLE_RULES: list[JsonValue] = [_unchanged(name) for name in IMMUTABLE if name != "context"]
 
 
 class Phase(StrEnum):

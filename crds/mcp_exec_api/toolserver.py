@@ -196,7 +196,8 @@ class ServerLimits(Model):
 _ONE_WAY: Final[list[JsonValue]] = [
     {"rule": "has(self.url) != has(self.stdio)", "message": "one of spec.url and spec.stdio is needed, and not both"},
     {
-        "rule": "has(self.url) || (size(self.headers) == 0 && size(self.userHeaders) == 0 && !has(self.oauth))",
+        "rule": "has(self.url) || !(has(self.headers) && size(self.headers) > 0"
+        " || has(self.userHeaders) && size(self.userHeaders) > 0 || has(self.oauth))",
         "message": "spec.headers, spec.userHeaders and spec.oauth need spec.url",
     },
 ]

@@ -48,3 +48,13 @@ apt_unpack() {  # SUITE FOLDER PACKAGE...: unpacks the suite's versions into FOL
   done
   for package in "$folder.debs"/*.deb; do dpkg -x "$package" "$folder"; done
 }
+
+apt_unpack_all() {  # SUITE FOLDER PACKAGE...: unpacks the suite's versions and all that they need into FOLDER
+  local name=$1 folder=$2 suite deb
+  shift 2
+  apt_suite "$name"
+  # By a list of nothing installed, apt gets everything from the suite, and this machine keeps what it has.
+  apt_get "${suite[@]}" -o Dir::State::Status=/dev/null install --download-only --no-install-recommends -y "$@" >&2
+  mkdir -p "$folder"
+  for deb in "$work/apt/$name"/cache/archives/*.deb; do dpkg -x "$deb" "$folder"; done
+}

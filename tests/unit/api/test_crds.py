@@ -150,3 +150,32 @@ def test_a_default_says_nothing_of_what_is_not_set() -> None:
     spec = schema_of("sandboxpools", "spec")["properties"]
     assert spec["warm"]["default"] == {"min": 3}
     assert "refillPerSecond" not in spec["scaling"]["default"]
+
+
+def stored(schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """An object as the API server holds it: with the defaults of what is not there, and nothing of the rest."""
+    found = dict(given)
+    for name, each in schema.get("properties", {}).items():
+        if name not in found and "default" in each:
+            found[name] = each["default"]
+        if isinstance(found.get(name), dict):
+            found[name] = stored(each, found[name])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("plural", "least"),
+    [
+        ("codeexecutions", {"code": "1"}),
+        ("sandboxpools", {"image": "i"}),
+        ("toolservers", {"url": "https://example.invalid"}),
+        ("toolservers", {"stdio": {"image": "i", "command": ["c"]}}),
+    ],
+)
+def test_every_rule_holds_for_the_least_object_where_what_is_not_set_is_not_there(
+    plural: str, least: dict[str, Any]
+) -> None:
+    schema = schema_of(plural, "spec")
+    spec = stored(schema, least)
+    for each in schema["x-kubernetes-validations"]:
+        assert holds(each["rule"], new=spec, old=spec), each["rule"]

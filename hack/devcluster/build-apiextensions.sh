@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Builds the API server for custom resources of the newest Kubernetes in Debian: build-apiextensions.sh FOLDER (3 minutes)
+#
+# Debian's newest is in unstable, and of the API server it has this part alone.
+set -euo pipefail
+bin=$1
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+# shellcheck source=hack/devcluster/apt.sh
+. "$here/apt.sh"
+
+apt_unpack_all sid "$work/sid" golang-go golang-k8s-apiextensions-apiserver-dev
+export GOPATH=$work/sid/usr/share/gocode GOCACHE=$work/go-cache GO111MODULE=off CGO_ENABLED=0 GOFLAGS=
+mkdir -p "$bin"
+"$work"/sid/usr/lib/go/bin/go build -ldflags "-s -w" -o "$bin/apiextensions-apiserver" k8s.io/apiextensions-apiserver

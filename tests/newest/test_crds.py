@@ -1,0 +1,172 @@
+"""What a Kubernetes that knows CEL makes of the CRDs: every rule is tried for real."""
+
+import itertools
+from typing import Any
+
+import httpx
+import pytest
+
+from mcp_exec_api.crd import definitions
+
+Object = dict[str, Any]
+
+_names = itertools.count()
+
+CODE: Object = {"code": "print(1)"}
+POOL: Object = {"image": "i", "maxPods": 10}
+URL: Object = {"url": "https://example.invalid/mcp"}
+SECRET: Object = {"name": "s", "key": "k"}
+STDIO: Object = {"stdio": {"image": "i", "command": ["c"]}}
+
+
+def of(plural: str, spec: Object) -> Object:
+    kind = definitions()[plural]["spec"]["names"]["kind"]
+    return {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": kind, "metadata": {"name": f"a{next(_names)}"}, "spec": spec}
+
+
+def create(server: httpx.Client, plural: str, spec: Object) -> httpx.Response:
+    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/agents/{plural}?fieldValidation=Strict"
+    return server.post(path, json=of(plural, spec))
+
+
+def change(server: httpx.Client, plural: str, created: httpx.Response, spec: Object) -> httpx.Response:
+    assert created.status_code == httpx.codes.CREATED, created.text
+    name = created.json()["metadata"]["name"]
+    return server.patch(
+        f"/apis/mcp-exec.dev/v1alpha1/namespaces/agents/{plural}/{name}",
+        json={"spec": spec},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+
+
+def write_status(server: httpx.Client, plural: str, created: httpx.Response, status: Object) -> httpx.Response:
+    assert created.status_code == httpx.codes.CREATED, created.text
+    name = created.json()["metadata"]["name"]
+    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/agents/{plural}/{name}/status"
+    return server.put(path, json=created.json() | {"status": status})
+
+
+def refusal(answer: httpx.Response) -> str:
+    assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY, answer.text
+    message: str = answer.json()["message"]
+    return message
+
+
+CHANGES = [
+    ({"code": "print(2)"}, "spec.code is immutable"),
+    ({"poolRef": {"name": "other"}}, "spec.poolRef is immutable"),
+    ({"timeoutSeconds": 31}, "spec.timeoutSeconds is immutable"),
+    ({"limits": {"outputBytes": 2048}}, "spec.limits is immutable"),
+    ({"priority": "High"}, "spec.priority is immutable"),
+    ({"tools": ["expenses.*"]}, "spec.tools is immutable"),
+    ({"user": "somebody"}, "spec.user is immutable"),
+]
+REFUSED = [
+    ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max can't be more than spec.maxPods"),
+    (
+        "sandboxpools",
+        POOL | {"variants": [{"name": "a", "weight": 0}]},
+        "spec.variants: at least one needs a weight of more than 0",
+    ),
+    (
+        "sandboxpools",
+        POOL | {"variants": [{"name": "a", "weight": 1}, {"name": "a", "weight": 1}]},
+        "spec.variants: each needs a name of its own",
+    ),
+    (
+        "sandboxpools",
+        POOL | {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
+        "spec.scaling.slowWindowSeconds can't be less than fastWindowSeconds",
+    ),
+    ("toolservers", {}, "one of spec.url and spec.stdio is needed, and not both"),
+    ("toolservers", URL | STDIO, "one of spec.url and spec.stdio is needed, and not both"),
+    (
+        "toolservers",
+        STDIO | {"headers": [{"name": "A", "value": "b"}]},
+        "spec.headers, spec.userHeaders and spec.oauth need spec.url",
+    ),
+    (
+        "toolservers",
+        URL | {"headers": [{"name": "A", "value": "b", "secretKeyRef": SECRET}]},
+        "one of value and secretKeyRef is needed, and not both",
+    ),
+    (
+        "toolservers",
+        {"stdio": STDIO["stdio"] | {"env": [{"name": "A"}]}},
+        "one of value and secretKeyRef is needed, and not both",
+    ),
+]
+REVIVED = "spec.cancelRequested can't become false again"
+
+
+def rules(schema: Object) -> set[str]:
+    found = {each["message"] for each in schema.get("x-kubernetes-validations", [])}
+    below = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+    return found.union(*map(rules, below))
+
+
+def test_every_rule_of_every_definition_is_tried_here() -> None:
+    schemas = [crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in definitions().values()]
+    tried = {message for *_, message in CHANGES} | {message for *_, message in REFUSED} | {REVIVED}
+    assert set().union(*map(rules, schemas)) == tried
+
+
+@pytest.mark.parametrize(("changed", "message"), CHANGES)
+def test_an_execution_keeps_what_it_was_created_with(server: httpx.Client, changed: Object, message: str) -> None:
+    created = create(server, "codeexecutions", CODE)
+    assert message in refusal(change(server, "codeexecutions", created, changed))
+
+
+def test_an_execution_can_be_cancelled_but_not_revived(server: httpx.Client) -> None:
+    created = create(server, "codeexecutions", CODE)
+    assert change(server, "codeexecutions", created, {"cancelRequested": True}).status_code == httpx.codes.OK
+    assert REVIVED in refusal(change(server, "codeexecutions", created, {"cancelRequested": False}))
+
+
+def test_an_execution_can_be_kept_for_longer(server: httpx.Client) -> None:
+    created = create(server, "codeexecutions", CODE)
+    answer = change(server, "codeexecutions", created, {"ttlSecondsAfterFinished": 7200})
+    assert answer.json()["spec"]["ttlSecondsAfterFinished"] == 7200
+
+
+@pytest.mark.parametrize(
+    ("plural", "spec", "status"),
+    [
+        ("codeexecutions", CODE, {"phase": "Succeeded"}),
+        ("sandboxpools", POOL, {"warm": 1}),
+        ("toolservers", STDIO, {"available": True}),
+    ],
+)
+def test_a_status_can_be_written(server: httpx.Client, plural: str, spec: Object, status: Object) -> None:
+    answer = write_status(server, plural, create(server, plural, spec), status)
+    assert answer.json().get("status") == status, answer.text
+
+
+@pytest.mark.parametrize(("plural", "spec", "message"), REFUSED)
+def test_what_contradicts_itself_is_refused(server: httpx.Client, plural: str, spec: Object, message: str) -> None:
+    assert message in refusal(create(server, plural, spec))
+
+
+@pytest.mark.parametrize(
+    ("plural", "spec"),
+    [
+        ("codeexecutions", CODE | {"user": "somebody", "tools": ["a.*"], "context": {"rows": [1, {"any": "thing"}]}}),
+        ("sandboxpools", POOL),
+        (
+            "sandboxpools",
+            POOL | {"warm": {"max": 10}, "variants": [{"name": "a", "weight": 0}, {"name": "b", "weight": 1}]},
+        ),
+        ("toolservers", URL | {"headers": [{"name": "A", "secretKeyRef": SECRET}, {"name": "B", "value": "b"}]}),
+        ("toolservers", {"stdio": STDIO["stdio"] | {"env": [{"name": "A", "value": "b"}]}}),
+    ],
+)
+def test_what_is_right_is_taken(server: httpx.Client, plural: str, spec: Object) -> None:
+    answer = create(server, plural, spec)
+    assert answer.status_code == httpx.codes.CREATED, answer.text
+
+
+@pytest.mark.parametrize(("plural", "spec"), [("codeexecutions", CODE), ("sandboxpools", POOL), ("toolservers", URL)])
+def test_an_unknown_field_is_refused_by_its_name(server: httpx.Client, plural: str, spec: Object) -> None:
+    answer = create(server, plural, spec | {"unknownField": 1})
+    assert answer.status_code == httpx.codes.BAD_REQUEST
+    assert 'unknown field "spec.unknownField"' in answer.json()["message"]
