@@ -42,5 +42,6 @@ async def supervisor_port(tmp_path: Path) -> AsyncIterator[int]:
     async with asyncio.timeout(DEADLINE):
         ready = json.loads(await process.stdout.readline())
     yield ready["port"]
-    process.kill()
-    await process.communicate()
+    process.terminate()  # killed, it would leave a runner that it has stopped and not yet ended
+    async with asyncio.timeout(DEADLINE):
+        await process.communicate()
