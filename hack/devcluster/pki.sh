@@ -34,6 +34,7 @@ write_pki() {
   certificate node /O=system:nodes/CN=system:node:node1 "subjectAltName=DNS:node1,IP:$node_ip\n$both"
   certificate admin /O=system:masters/CN=admin $client
   certificate apiserver-kubelet /O=system:masters/CN=kube-apiserver-kubelet $client
+  certificate front-proxy /CN=front-proxy $client
   certificate controller-manager /CN=system:kube-controller-manager $client
   certificate scheduler /CN=system:kube-scheduler $client
   certificate proxy /CN=system:kube-proxy $client

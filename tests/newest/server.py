@@ -8,26 +8,39 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import yaml
 
+from mcp_exec_api.crd import definitions
+
 _SECONDS = 60
-# They need parts of an API server that is not there: namespaces, webhooks and policies.
-_ADMISSION = (
-    "NamespaceLifecycle,MutatingAdmissionPolicy,MutatingAdmissionWebhook,"
-    "ValidatingAdmissionPolicy,ValidatingAdmissionWebhook"
-)
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# The first needs no more than namespaces; a cluster of before 1.30 has no such policies.
+_NAMESPACES = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
+_POLICIES = "MutatingAdmissionPolicy,ValidatingAdmissionPolicy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """The cluster whose users the server knows, and the address at which that cluster finds it."""
+
+    kubeconfig: Path
+    address: str
 
 
 @contextmanager
-def serving(binary: Path, folder: Path) -> Iterator[httpx.Client]:
-    """A client of the server, as a member of `system:masters`, whom it lets do everything without asking anybody."""
+def serving(binary: Path, folder: Path, *, core: Core | None = None) -> Iterator[httpx.Client]:
+    """A client of the server, as a member of `system:masters`, whom it lets do everything without asking anybody.
+
+    Without a cluster it has no namespaces, and nobody but that client can use it.
+    """
     certificate = _master_certificate(folder)
     client_port, peer_port, port = _free_port(), _free_port(), _free_port()
-    etcd = f"http://127.0.0.1:{client_port}"
+    etcd, host = f"http://127.0.0.1:{client_port}", core.address if core else "127.0.0.1"
     with ExitStack() as stack:
         stack.enter_context(
             _running(
@@ -36,19 +49,37 @@ def serving(binary: Path, folder: Path) -> Iterator[httpx.Client]:
                 "--listen-peer-urls", f"http://127.0.0.1:{peer_port}",
             )
         )  # fmt: skip
-        nowhere = str(_kubeconfig_of_nothing(folder))
+        whole = str(core.kubeconfig if core else _kubeconfig_of_nothing(folder))
+        apart = () if core else ("--authentication-skip-lookup",)
         stack.enter_context(
             _running(
-                folder / "apiserver.log", str(binary), "--etcd-servers", etcd, "--bind-address", "127.0.0.1",
+                folder / "apiserver.log", str(binary), "--etcd-servers", etcd, "--bind-address", host,
                 "--secure-port", str(port), "--cert-dir", str(folder / "certificates"),
-                "--client-ca-file", str(certificate), "--authentication-skip-lookup",
-                "--kubeconfig", nowhere, "--authentication-kubeconfig", nowhere, "--authorization-kubeconfig", nowhere,
-                "--enable-priority-and-fairness=false", "--disable-admission-plugins", _ADMISSION,
+                "--client-ca-file", str(certificate), *apart,
+                "--kubeconfig", whole, "--authentication-kubeconfig", whole, "--authorization-kubeconfig", whole,
+                "--enable-priority-and-fairness=false",
+                "--disable-admission-plugins", _POLICIES if core else f"{_POLICIES},{_NAMESPACES}",
             )
         )  # fmt: skip
-        client = stack.enter_context(_client(f"https://127.0.0.1:{port}", certificate))
+        client = stack.enter_context(_client(f"https://{host}:{port}", certificate))
         eventually(lambda: _answers(client), what=f"the API server answers; see {folder}")
         yield client
+
+
+def define(client: httpx.Client) -> None:
+    """Creates the CRDs of this checkout there; returns when they are served."""
+    for crd in definitions().values():
+        answer = client.post(_DEFINITIONS, json=crd)
+        assert answer.status_code == httpx.codes.CREATED, answer.text
+    eventually(lambda: "Established" in _conditions(client), what="the CRDs are established")
+
+
+def _conditions(client: httpx.Client) -> set[str]:
+    """The conditions that are true of each CRD."""
+    items: list[dict[str, Any]] = client.get(_DEFINITIONS).json()["items"]
+    conditions = [item["status"].get("conditions") or [] for item in items]
+    found = [{each["type"] for each in of_one if each["status"] == "True"} for of_one in conditions]
+    return set.intersection(*found)
 
 
 def eventually(check: Any, *, what: str) -> None:
@@ -61,7 +92,7 @@ def eventually(check: Any, *, what: str) -> None:
 
 def _answers(client: httpx.Client) -> bool:
     try:
-        return client.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").status_code == httpx.codes.OK
+        return client.get(_DEFINITIONS).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 
