@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tests.podsecurity import pods_of, violations
+
 ROOT = Path(__file__).parents[2]
 RELEASE = "mcp-exec"
 SYSTEM = "mcp-exec-system"
@@ -61,6 +63,10 @@ class Cluster:
         return json.loads(self.kubectl(*arguments, "-o", "json"))
 
     def apply(self, *manifests: dict[str, Any]) -> None:
+        """Applies them. Pods in the namespace that the chart made must be what a newer Kubernetes would admit there."""
+        for manifest in manifests:
+            if manifest["metadata"].get("namespace") == NAMESPACE:
+                assert [violations(pod) for pod in pods_of(manifest)] in ([], [[]]), manifest["metadata"]["name"]
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
 
     def refusal(self, manifest: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ HARDENED = {
     "readOnlyRootFilesystem": True,
     "runAsNonRoot": True,
     "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
 }
 
 

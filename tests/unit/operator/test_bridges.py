@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.podsecurity import violations
 
 from mcp_exec_api.kube import Object
 from mcp_exec_api.toolserver import Stdio
@@ -42,6 +43,7 @@ def test_a_servers_pod_has_no_rights_and_no_token() -> None:
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
         assert container["resources"]["limits"]["memory"]
+    assert violations(pod) == []
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in pod["containers"][0]["volumeMounts"]}
     assert mounts == {"/mcp-exec": True, "/tmp": False}
 

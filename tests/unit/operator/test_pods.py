@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.podsecurity import violations
 
 from mcp_exec_api.pool import SandboxPoolSpec
 from mcp_exec_operator.pods import (
@@ -44,6 +45,7 @@ def test_a_pod_is_confined() -> None:
     assert (context["runAsNonRoot"], context["runAsUser"], context["runAsGroup"]) == (True, 123456, 123456)
     assert (context["allowPrivilegeEscalation"], context["privileged"]) == (False, False)
     assert (context["capabilities"], context["readOnlyRootFilesystem"]) == ({"drop": ["ALL"]}, True)
+    assert violations(spec) == []
 
 
 def test_a_pod_has_limits_on_everything() -> None:
