@@ -9,6 +9,7 @@ from typing import Final
 
 import uvloop
 
+from mcp_exec_api.files import raise_file_limit
 from mcp_exec_api.kube import Kube
 from mcp_exec_api.logs import configure_logging
 from mcp_exec_api.serving import Server, make_server
@@ -81,6 +82,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     configure_logging(settings.log_level)
+    raise_file_limit()
     write_to_stdout()
     # libraries say too much, and of what: addresses, and the text of answers that can't be read
     for name in ("mcp", "httpx2", "uvicorn.error", "client"):

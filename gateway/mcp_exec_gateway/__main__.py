@@ -6,6 +6,7 @@ import sys
 
 import uvloop
 
+from mcp_exec_api.files import raise_file_limit
 from mcp_exec_api.logs import configure_logging
 from mcp_exec_api.settings import SettingsError
 from mcp_exec_gateway.app import build_app
@@ -28,6 +29,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     configure_logging(settings.log_level)
+    raise_file_limit()
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # what it says of its life is said here already
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings))

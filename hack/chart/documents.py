@@ -130,6 +130,8 @@ Helm 3.6 or later, Helm 4; Kubernetes 1.20 or later. The notes after the install
   `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.
 - **Helm 4 and Kubernetes before 1.25**: `--server-side=false`, as server-side apply refuses the definitions' CEL rules
   there. Helm 3 is not concerned.
+- **Helm 4 after `kubectl scale sbp`**, where `pool.warm` is set: the upgrade says that the field is another's; with
+  `--force-conflicts` the chart's value wins.
 - **A new field of a pool**, set in the very upgrade that brings it, is unknown to Helm's check, which comes before the
   Job: upgrade first, or `--disable-openapi-validation`.
 - **Without Helm's own installation** (`helm template`, or a tool that renders only) nothing can be looked up: name the

@@ -12,6 +12,7 @@ from typing import Final
 
 import uvloop
 
+from mcp_exec_api.files import raise_file_limit
 from mcp_exec_api.kube import ApiError, Kube, path_of
 from mcp_exec_api.logs import configure_logging
 from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, SUPERVISOR_PORT, VERSION
@@ -200,6 +201,7 @@ def main() -> None:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)
     configure_logging(settings.log_level)
+    raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:

@@ -20,6 +20,7 @@ _PULL_REASONS: Final = frozenset(
 )
 _NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
 """A pod status's reasons that speak of its node: lost, or shut down."""
+_SIGKILLED: Final = 137
 _WAITING_WELL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -197,7 +198,12 @@ def _end(pod: Object) -> str:
     parts = [
         str(status.get("reason") or ""),
         str(terminated.get("reason") or ""),
-        f"exit code {terminated['exitCode']}" if "exitCode" in terminated else "",
+        _exit(terminated["exitCode"]) if "exitCode" in terminated else "",
         str(terminated.get("message") or status.get("message") or ""),
     ]
     return ", ".join(part for part in parts if part) or f"phase {phase_of(pod)}"
+
+
+def _exit(code: int) -> str:
+    # from Kubernetes 1.28 on a container dies as a whole, and containerd may not say of what (containerd#8180)
+    return f"exit code {code}" + (": killed, as the kernel does for want of memory" if code == _SIGKILLED else "")

@@ -122,3 +122,18 @@ async def started(*arguments: str, env: Mapping[str, str]) -> AsyncIterator[Proc
         if process.returncode is None:
             process.kill()
         await made.ended()
+
+
+FEW_FILES = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+runpy.run_module(sys.argv[1], run_name="__main__")
+"""
+"""A program that starts a module as a container is started that may have few files open."""
+
+
+def most_files(process: Process) -> int:
+    """How many files it may have open."""
+    limits = Path(f"/proc/{process.process.pid}/limits").read_text()
+    line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
+    return int(line.split()[3])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import pytest
 
 from tests.podsecurity import pods_of, violations
 
@@ -108,6 +109,13 @@ def pool_manifest(*, name: str, runtime: str | None, image: str, warm: int, **sp
     }
 
 
+def require_gvisor() -> None:
+    """Skips what kind and clusters of others need not have; a devcluster has it, or is broken."""
+    if os.environ.get("MCP_EXEC_CLUSTER") in ("kind", "existing"):
+        pytest.skip("the cluster has no RuntimeClass gvisor; hack/devcluster brings up one that has")
+    pytest.fail("the cluster has no RuntimeClass gvisor")
+
+
 def operator_lease(cluster: Cluster) -> dict[str, Any]:
     """The spec of the Lease by which an operator is elected."""
     return dict(cluster.json("get", "lease", f"{RELEASE}-operator", "-n", SYSTEM)["spec"])
@@ -152,24 +160,41 @@ def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
     """The gateway's address from here: its Service where this machine is a node, else a forwarded port."""
     service = cluster.json("get", "service", f"{RELEASE}-gateway", "-n", SYSTEM)
     address = (service["spec"]["clusterIP"], service["spec"]["ports"][0]["port"])
-    try:
-        with socket.create_connection(address, timeout=1):
-            return f"http://{address[0]}:{address[1]}"
-    except OSError:
-        return stack.enter_context(forwarded(cluster))
+    return f"http://{address[0]}:{address[1]}" if answers(*address) else stack.enter_context(forwarded(cluster))
 
 
 @contextmanager
 def forwarded(cluster: Cluster) -> Iterator[str]:
-    """A port of this machine that leads to the gateway."""
-    process = subprocess.Popen(
-        ["kubectl", "port-forward", "-n", SYSTEM, f"service/{RELEASE}-gateway", ":80"],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
-    )  # fmt: skip
+    """A port of this machine that leads to the gateway, to another of its pods where the one that it led to is gone."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    over = threading.Event()
+
+    def forward() -> None:
+        while not over.is_set():
+            process = subprocess.Popen(
+                ["kubectl", "port-forward", "-n", SYSTEM, f"service/{RELEASE}-gateway", f"{port}:80"],
+                stdout=subprocess.DEVNULL, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+            )  # fmt: skip
+            while process.poll() is None and not over.wait(0.1):
+                pass
+            process.terminate()
+            process.wait(timeout=10)
+
+    thread = threading.Thread(target=forward, daemon=True)
+    thread.start()
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        yield f"http://127.0.0.1:{line.split(':')[1].split()[0]}"
+        eventually(lambda: answers("127.0.0.1", port), what="the gateway's port is forwarded")
+        yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
-        process.wait(timeout=10)
+        over.set()
+        thread.join(timeout=20)
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.e2e.support import ROOT, Cluster, eventually
+from tests.e2e.toolservers import HARDENED
 
 # An installation takes as long as the images take to come.
 pytestmark = pytest.mark.timeout(900)
@@ -196,9 +197,10 @@ def test_what_is_not_in_the_table_is_refused(release: Release) -> None:
 )
 def test_the_api_server_accepts_every_object(release: Release, values: dict[str, Any]) -> None:
     """As another release in the same namespaces, so that no object of the first stands in the way."""
+    version = release.cluster.json("version")["serverVersion"]["gitVersion"]
     done = release.cluster.run(
         "helm", "template", "other", str(CHART), "--namespace", SYSTEM, "--values", "-",
-        f"--set=namespaces={{{SERVED}}}",
+        f"--set=namespaces={{{SERVED}}}", "--kube-version", version,
         stdin=json.dumps(values),
     )  # fmt: skip
     objects = [item for item in yaml.safe_load_all(done.stdout) if item]
@@ -211,7 +213,9 @@ def test_the_api_server_accepts_every_object(release: Release, values: dict[str,
 
 def test_the_limits_of_a_served_namespace_hold(release: Release) -> None:
     def pod(**resources: Any) -> dict[str, Any]:
-        container = {"name": "main", "image": "none.invalid/none:1", "resources": resources}
+        container = {
+            "name": "main", "image": "none.invalid/none:1", "resources": resources, "securityContext": HARDENED,
+        }  # fmt: skip
         return {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -10,7 +10,7 @@ import pytest
 from tests.component.broker.conftest import TS, grant
 from tests.component.broker.servers import serving, toolbox
 from tests.component.fakes.api_server import FakeApiServer
-from tests.component.processes import SECONDS, environment, free_port, started, until
+from tests.component.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started, until
 
 SECRET = "an argument that no log may have"
 
@@ -27,6 +27,12 @@ def broker(folder: Path, api: FakeApiServer, **changes: str) -> dict[str, str]:
         "MCP_EXEC_DRAIN_SECONDS": "0",
     }
     return environment(folder, api.url, **(given | changes))
+
+
+async def test_it_may_have_more_connections_than_it_is_started_with(api: FakeApiServer, tmp_path: Path) -> None:
+    async with started("-c", FEW_FILES, MODULE[1], env=broker(tmp_path, api)) as running, asyncio.timeout(SECONDS):
+        await running.says("ready")
+        assert most_files(running) == 4096
 
 
 async def test_a_call_under_way_ends_well_when_the_process_is_told_to_stop(api: FakeApiServer, tmp_path: Path) -> None:

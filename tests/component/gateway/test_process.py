@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, KEY, SECRETS
-from tests.component.processes import SECONDS, environment, free_port, started, until
+from tests.component.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started, until
 
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 
@@ -28,6 +28,12 @@ def gateway(folder: Path, api: FakeApiServer, **changes: str) -> dict[str, str]:
         "MCP_EXEC_SHUTDOWN_SECONDS": "30",
     }
     return environment(folder, api.url, **(given | changes))
+
+
+async def test_it_may_have_more_connections_than_it_is_started_with(api: FakeApiServer, tmp_path: Path) -> None:
+    async with started("-c", FEW_FILES, MODULE[1], env=gateway(tmp_path, api)) as running, asyncio.timeout(SECONDS):
+        await running.says("ready")
+        assert most_files(running) == 4096
 
 
 async def test_waiting_requests_get_their_answer_when_it_is_told_to_stop(api: FakeApiServer, tmp_path: Path) -> None:

@@ -66,7 +66,11 @@ def test_a_pod_that_does_not_start_says_why(found: Any, reason: str | None, held
         (pod(phase="Running", conditions=disrupted("EvictionByEvictionAPI")), "Evicted", "EvictionByEvictionAPI"),
         (pod(phase="Failed"), "SandboxLost", "phase Failed"),
         (pod(phase="Succeeded", containerStatuses=terminated(exitCode=0)), "SupervisorDied", "exit code 0"),
-        (pod(phase="Running", containerStatuses=terminated(exitCode=137)), "SupervisorDied", "exit code 137"),
+        (
+            pod(phase="Running", containerStatuses=terminated(exitCode=137)),
+            "SupervisorDied",
+            "killed, as the kernel does for want",
+        ),
         ({"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {}}, "SandboxLost", "deleted"),
         (pod(phase="Running"), "StreamBroken", "does not answer"),
     ],
