@@ -6,9 +6,12 @@ import fcntl
 import json
 import os
 import re
+import select
 import signal
 import socket
+import struct
 import sys
+import termios
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -112,9 +115,16 @@ class RunnerProcess:
                     break
 
     def _on_output(self, stream: int) -> None:
-        # Messages first: they say how much of the output came before them.
+        # Messages first: they say how much of the output came before them. Of the output no more than what was there
+        # before they were read: whatever comes meanwhile may come after a message that was not there yet.
+        descriptor, taken = self._outputs[stream], self._taken[stream]
+        there = _waiting_bytes(descriptor)
         self._read_control()
-        self._read_output(stream)
+        left = there - (self._taken[stream] - taken)
+        if left > 0:
+            self._read_output(stream, most=min(left, PIPE_BYTES))
+        elif there == 0 and _is_at_end(descriptor):
+            self._read_output(stream)
 
     def _read_output(self, stream: int, most: int = PIPE_BYTES) -> bool:
         descriptor = self._outputs.get(stream)
@@ -203,6 +213,18 @@ def _spawn(limits: RunnerLimits, environment: Mapping[str, str], control: int, o
 
 
 _DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+
+
+def _waiting_bytes(descriptor: int) -> int:
+    size: int = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
+    return size
+
+
+def _is_at_end(descriptor: int) -> bool:
+    """Whether nobody writes any more, and all is read."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return [event for _, event in poll.poll(0)] == [select.POLLHUP]
 
 
 def _pipe() -> tuple[int, int]:
