@@ -41,12 +41,13 @@ async def ends(monkeypatch):
     kept = []
 
     def spawn(limits, environment, control, outputs):
-        kept.extend([os.dup(outputs[0]), socket.socket(fileno=os.dup(control))])
+        # with stderr, whose end would be heard before anything on stdout
+        kept.extend([*map(os.dup, outputs), socket.socket(fileno=os.dup(control))])
         return 0
 
     monkeypatch.setattr(module, "_spawn", spawn)
     runner = RunnerProcess(limits=RunnerLimits(memory_bytes=1, max_tasks=1, storage_bytes=1), environment={})
-    stdout, channel = kept
+    stdout, stderr, channel = kept
     yield runner, stdout, channel
     loop = asyncio.get_running_loop()
     for descriptor in runner._outputs.values():
@@ -55,6 +56,7 @@ async def ends(monkeypatch):
     loop.remove_reader(runner._control)
     runner._control.close()
     os.close(stdout)
+    os.close(stderr)
     channel.close()
 
 
