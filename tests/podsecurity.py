@@ -1,7 +1,7 @@
 """What Pod Security admission says of a pod at its strictest level, which a devcluster's Kubernetes 1.20 does not ask.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/, `restricted`; the chart enforces it in the
-namespaces that it makes.
+namespaces that it makes. SELinux, AppArmor and what concerns Windows is not looked at: nothing here sets it.
 """
 
 from typing import Any

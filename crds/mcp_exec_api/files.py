@@ -7,15 +7,13 @@ _MOST: Final = 2**20
 """Enough for everything that is bounded elsewhere; what the kernel sets aside for each stays small."""
 
 
-def raise_file_limit(most: int = _MOST) -> int:
-    """Raises the soft limit of open files to the hard one, or to `most`; returns what it is then.
+def raise_file_limit(most: int = _MOST) -> None:
+    """Raises the soft limit of open files to the hard one, or to `most`; it is never lowered.
 
     containerd 2 starts containers with the kernel's soft limit of 1024, which is for programs that use select(2);
     Go's runtime does the same (https://github.com/golang/go/issues/46279).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return most if soft == resource.RLIM_INFINITY else soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

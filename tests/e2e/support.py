@@ -67,7 +67,8 @@ class Cluster:
         """Applies them. Pods in the namespace that the chart made must be what a newer Kubernetes would admit there."""
         for manifest in manifests:
             if manifest["metadata"].get("namespace") == NAMESPACE:
-                assert [violations(pod) for pod in pods_of(manifest)] in ([], [[]]), manifest["metadata"]["name"]
+                refused = [problem for pod in pods_of(manifest) for problem in violations(pod)]
+                assert not refused, f"{manifest['metadata']['name']}: {refused}"
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
 
     def refusal(self, manifest: dict[str, Any]) -> str:

@@ -1,11 +1,8 @@
 """An API server for custom resources alone, with an etcd of its own, both on loopback."""
 
 import os
-import socket
 import ssl
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 from mcp_exec_api.crd import definitions
+from tests.component.processes import free_port, write_kubeconfig
+from tests.e2e.support import eventually
 
 _SECONDS = 60
+# The server wants to know of a whole API server, which tests of the CRDs alone have no use for.
+_NOWHERE = "http://127.0.0.1:9"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # The first needs no more than namespaces; a cluster of before 1.30 has no such policies.
 _NAMESPACES = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
@@ -39,7 +39,7 @@ def serving(binary: Path, folder: Path, *, core: Core | None = None) -> Iterator
     Without a cluster it has no namespaces, and nobody but that client can use it.
     """
     certificate = _master_certificate(folder)
-    client_port, peer_port, port = _free_port(), _free_port(), _free_port()
+    client_port, peer_port, port = free_port(), free_port(), free_port()
     etcd, host = f"http://127.0.0.1:{client_port}", core.address if core else "127.0.0.1"
     with ExitStack() as stack:
         stack.enter_context(
@@ -49,7 +49,7 @@ def serving(binary: Path, folder: Path, *, core: Core | None = None) -> Iterator
                 "--listen-peer-urls", f"http://127.0.0.1:{peer_port}",
             )
         )  # fmt: skip
-        whole = str(core.kubeconfig if core else _kubeconfig_of_nothing(folder))
+        whole = str(core.kubeconfig if core else write_kubeconfig(folder / "kubeconfig", _NOWHERE))
         apart = () if core else ("--authentication-skip-lookup",)
         stack.enter_context(
             _running(
@@ -62,7 +62,7 @@ def serving(binary: Path, folder: Path, *, core: Core | None = None) -> Iterator
             )
         )  # fmt: skip
         client = stack.enter_context(_client(f"https://{host}:{port}", certificate))
-        eventually(lambda: _answers(client), what=f"the API server answers; see {folder}")
+        eventually(lambda: _answers(client), seconds=_SECONDS, what=f"the API server answers; see {folder}")
         yield client
 
 
@@ -71,7 +71,7 @@ def define(client: httpx.Client) -> None:
     for crd in definitions().values():
         answer = client.post(_DEFINITIONS, json=crd)
         assert answer.status_code == httpx.codes.CREATED, answer.text
-    eventually(lambda: "Established" in _conditions(client), what="the CRDs are established")
+    eventually(lambda: "Established" in _conditions(client), seconds=_SECONDS, what="the CRDs are established")
 
 
 def _conditions(client: httpx.Client) -> set[str]:
@@ -80,14 +80,6 @@ def _conditions(client: httpx.Client) -> set[str]:
     conditions = [item["status"].get("conditions") or [] for item in items]
     found = [{each["type"] for each in of_one if each["status"] == "True"} for of_one in conditions]
     return set.intersection(*found)
-
-
-def eventually(check: Any, *, what: str) -> None:
-    """Returns when it holds; AssertionError after a minute."""
-    deadline, pause = time.monotonic() + _SECONDS, threading.Event()
-    while not check():
-        assert time.monotonic() < deadline, f"not within {_SECONDS} s: {what}"
-        pause.wait(0.1)
 
 
 def _answers(client: httpx.Client) -> bool:
@@ -127,25 +119,3 @@ def _client(url: str, certificate: Path) -> Iterator[httpx.Client]:
     context.load_cert_chain(certificate)
     with httpx.Client(base_url=url, verify=context, timeout=_SECONDS, trust_env=False) as client:
         yield client
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
-def _kubeconfig_of_nothing(folder: Path) -> Path:
-    """The server wants to know of a whole API server, which these tests have no use for."""
-    named = {"name": "none"}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "none",
-        "contexts": [{**named, "context": {"cluster": "none", "user": "none"}}],
-        "clusters": [{**named, "cluster": {"server": "http://127.0.0.1:9"}}],
-        "users": [{**named, "user": {}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path

@@ -63,11 +63,12 @@ async def ends(monkeypatch):
 async def test_what_is_written_while_the_messages_are_read_stays_behind_its_own_message(ends, monkeypatch):
     runner, stdout, channel = ends
     told = Told(runner)
-    read, late = runner._read_control, [True]
+    read, turns = runner._read_control, []
 
     def read_and_be_late():
         read()
-        if late.pop() if late else False:
+        turns.append(None)
+        if len(turns) == 1:
             os.write(stdout, b"before\n")
             channel.sendall(encode({"type": "call", "written": 13}))
             os.write(stdout, b"after\n")
