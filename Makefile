@@ -69,7 +69,7 @@ bench: venv  ## latency, API writes, a burst and a steady load, on a real cluste
 	@hack/bench
 
 generate: venv  ## CRDs and what else is generated
-	python -m mcp_exec_api.generate
+	python -m mcp_exec_api
 	python hack/chart
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from harness import NAMESPACE, Bench, connected, parser, percentile, table, write_json
 
-from mcp_exec_api.kube import Object, path_of
-from mcp_exec_api.names import LABEL_POOL
+from mcp_exec_api.constants import LABEL_POOL
+from mcp_exec_common.kube.client import resource_path
+from mcp_exec_common.kube.objects import Object
 
 PAUSE = ["python3", "-S", "-c", "import signal; signal.pause()"]
 START_SECONDS = 60
@@ -73,7 +74,7 @@ async def pausing(bench: Bench, like: Object) -> AsyncIterator[Object]:
     """A pod of the same image and runtime whose one process only waits for a signal."""
     spec, container = like["spec"], like["spec"]["containers"][0]
     runtime = {"runtimeClassName": spec["runtimeClassName"]} if spec.get("runtimeClassName") else {}
-    path = path_of("pods", namespace=NAMESPACE)
+    path = resource_path("pods", namespace=NAMESPACE)
     kept = {name: container[name] for name in ("image", "imagePullPolicy", "resources", "securityContext")}
     made = await bench.kube.create(
         path,
@@ -108,7 +109,9 @@ async def main() -> None:
     async with connected() as bench:
         for pool in arguments.pools:
             await bench.settled(pool)
-            found, _ = await bench.kube.list(path_of("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}")
+            found, _ = await bench.kube.list(
+                resource_path("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}"
+            )
             warm = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
             if not warm:
                 raise SystemExit(f"pool {pool} has no warm pods to measure")

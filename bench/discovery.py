@@ -22,8 +22,8 @@ from typing import Any
 
 from harness import percentile, table, write_json
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.search import Index
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.search.index import Index
 
 ROOT = Path(__file__).parents[1]
 QUERIES = ROOT / "bench" / "data" / "queries.json"

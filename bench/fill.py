@@ -17,13 +17,14 @@ from objects import LABEL, TOLERATION
 from processes import Meter
 from simulated import NAMESPACE, POOL, Release, release
 
-from mcp_exec_api.kube import Object, path_of
-from mcp_exec_api.names import LABEL_POOL
-from mcp_exec_api.reflector import Reflector
+from mcp_exec_api.constants import LABEL_POOL
+from mcp_exec_common.kube.client import resource_path
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import Reflector
 
 BARE = "bench-floor"
 AT_ONCE = 32
-PODS = path_of("pods", namespace=NAMESPACE)
+PODS = resource_path("pods", namespace=NAMESPACE)
 
 
 def bare_pod(number: int) -> Object:

@@ -16,10 +16,11 @@ from harness import parser, run, table, write_json
 from processes import Meter
 from simulated import NAMESPACE, POOL, Release, release
 
-from mcp_exec_api.kube import Object, custom_path
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.kube.objects import Object
 
-EXECUTIONS = custom_path("codeexecutions", namespace=NAMESPACE)
+EXECUTIONS = custom_resource_path("codeexecutions", namespace=NAMESPACE)
 REST_SECONDS = 60
 PARTS = ("operator", "gateway", "kube-apiserver", "etcd")
 

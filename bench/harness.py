@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from mcp_exec_api.kube import Kube, custom_path, path_of
+from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_api.names import LABEL_POOL
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 
 SYSTEM, NAMESPACE, RELEASE = "mcp-exec-system", "agents", "mcp-exec"
 Result = TypeVar("Result")
@@ -71,7 +71,7 @@ def write_json(path: Path | None, figures: dict[str, Any]) -> None:
 class Bench:
     """A release: the API server, and the gateway as its clients meet it."""
 
-    kube: Kube
+    kube: KubeClient
     session: aiohttp.ClientSession
     gateway: str
     headers: dict[str, str]
@@ -92,17 +92,17 @@ class Bench:
 
     async def pool(self, name: str) -> dict[str, Any]:
         """A SandboxPool."""
-        return await self.kube.get(custom_path("sandboxpools", namespace=self.namespace, name=name))
+        return await self.kube.get(custom_resource_path("sandboxpools", namespace=self.namespace, name=name))
 
     async def scale(self, name: str, warm: int) -> None:
         """Sets how many pods of a pool are warm."""
         await self.kube.patch(
-            custom_path("sandboxpools", namespace=self.namespace, name=name), {"spec": {"warm": {"min": warm}}}
+            custom_resource_path("sandboxpools", namespace=self.namespace, name=name), {"spec": {"warm": {"min": warm}}}
         )
 
     async def settled(self, name: str, *, seconds: float = 180) -> None:
         """Waits until the pool has all its warm pods and none that start or run."""
-        path, selector = path_of("pods", namespace=self.namespace), f"{LABEL_POOL}={name}"
+        path, selector = resource_path("pods", namespace=self.namespace), f"{LABEL_POOL}={name}"
         async with asyncio.timeout(seconds):
             while True:
                 # The operator writes a pool's status once a second at most: an older one tells of what was before.
@@ -182,9 +182,9 @@ def client() -> aiohttp.ClientSession:
 @asynccontextmanager
 async def connected() -> AsyncIterator[Bench]:
     """The release that KUBECONFIG names, its gateway by the Service's address: run it on a node."""
-    async with Kube.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube, client() as session:
-        service = await kube.get(path_of("services", namespace=SYSTEM, name=f"{RELEASE}-gateway"))
-        secret = await kube.get(path_of("secrets", namespace=SYSTEM, name=f"{RELEASE}-initial-api-key"))
+    async with KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube, client() as session:
+        service = await kube.get(resource_path("services", namespace=SYSTEM, name=f"{RELEASE}-gateway"))
+        secret = await kube.get(resource_path("secrets", namespace=SYSTEM, name=f"{RELEASE}-initial-api-key"))
         key = base64.b64decode(secret["data"]["api-key"]).decode()
         gateway = f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
         yield Bench(kube=kube, session=session, gateway=gateway, headers={"Authorization": f"Bearer {key}"})

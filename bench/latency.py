@@ -16,9 +16,10 @@ from typing import Any
 
 from harness import NAMESPACE, STAGES, Bench, connected, parser, summary, table, write_json
 
-from mcp_exec_api.kube import Object, custom_path, path_of
-from mcp_exec_api.names import LABEL_POOL, SUPERVISOR_PORT
-from mcp_exec_api.reflector import Reflector
+from mcp_exec_api.constants import LABEL_POOL, SUPERVISOR_PORT
+from mcp_exec_common.kube.client import custom_resource_path, resource_path
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import Reflector
 
 
 class Floor:
@@ -41,7 +42,7 @@ class Floor:
 
     async def sample(self, name: str) -> float:
         """Milliseconds of one pass."""
-        path = custom_path("codeexecutions", namespace=self.namespace)
+        path = custom_resource_path("codeexecutions", namespace=self.namespace)
         self.created[name], self.ended[name] = asyncio.Event(), asyncio.Event()
         start = time.perf_counter()
         async with asyncio.timeout(30):
@@ -69,12 +70,12 @@ def manifest(name: str, namespace: str) -> Object:
 @asynccontextmanager
 async def floor_of(bench: Bench, pool: str) -> AsyncIterator[Floor]:
     """The floor against a warm pod of the pool."""
-    made = await bench.kube.create(path_of("namespaces"), {"metadata": {"generateName": "bench-floor-"}})
+    made = await bench.kube.create(resource_path("namespaces"), {"metadata": {"generateName": "bench-floor-"}})
     namespace = made["metadata"]["name"]
-    pods, _ = await bench.kube.list(path_of("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}")
+    pods, _ = await bench.kube.list(resource_path("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}")
     pod = next(pod["status"]["podIP"] for pod in reversed(pods) if pod["status"].get("podIP"))
     floor = Floor(bench, namespace=namespace, pod=pod)
-    path = custom_path("codeexecutions", namespace=namespace)
+    path = custom_resource_path("codeexecutions", namespace=namespace)
     first = Reflector(kube=bench.kube, path=path, on_change=floor.on_create)
     second = Reflector(kube=bench.kube, path=path, on_change=floor.on_end)
     async with first.running(), second.running():
@@ -82,7 +83,7 @@ async def floor_of(bench: Bench, pool: str) -> AsyncIterator[Floor]:
         try:
             yield floor
         finally:
-            await bench.kube.delete(path_of("namespaces", name=namespace))
+            await bench.kube.delete(resource_path("namespaces", name=namespace))
 
 
 async def timed(bench: Bench, pool: str) -> tuple[float, dict[str, Any]]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from discovery import catalogs
 from harness import table, write_json
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.search import LEVELS, MAX_LIMIT, Index
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.search.index import LEVELS, MAX_LIMIT, Index
 
 BYTES_PER_TOKEN = 4
 

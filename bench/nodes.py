@@ -33,9 +33,11 @@ from objects import (
 )
 from supervisors import Supervisors
 
-from mcp_exec_api.kube import ApiError, Kube, Object, path_of
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_api.reflector import Reflector
+from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import Reflector
 
 log = logging.getLogger("nodes")
 
@@ -57,12 +59,12 @@ def seconds_time() -> str:
 
 def pod_path(pod: Object) -> str:
     """The path of a pod's object."""
-    return path_of("pods", namespace=pod["metadata"]["namespace"], name=pod["metadata"]["name"])
+    return resource_path("pods", namespace=pod["metadata"]["namespace"], name=pod["metadata"]["name"])
 
 
 def lease_path(name: str | None = None) -> str:
     """The path of a node's Lease, or of all."""
-    return path_of("leases", namespace=LEASES, name=name, group=LEASE_GROUP)
+    return resource_path("leases", namespace=LEASES, name=name, group=LEASE_GROUP)
 
 
 async def all_of(jobs: Iterable[Job]) -> None:
@@ -80,7 +82,7 @@ async def all_of(jobs: Iterable[Job]) -> None:
 class Nodes:
     """The nodes of one run, as one kubelet for them all."""
 
-    kube: Kube
+    kube: KubeClient
     supervisors: Supervisors
     count: int
     pods_per_node: int
@@ -100,12 +102,12 @@ class Nodes:
         self._names = frozenset(names)
         moment = seconds_time()
         bodies = [node_object(name, pods=self.pods_per_node, moment=moment) for name in names]
-        await all_of([lambda body=body: self.kube.create(path_of("nodes"), body) for body in bodies])  # type: ignore[misc]
+        await all_of([lambda body=body: self.kube.create(resource_path("nodes"), body) for body in bodies])  # type: ignore[misc]
         leases = [lease_object(name, moment=micro_time(now())) for name in names]
         await all_of([lambda body=body: self.kube.create(lease_path(), body) for body in leases])  # type: ignore[misc]
         async with asyncio.timeout(60):
             while True:
-                found, _ = await self.kube.list(path_of("nodes"), selector=SELECTOR)
+                found, _ = await self.kube.list(resource_path("nodes"), selector=SELECTOR)
                 # the control plane takes the taint not-ready away once it has seen a node's heartbeat
                 if all(len(node["spec"].get("taints") or ()) == 1 for node in found):
                     return
@@ -115,7 +117,7 @@ class Nodes:
         """Heartbeats and pods, until it is cancelled."""
         pods = Reflector(
             kube=self.kube,
-            path=path_of("pods"),
+            path=resource_path("pods"),
             fields=BOUND,
             on_change=self.on_pod,
             transform=lambda pod: {
@@ -184,22 +186,22 @@ class Nodes:
                     await self.kube.patch(lease_path(name), {"spec": {"renewTime": micro_time(now())}})
                     if turn % STATUS_EVERY == 0:
                         status = {"conditions": node_conditions(seconds_time())}
-                        await self.kube.patch(path_of("nodes", name=name) + "/status", {"status": status})
+                        await self.kube.patch(resource_path("nodes", name=name) + "/status", {"status": status})
                 except ApiError as error:
                     log.warning("no heartbeat of %s: %s", name, error)
 
 
-async def clean(kube: Kube) -> None:
+async def clean(kube: KubeClient) -> None:
     """Deletes all simulated nodes, and the pods on them without asking anybody."""
-    nodes, _ = await kube.list(path_of("nodes"), selector=SELECTOR)
+    nodes, _ = await kube.list(resource_path("nodes"), selector=SELECTOR)
     leases, _ = await kube.list(lease_path(), selector=SELECTOR)
     names = {node["metadata"]["name"] for node in nodes}
     if names:
-        pods, _ = await kube.list(path_of("pods"), fields=BOUND)
+        pods, _ = await kube.list(resource_path("pods"), fields=BOUND)
         paths = [pod_path(pod) for pod in pods if pod["spec"]["nodeName"] in names]
         await all_of([lambda path=path: kube.delete(path, grace_seconds=0) for path in paths])  # type: ignore[misc]
     paths = [lease_path(lease["metadata"]["name"]) for lease in leases]
-    paths += [path_of("nodes", name=name) for name in names]
+    paths += [resource_path("nodes", name=name) for name in names]
     await all_of([lambda path=path: kube.delete(path) for path in paths])  # type: ignore[misc]
 
 
@@ -209,7 +211,7 @@ async def simulate(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     supervisors = Supervisors(run_seconds=options.run_seconds)
-    async with Kube.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube:
+    async with KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube:
         server = await supervisors.serve(port=options.port)  # one simulation at a time has it
         await clean(kube)
         nodes = Nodes(

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address
 from typing import Any, Final
 
-from mcp_exec_api.kube import Object
+from mcp_exec_common.kube.objects import Object
 
 LABEL: Final = "mcp-exec.dev/simulated"
 """Label and taint of the nodes: what does not ask for them stays away."""

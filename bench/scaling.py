@@ -33,8 +33,8 @@ from typing import Any, Final
 from harness import table, write_json
 from traces import TRACES, arrivals
 
-from mcp_exec_operator.inventory import Pod
-from mcp_exec_operator.pool import Pool, Waiter
+from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pools.partition import Pool, Waiter
 
 POLICIES: Final = ("demand", "fixed", "hpa")
 MAX_PODS: Final = 400

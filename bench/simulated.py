@@ -24,7 +24,9 @@ from harness import Bench, client
 from objects import LABEL, TOLERATION
 from processes import Child, child, daemons
 
-from mcp_exec_api.kube import ApiError, Kube, Object, custom_path, path_of
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
 
 NAMESPACE, POOL, NAME = "bench-nodes", "simulated", "mcp-exec-bench-nodes"
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -133,7 +135,7 @@ async def release(
     """The release with one pool, `simulated`, that keeps so many pods warm."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-exec-bench-")))
-        kube = await stack.enter_async_context(Kube.connect(kubeconfig=Path(os.environ["KUBECONFIG"])))
+        kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])))
         session = await stack.enter_async_context(client())
         options = {"--count": nodes, "--pods-per-node": pods_per_node, "--run-seconds": run_seconds}
         command = [sys.executable, str(Path(__file__).with_name("nodes.py"))]
@@ -164,21 +166,21 @@ async def release(
         await stack.enter_async_context(made.gateway_running())
         stack.push_async_callback(made.stop_operator)
         await made.start_operator()
-        await kube.create(custom_path("sandboxpools", namespace=NAMESPACE), pool_object(warm=warm))
+        await kube.create(custom_resource_path("sandboxpools", namespace=NAMESPACE), pool_object(warm=warm))
         yield made
 
 
-async def prepare(kube: Kube, folder: Path) -> str:
+async def prepare(kube: KubeClient, folder: Path) -> str:
     """Makes the namespace, a service account with its kubeconfig, and an API key, which is returned."""
-    await kube.create(path_of("namespaces"), {"metadata": {"name": NAMESPACE}})
-    await kube.create(path_of("serviceaccounts", namespace=NAMESPACE), {"metadata": {"name": NAME}})
+    await kube.create(resource_path("namespaces"), {"metadata": {"name": NAMESPACE}})
+    await kube.create(resource_path("serviceaccounts", namespace=NAMESPACE), {"metadata": {"name": NAME}})
     binding = {
         "metadata": {"name": NAME},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
     }
-    await kube.create(path_of("clusterrolebindings", group=RBAC), binding)
-    account = path_of("serviceaccounts", namespace=NAMESPACE, name=NAME)
+    await kube.create(resource_path("clusterrolebindings", group=RBAC), binding)
+    account = resource_path("serviceaccounts", namespace=NAMESPACE, name=NAME)
     token = await kube.create(account + "/token", {"spec": {"expirationSeconds": 6 * 3600}})
     kubeconfig = kubeconfig_of(kube, token["status"]["token"])
     files = {"kubeconfig": json.dumps(kubeconfig), "key": secrets.token_hex(32)}
@@ -188,11 +190,11 @@ async def prepare(kube: Kube, folder: Path) -> str:
     key = "mcpx_" + secrets.token_urlsafe(32)
     entry = json.dumps({"sha256": sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
     data = {"bench": base64.b64encode(entry.encode()).decode()}
-    await kube.create(path_of("secrets", namespace=NAMESPACE), {"metadata": {"name": NAME}, "data": data})
+    await kube.create(resource_path("secrets", namespace=NAMESPACE), {"metadata": {"name": NAME}, "data": data})
     return key
 
 
-def kubeconfig_of(kube: Kube, token: str) -> dict[str, Any]:
+def kubeconfig_of(kube: KubeClient, token: str) -> dict[str, Any]:
     """A kubeconfig for the server that `kube` talks to."""
     assert kube.credentials.ca_file is not None
     authority = base64.b64encode(Path(kube.credentials.ca_file).read_bytes()).decode()
@@ -207,14 +209,14 @@ def kubeconfig_of(kube: Kube, token: str) -> dict[str, Any]:
     }
 
 
-async def remove(kube: Kube, *, seconds: float = 600) -> None:
+async def remove(kube: KubeClient, *, seconds: float = 600) -> None:
     """Deletes all that `prepare` made, of an earlier run too, and waits until it is gone."""
-    await kube.delete(path_of("clusterrolebindings", group=RBAC, name=NAME))
-    await kube.delete(path_of("namespaces", name=NAMESPACE))
+    await kube.delete(resource_path("clusterrolebindings", group=RBAC, name=NAME))
+    await kube.delete(resource_path("namespaces", name=NAMESPACE))
     async with asyncio.timeout(seconds):
         while True:
             try:
-                await kube.get(path_of("namespaces", name=NAMESPACE))
+                await kube.get(resource_path("namespaces", name=NAMESPACE))
             except ApiError as error:
                 if error.code == 404:
                     return

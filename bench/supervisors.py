@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_api.names import SUPERVISOR_PORT
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024

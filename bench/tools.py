@@ -33,10 +33,10 @@ sys.path.append(str(ROOT))
 
 from tests.component.fakes.api_server import FakeApiServer  # noqa: E402
 
-from mcp_exec_api.grants import Grant, Signer  # noqa: E402
-from mcp_exec_api.kube import custom_path  # noqa: E402
-from mcp_exec_api.names import API_VERSION, TOOL_SERVERS  # noqa: E402
-from mcp_exec_api.pool import PoolTools  # noqa: E402
+from mcp_exec_api.constants import API_VERSION, TOOL_SERVERS  # noqa: E402
+from mcp_exec_api.sandbox_pool import PoolTools  # noqa: E402
+from mcp_exec_common.broker.grants import Grant, GrantSigner  # noqa: E402
+from mcp_exec_common.kube.client import custom_resource_path  # noqa: E402
 
 AT_ONCE = (1, 16, 64)
 KEY = b"the key of the benchmark"
@@ -102,7 +102,7 @@ async def broker(tools: str, folder: Path, *, concurrency: int) -> AsyncIterator
         limits = {"concurrency": 2 * concurrency}
         spec = {"url": tools, "limits": limits}
         item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
-        api.put(custom_path(TOOL_SERVERS, namespace=NAMESPACE), item)
+        api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
         kubeconfig = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -129,7 +129,7 @@ async def broker(tools: str, folder: Path, *, concurrency: int) -> AsyncIterator
 
 def grant() -> str:
     """The token of a new execution. Each may make so many calls, and so many at once."""
-    return Signer(key=KEY).grant(
+    return GrantSigner(key=KEY).grant(
         Grant(
             execution=str(uuid.uuid4()),
             name="bench",

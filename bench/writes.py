@@ -16,7 +16,7 @@ from typing import Any
 
 from harness import NAMESPACE, RELEASE, SYSTEM, connected, parser, table, write_json
 
-from mcp_exec_api.kube import custom_path
+from mcp_exec_common.kube.client import custom_resource_path
 
 WRITES = frozenset({"create", "update", "patch", "delete"})
 OURS = {f"system:serviceaccount:{SYSTEM}:{RELEASE}-{part}": part for part in ("operator", "gateway")}
@@ -62,7 +62,7 @@ async def main() -> None:
         statuses = []
         for _ in range(arguments.executions):
             answer = await bench.execute("print(1)", pool=arguments.pool)
-            path = custom_path("codeexecutions", namespace=NAMESPACE, name=answer["name"])
+            path = custom_resource_path("codeexecutions", namespace=NAMESPACE, name=answer["name"])
             statuses.append((answer["name"], (await bench.kube.get(path))["status"]))
             await bench.settled(arguments.pool)
         events = writes_since(arguments.audit_log, offset)

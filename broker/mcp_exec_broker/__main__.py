@@ -9,14 +9,14 @@ from typing import Final
 
 import uvloop
 
-from mcp_exec_api.files import raise_file_limit
-from mcp_exec_api.kube import Kube
-from mcp_exec_api.logs import configure_logging
-from mcp_exec_api.serving import Server, make_server
-from mcp_exec_api.settings import SettingsError
-from mcp_exec_broker.audit import write_to_stdout
-from mcp_exec_broker.broker import Broker
+from mcp_exec_broker.audit.log import write_to_stdout
+from mcp_exec_broker.manager import Broker
 from mcp_exec_broker.settings import Settings
+from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.process.file_limit import raise_file_limit
+from mcp_exec_common.process.http_server import HttpServer, build_server
+from mcp_exec_common.process.logging import configure_logging
+from mcp_exec_common.process.settings import SettingsError
 
 log = logging.getLogger("mcp_exec_broker")
 
@@ -33,11 +33,11 @@ async def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
-        Kube.connect(kubeconfig=settings.kubeconfig, connections=_WATCHES) as kube,
+        KubeClient.connect(kubeconfig=settings.kubeconfig, connections=_WATCHES) as kube,
         Broker.running(settings, kube=kube) as broker,
     ):
         servers = [
-            make_server(
+            build_server(
                 app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds + _LAST_SECONDS
             )
             for app, port, seconds in (
@@ -66,7 +66,7 @@ async def run(settings: Settings) -> None:
             await asyncio.gather(*serving, return_exceptions=True)
 
 
-async def _announce(broker: Broker, servers: Sequence[Server]) -> None:
+async def _announce(broker: Broker, servers: Sequence[HttpServer]) -> None:
     for server in servers:
         await server.listening.wait()
     for reflector in broker.reflectors.values():

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-from mcp_exec_api.tools.names import words
+from mcp_exec_tools.names import words
 
 _MOST_NAMES: Final = 500
 _LONGEST: Final = 128

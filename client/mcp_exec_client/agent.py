@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 from anthropic import AsyncAnthropic
 from anthropic.types import Message, MessageParam, ToolParam, ToolResultBlockParam, ToolUseBlock
 
-from mcp_exec_api.tools.patterns import any_matches
 from mcp_exec_client.gateway import Answer, Gateway
 from mcp_exec_client.prompt import VERSION, system_prompt
+from mcp_exec_tools.patterns import any_matches
 
 Kind = Literal["search", "describe", "code", "execute", "results", "answer"]
 

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from mcp_exec_client.clusterexam import ClusterExam
-from mcp_exec_client.gatewayexam import GatewayExam
+from mcp_exec_client.check_report import Report
+from mcp_exec_client.cluster_checks import ClusterExam
+from mcp_exec_client.gateway_checks import GatewayExam
 from mcp_exec_client.problems import Problem
-from mcp_exec_client.report import Report
 
 _NAMESPACE: Final = "agents"
 

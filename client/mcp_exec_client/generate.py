@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.wrappers import HEADER, files_of
-from mcp_exec_client import sources, trees
+from mcp_exec_client import catalog_sources as sources
+from mcp_exec_client import file_tree as trees
 from mcp_exec_client.problems import Problem
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.wrappers import HEADER, files_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _INIT: Final = f'{HEADER}\n"""MCP servers: one package each, with one function a tool."""\n'

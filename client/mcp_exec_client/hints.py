@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mcp_exec_api.execution import Reason
+from mcp_exec_api.code_execution import Reason
 
 _PODS: Final = "kubectl describe sandboxpool shows its condition Ready"
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
-from mcp_exec_api.tools.patterns import TOOL_PATTERN
+from mcp_exec_tools.patterns import TOOL_PATTERN
 
 
 def micro_time(moment: datetime) -> str:

@@ -1,6 +1,14 @@
 """Kubernetes quantities such as `512Mi` and `250m`."""
 
 from decimal import Decimal
+from typing import Annotated
+
+from pydantic import Field
+
+Quantity = Annotated[
+    str,
+    Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"),
+]
 
 _SUFFIXES = {
     "m": Decimal("0.001"),

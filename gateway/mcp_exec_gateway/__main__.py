@@ -6,9 +6,9 @@ import sys
 
 import uvloop
 
-from mcp_exec_api.files import raise_file_limit
-from mcp_exec_api.logs import configure_logging
-from mcp_exec_api.settings import SettingsError
+from mcp_exec_common.process.file_limit import raise_file_limit
+from mcp_exec_common.process.logging import configure_logging
+from mcp_exec_common.process.settings import SettingsError
 from mcp_exec_gateway.app import build_app
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.server import serve

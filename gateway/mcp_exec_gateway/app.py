@@ -7,12 +7,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.kube import ApiError
-from mcp_exec_gateway.access import CLIENT_GONE, Access
-from mcp_exec_gateway.bodies import ClientGone
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.openapi import DESCRIPTION, complete
-from mcp_exec_gateway.problems import Problem, unavailable
+from mcp_exec_gateway.http.access_log import CLIENT_GONE, Access
+from mcp_exec_gateway.http.problems import Problem, unavailable
+from mcp_exec_gateway.http.request_body import ClientGone
+from mcp_exec_gateway.openapi.document import DESCRIPTION, complete
 from mcp_exec_gateway.routes import approvals, audit, events, executions, health, tools
 
 log = logging.getLogger(__name__)

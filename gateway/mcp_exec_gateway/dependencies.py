@@ -6,22 +6,22 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-from mcp_exec_api.brokers import Brokers, following
-from mcp_exec_api.kube import Kube, path_of
-from mcp_exec_api.reflector import Reflector
-from mcp_exec_api.sandboxes import Sandboxes
-from mcp_exec_gateway.apikeys import ApiKeys
-from mcp_exec_gateway.auth import Authenticator
-from mcp_exec_gateway.catalogs import Catalogs
-from mcp_exec_gateway.executions import Executions
+from mcp_exec_common.broker.client import BrokerClient, follow_broker
+from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_gateway.auth.api_keys import ApiKeys
+from mcp_exec_gateway.auth.authenticator import Authenticator
+from mcp_exec_gateway.auth.rate_limits import Rates
+from mcp_exec_gateway.auth.service_accounts import Tokens
+from mcp_exec_gateway.executions.index import Executions
+from mcp_exec_gateway.executions.pools import Pools
+from mcp_exec_gateway.executions.submission import Submitter
+from mcp_exec_gateway.http.problems import too_many
 from mcp_exec_gateway.lifecycle import Lifecycle
 from mcp_exec_gateway.metrics import Metrics
-from mcp_exec_gateway.pools import Pools
-from mcp_exec_gateway.problems import too_many
-from mcp_exec_gateway.rates import Rates
 from mcp_exec_gateway.settings import Settings
-from mcp_exec_gateway.submissions import Submitter
-from mcp_exec_gateway.tokens import Tokens
+from mcp_exec_gateway.tools.catalogs import Catalogs
 
 
 @dataclass(kw_only=True)
@@ -51,15 +51,15 @@ class Dependencies:
     """What the routes work with."""
 
     settings: Settings
-    kube: Kube
-    sandboxes: Sandboxes
+    kube: KubeClient
+    sandboxes: SupervisorClient
     executions: Executions
     pools: Pools
     authenticator: Authenticator
     submitter: Submitter
     metrics: Metrics
     streams: Streams
-    brokers: Brokers | None
+    brokers: BrokerClient | None
     """None where there is no broker."""
     catalogs: Catalogs
     reflectors: dict[str, Reflector]
@@ -74,7 +74,10 @@ class Dependencies:
         key = settings.sandbox_key_file.read_bytes().strip()
         if not key:
             raise ValueError(f"{settings.sandbox_key_file} is empty")
-        async with Kube.connect(kubeconfig=settings.kubeconfig) as kube, Sandboxes.connect(key=key) as sandboxes:
+        async with (
+            KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
+            SupervisorClient.connect(key=key) as sandboxes,
+        ):
             made = cls.build(settings, kube=kube, sandboxes=sandboxes)
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(reflector.run(), name=what) for what, reflector in made.reflectors.items()]
@@ -83,7 +86,7 @@ class Dependencies:
                     task.cancel()
 
     @classmethod
-    def build(cls, settings: Settings, *, kube: Kube, sandboxes: Sandboxes) -> Self:
+    def build(cls, settings: Settings, *, kube: KubeClient, sandboxes: SupervisorClient) -> Self:
         """All of it, over these clients; nothing runs yet."""
         executions, pools, keys = Executions(max_waits=settings.max_waits), Pools(), ApiKeys()
         reflectors = {}
@@ -93,7 +96,7 @@ class Dependencies:
         if settings.api_keys_secret:
             reflectors["API keys"] = Reflector(
                 kube=kube,
-                path=path_of("secrets", namespace=settings.release_namespace),
+                path=resource_path("secrets", namespace=settings.release_namespace),
                 fields=f"metadata.name={settings.api_keys_secret}",
                 on_change=keys.on_change,
                 transform=lambda secret: {
@@ -102,7 +105,7 @@ class Dependencies:
             )
         brokers = None
         if settings.broker_service:
-            brokers, reflectors["the broker's addresses"] = following(
+            brokers, reflectors["the broker's addresses"] = follow_broker(
                 kube=kube,
                 session=sandboxes.session,
                 namespace=settings.release_namespace,

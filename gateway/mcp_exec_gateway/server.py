@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
-from mcp_exec_api.serving import Server, make_server
+from mcp_exec_common.process.http_server import HttpServer, build_server
 from mcp_exec_gateway.dependencies import Dependencies
 
 log = logging.getLogger(__name__)
@@ -18,10 +18,10 @@ _LAST_SECONDS: Final = 5
 """After all waits are released: what a connection may take to have its answer sent."""
 
 
-async def serve(app: ASGIApp, *, dependencies: Dependencies, server: Server | None = None) -> None:
+async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer | None = None) -> None:
     """Serves until SIGTERM or SIGINT, and then for as long as the settings let requests finish."""
     settings = dependencies.settings
-    server = server or make_server(
+    server = server or build_server(
         app,
         port=settings.port,
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
@@ -47,14 +47,14 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: Server | No
             await asyncio.wait({serving})
 
 
-async def _announce(server: Server, dependencies: Dependencies) -> None:
+async def _announce(server: HttpServer, dependencies: Dependencies) -> None:
     await server.listening.wait()
     for reflector in dependencies.reflectors.values():
         await reflector.synced.wait()
     log.info("ready", extra={"port": server.config.port, "namespaces": dependencies.settings.namespaces})
 
 
-async def _shut_down(server: Server, dependencies: Dependencies, serving: "asyncio.Task[None]") -> None:
+async def _shut_down(server: HttpServer, dependencies: Dependencies, serving: "asyncio.Task[None]") -> None:
     settings, lifecycle = dependencies.settings, dependencies.lifecycle
     log.info("stopping: no longer ready")
     lifecycle.draining.set()

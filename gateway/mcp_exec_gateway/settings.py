@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mcp_exec_api.names import GATEWAY_PORT
-from mcp_exec_api.settings import ProcessSettings
+from mcp_exec_api.constants import GATEWAY_PORT
+from mcp_exec_common.process.settings import ProcessSettings
 
 
 class Settings(ProcessSettings):

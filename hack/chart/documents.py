@@ -8,7 +8,7 @@ import yaml
 from values import Values
 
 from mcp_exec_api.meta import Model
-from mcp_exec_api.pool import SandboxPoolSpec
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 
 Schema = dict[str, Any]
 

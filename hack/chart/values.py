@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
-from mcp_exec_api.pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
-from mcp_exec_api.toolserver import ToolServerSpec
+from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
+from mcp_exec_api.tool_server import ToolServerSpec
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 OptionalName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]

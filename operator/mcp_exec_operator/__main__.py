@@ -7,21 +7,22 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 from importlib import import_module
-from time import monotonic
 from typing import Final
 
 import uvloop
 
-from mcp_exec_api.files import raise_file_limit
-from mcp_exec_api.kube import ApiError, Kube, path_of
-from mcp_exec_api.logs import configure_logging
-from mcp_exec_api.names import EXECUTIONS, GROUP, POOLS, SUPERVISOR_PORT, VERSION
-from mcp_exec_api.sandboxes import Sandboxes
-from mcp_exec_api.settings import SettingsError
+from mcp_exec_api.constants import SUPERVISOR_PORT
+from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.process.file_limit import raise_file_limit
+from mcp_exec_common.process.logging import configure_logging
+from mcp_exec_common.process.settings import SettingsError
+from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.health import Health
-from mcp_exec_operator.leadership import Leadership, LeaseLost
+from mcp_exec_operator.kube.leader_election import Leadership, LeaseLost
+from mcp_exec_operator.manager import Service
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.service import Service
+from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger("mcp_exec_operator")
@@ -31,47 +32,14 @@ _LOST_SECONDS: Final = 0.5
 """How long after the loss of the lease the process lives at most; what it did is broken off at the loss itself."""
 
 
-class CannotStart(Exception):
-    """The operator can't do its work here, for the reason that this says."""
-
-
-async def check_api(kube: Kube, *, namespaces: tuple[str, ...], watch_nodes: bool, wait_seconds: float) -> None:
-    """Raises CannotStart where the API server stays away, knows no CRDs of ours, or lets us not see what we must."""
-    deadline = monotonic() + wait_seconds
-    while True:
-        try:
-            found = await kube.get(f"/apis/{GROUP}/{VERSION}")
-            break
-        except ApiError as error:
-            if error.code == 404:
-                raise CannotStart(f"the CRDs of {GROUP}/{VERSION} are not installed") from error
-            if monotonic() >= deadline or error.code in (401, 403):
-                raise CannotStart(f"the API server can't be used: {error}") from error
-            log.warning("the API server is not there yet: %s", error)
-            await asyncio.sleep(1)
-    missing = {EXECUTIONS, POOLS} - {resource["name"] for resource in found["resources"]}
-    if missing:
-        raise CannotStart(f"the CRDs of {', '.join(sorted(missing))} are not installed")
-    for namespace in namespaces:
-        try:
-            await kube.get(path_of("pods", namespace=namespace), limit="1")
-        except ApiError as error:
-            raise CannotStart(f"the pods of namespace {namespace} can't be listed: {error}") from error
-    if watch_nodes:
-        try:
-            await kube.get(path_of("nodes"), limit="1")
-        except ApiError as error:
-            raise CannotStart(f"the nodes can't be listed, and MCP_EXEC_WATCH_NODES is not false: {error}") from error
-
-
 async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
     """Runs the operator until it is told to stop by SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     key = settings.sandbox_key_file.read_bytes().strip()
     metrics = Metrics.create()
     async with (
-        Kube.connect(kubeconfig=settings.kubeconfig) as kube,
-        Sandboxes.connect(key=key, port=sandbox_port) as sandboxes,
+        KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
+        SupervisorClient.connect(key=key, port=sandbox_port) as sandboxes,
     ):
         _on_signals(loop, stop)
         service = Service.create(settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics)
@@ -110,7 +78,7 @@ async def _elected(leadership: Leadership, stop: asyncio.Event) -> bool:
 
 
 async def _lead(
-    leadership: Leadership, service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event
+    leadership: Leadership, service: Service, kube: KubeClient, *, settings: Settings, stop: asyncio.Event
 ) -> None:
     """Works until `stop` is set, and gives the lease up once all writes are over. Raises LeaseLost."""
     async with AsyncExitStack() as stack:
@@ -129,7 +97,7 @@ async def _lead(
 
 
 async def _work(
-    service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
+    service: Service, kube: KubeClient, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
 ) -> None:
     await working.enter_async_context(service.running())
     await _watch(service, kube, settings=settings, stop=stop, working=working)
@@ -137,27 +105,27 @@ async def _work(
 
 async def _warm_up() -> None:
     """Imports kopf, which takes longer than a sweep."""
-    await asyncio.to_thread(import_module, "mcp_exec_operator.watching")
+    await asyncio.to_thread(import_module, "mcp_exec_operator.kube.watches")
 
 
 async def _watch(
-    service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
+    service: Service, kube: KubeClient, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
 ) -> None:
     """Feeds the service with what the watches tell until `stop` is set. `working` ends the service and the lease.
 
     kopf cancels all tasks that were made after it when it ends, so the service ends before kopf does.
     """
     await _warm_up()  # what waits is served meanwhile
-    from mcp_exec_operator.watching import pods_followed
+    from mcp_exec_operator.kube.watches import pods_followed
 
     async with pods_followed(kube=kube, namespaces=settings.namespaces, on_pod=service.on_pod):
         await _watch_by_kopf(service, kube, settings=settings, stop=stop, working=working)
 
 
 async def _watch_by_kopf(
-    service: Service, kube: Kube, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
+    service: Service, kube: KubeClient, *, settings: Settings, stop: asyncio.Event, working: AsyncExitStack
 ) -> None:
-    from mcp_exec_operator.watching import build_registry, watch
+    from mcp_exec_operator.kube.watches import build_registry, watch
 
     loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     registry = build_registry(

@@ -8,9 +8,9 @@ from time import monotonic
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from mcp_exec_operator.leadership import Leadership
+from mcp_exec_operator.kube.leader_election import Leadership
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.sweep import Sweep
+from mcp_exec_operator.resync import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from mcp_exec_api.names import OPERATOR_PORT
-from mcp_exec_api.settings import ProcessSettings
+from mcp_exec_api.constants import OPERATOR_PORT
+from mcp_exec_common.process.settings import ProcessSettings
 
 
 class Settings(ProcessSettings):

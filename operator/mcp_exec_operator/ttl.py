@@ -9,9 +9,10 @@ from datetime import datetime
 from time import time
 from typing import Final
 
-from mcp_exec_api.kube import ApiError, Object
-from mcp_exec_api.reflector import Key, key_of
-from mcp_exec_operator.cluster import Cluster
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import Key, key_of
+from mcp_exec_operator.kube.api import Cluster
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from mcp_exec_sandbox.supervisor.application import serve
+from mcp_exec_sandbox.supervisor.lifecycle import serve
 from mcp_exec_sandbox.supervisor.settings import Settings, SettingsError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.protocol import sandbox_token, token_digest
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 
 POD = "default-real0"
 SANDBOX_KEY = b"the key of the sandboxes"
@@ -22,7 +22,7 @@ async def supervisor_port(tmp_path: Path) -> AsyncIterator[int]:
     """The port of a real supervisor that stands ready."""
     for folder in ("workspace", "tmp"):
         (tmp_path / folder).mkdir()
-    token = sandbox_token(key=SANDBOX_KEY, namespace="agents", pod=POD)
+    token = supervisor_token(key=SANDBOX_KEY, namespace="agents", pod=POD)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "mcp_exec_sandbox"),
         stdout=asyncio.subprocess.PIPE,

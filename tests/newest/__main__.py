@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_api.names import GROUP, VERSION
+from mcp_exec_api.constants import GROUP, VERSION
 from tests.newest.server import Core, define, serving
 
 _NAME = "newest"

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from mcp_exec_api.crd import definitions
+from mcp_exec_api.crd_schema import build_definitions
 from tests.component.processes import free_port, write_kubeconfig
 from tests.e2e.support import eventually
 
@@ -68,7 +68,7 @@ def serving(binary: Path, folder: Path, *, core: Core | None = None) -> Iterator
 
 def define(client: httpx.Client) -> None:
     """Creates the CRDs of this checkout there; returns when they are served."""
-    for crd in definitions().values():
+    for crd in build_definitions().values():
         answer = client.post(_DEFINITIONS, json=crd)
         assert answer.status_code == httpx.codes.CREATED, answer.text
     eventually(lambda: "Established" in _conditions(client), seconds=_SECONDS, what="the CRDs are established")

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_exec_api.crd import definitions
+from mcp_exec_api.crd_schema import build_definitions
 
 Object = dict[str, Any]
 
@@ -20,7 +20,7 @@ STDIO: Object = {"stdio": {"image": "i", "command": ["c"]}}
 
 
 def of(plural: str, spec: Object) -> Object:
-    kind = definitions()[plural]["spec"]["names"]["kind"]
+    kind = build_definitions()[plural]["spec"]["names"]["kind"]
     return {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": kind, "metadata": {"name": f"a{next(_names)}"}, "spec": spec}
 
 
@@ -106,7 +106,7 @@ def rules(schema: Object) -> set[str]:
 
 
 def test_every_rule_of_every_definition_is_tried_here() -> None:
-    schemas = [crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in definitions().values()]
+    schemas = [crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in build_definitions().values()]
     tried = {message for *_, message in CHANGES} | {message for *_, message in REFUSED} | {REVIVED}
     assert set().union(*map(rules, schemas)) == tried
 

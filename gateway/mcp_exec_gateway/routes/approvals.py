@@ -6,17 +6,17 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_gateway import openapi
-from mcp_exec_gateway.access import trace_of
-from mcp_exec_gateway.approvals import NewDecision, approvals_view, decide
-from mcp_exec_gateway.bodies import parse_model, read_body
-from mcp_exec_gateway.callers import caller_who_may
+from mcp_exec_gateway.auth.caller import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.naming import is_object_name
-from mcp_exec_gateway.problems import not_found
-from mcp_exec_gateway.queries import Query, parse_query
+from mcp_exec_gateway.executions.approvals import NewDecision, approvals_view, decide
+from mcp_exec_gateway.executions.naming import is_object_name
+from mcp_exec_gateway.executions.views import json_response
+from mcp_exec_gateway.http.access_log import trace_of
+from mcp_exec_gateway.http.problems import not_found
+from mcp_exec_gateway.http.query_params import Query, parse_query
+from mcp_exec_gateway.http.request_body import parse_model, read_body
+from mcp_exec_gateway.openapi import document as openapi
 from mcp_exec_gateway.routes.executions import Name, Service
-from mcp_exec_gateway.views import json_response
 
 _BODY_BYTES = 16 * 1024
 

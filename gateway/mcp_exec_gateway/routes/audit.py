@@ -4,12 +4,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_gateway import openapi
-from mcp_exec_gateway.audit import audit_page
-from mcp_exec_gateway.callers import caller_who_may
+from mcp_exec_gateway.auth.caller import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.queries import AuditQuery, parse_query
-from mcp_exec_gateway.views import json_response
+from mcp_exec_gateway.executions.views import json_response
+from mcp_exec_gateway.http.query_params import AuditQuery, parse_query
+from mcp_exec_gateway.openapi import document as openapi
+from mcp_exec_gateway.tools.audit import audit_page
 
 
 def router(*, dependencies: Dependencies) -> APIRouter:

@@ -6,15 +6,15 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_gateway import openapi
-from mcp_exec_gateway.access import trace_of
-from mcp_exec_gateway.callers import caller_who_may
+from mcp_exec_gateway.auth.caller import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.positions import Position
-from mcp_exec_gateway.queries import EventsQuery, parse_query
-from mcp_exec_gateway.responses import FrameResponse, encoding_for
+from mcp_exec_gateway.events.follower import Follower
+from mcp_exec_gateway.events.position import Position
+from mcp_exec_gateway.events.response import FrameResponse, encoding_for
+from mcp_exec_gateway.http.access_log import trace_of
+from mcp_exec_gateway.http.query_params import EventsQuery, parse_query
+from mcp_exec_gateway.openapi import document as openapi
 from mcp_exec_gateway.routes.executions import Service
-from mcp_exec_gateway.streams import Follower
 
 
 def router(*, dependencies: Dependencies) -> APIRouter:

@@ -8,24 +8,33 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.execution import CodeExecutionSpec
-from mcp_exec_api.kube import ApiError, Object, custom_path
-from mcp_exec_api.names import EXECUTIONS
-from mcp_exec_api.reflector import Key
-from mcp_exec_gateway import openapi
-from mcp_exec_gateway.access import trace_of
-from mcp_exec_gateway.auth import Caller
-from mcp_exec_gateway.bodies import ClientGone, parse_spec, read_body
-from mcp_exec_gateway.callers import caller_who_may
-from mcp_exec_gateway.codechecks import check_code
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.constants import EXECUTIONS
+from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import Key
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.caller import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.executions import finished
-from mcp_exec_gateway.naming import is_object_name
-from mcp_exec_gateway.problems import Problem, invalid_field, not_found, unavailable
-from mcp_exec_gateway.queries import CreateQuery, GetQuery, ListQuery, Query, parse_idempotency_key, parse_query
-from mcp_exec_gateway.submissions import fitted_spec
-from mcp_exec_gateway.views import execution_view, json_response, summary_view
-from mcp_exec_gateway.waits import outcome
+from mcp_exec_gateway.executions.code_check import check_code
+from mcp_exec_gateway.executions.index import finished
+from mcp_exec_gateway.executions.naming import is_object_name
+from mcp_exec_gateway.executions.submission import fitted_spec
+from mcp_exec_gateway.executions.views import execution_view, json_response, summary_view
+from mcp_exec_gateway.executions.wait import outcome
+from mcp_exec_gateway.http.access_log import trace_of
+from mcp_exec_gateway.http.problems import Problem, invalid_field, not_found, unavailable
+from mcp_exec_gateway.http.query_params import (
+    CreateQuery,
+    GetQuery,
+    ListQuery,
+    Query,
+    parse_idempotency_key,
+    parse_query,
+)
+from mcp_exec_gateway.http.request_body import ClientGone, parse_spec, read_body
+from mcp_exec_gateway.openapi import document as openapi
 
 _NAMES: Final = 5
 """Names that are tried where others have taken them."""
@@ -120,7 +129,7 @@ class Service:
         if token:
             params["continue"] = token
         try:
-            return await self.dependencies.kube.get(custom_path(EXECUTIONS, namespace=namespace), **params)
+            return await self.dependencies.kube.get(custom_resource_path(EXECUTIONS, namespace=namespace), **params)
         except ApiError as error:
             if error.code == 410:
                 raise Problem("expired", 410, "the `continue` is too old: list from the start") from error
@@ -145,14 +154,14 @@ class Service:
         if not is_object_name(key[1]):
             raise not_found(*key)
         try:
-            return await self.dependencies.kube.get(custom_path(EXECUTIONS, namespace=key[0], name=key[1]))
+            return await self.dependencies.kube.get(custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1]))
         except ApiError as error:
             if error.code == 404:
                 raise not_found(*key) from error
             raise
 
     async def _request_cancel(self, key: Key) -> Object | None:
-        path = custom_path(EXECUTIONS, namespace=key[0], name=key[1])
+        path = custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1])
         try:
             return await self.dependencies.kube.patch(path, {"spec": {"cancelRequested": True}})
         except ApiError as error:

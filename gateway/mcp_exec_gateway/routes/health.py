@@ -5,7 +5,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.views import json_response
+from mcp_exec_gateway.executions.views import json_response
 
 
 def router(*, dependencies: Dependencies) -> APIRouter:

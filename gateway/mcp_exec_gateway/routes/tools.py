@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_gateway import openapi
-from mcp_exec_gateway.callers import caller_who_may
+from mcp_exec_gateway.auth.caller import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.queries import Query, SearchQuery, parse_query
-from mcp_exec_gateway.views import json_response
+from mcp_exec_gateway.executions.views import json_response
+from mcp_exec_gateway.http.query_params import Query, SearchQuery, parse_query
+from mcp_exec_gateway.openapi import document as openapi
 
 
 def router(*, dependencies: Dependencies) -> APIRouter:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 from mcp_exec_sandbox import sdk
 from mcp_exec_sandbox.protocol import CONTROL_FD, STANDING_SIGNAL, RunnerLimits
-from mcp_exec_sandbox.runner import forks, resources, shield
+from mcp_exec_sandbox.runner import fork_limiter as forks
+from mcp_exec_sandbox.runner import resources
+from mcp_exec_sandbox.runner import seccomp as shield
 from mcp_exec_sandbox.runner.channel import Channel
 from mcp_exec_sandbox.runner.job import Job, Runner
 from mcp_exec_sandbox.runner.loop import AgentLoop, install
 from mcp_exec_sandbox.runner.streams import Streams
-from mcp_exec_sandbox.tools.hints import ServersHint
-from mcp_exec_sandbox.tools.rehearsal import rehearse
+from mcp_exec_sandbox.tools.import_hints import ServersHint
+from mcp_exec_sandbox.tools.warm_up import rehearse
 
 PREIMPORTED = """
 argparse base64 bisect calendar collections concurrent.futures contextlib copy csv dataclasses datetime decimal enum

@@ -13,13 +13,13 @@ from mcp_exec_sandbox.protocol import ErrorFields, LimitName, encode
 from mcp_exec_sandbox.runner import resources
 from mcp_exec_sandbox.runner.channel import Channel
 from mcp_exec_sandbox.runner.failure import describe, describe_stack, limit_behind
-from mcp_exec_sandbox.runner.interrupt import Interruption
+from mcp_exec_sandbox.runner.interruption import Interruption
 from mcp_exec_sandbox.runner.loop import AgentLoop, wind_down
-from mcp_exec_sandbox.runner.namespace import make_main_module
+from mcp_exec_sandbox.runner.main_module import make_main_module
 from mcp_exec_sandbox.runner.program import RESULT_NAME, RETURN_NAME, Program, Returned, compile_program
+from mcp_exec_sandbox.runner.result_json import to_json
 from mcp_exec_sandbox.runner.streams import Streams
-from mcp_exec_sandbox.runner.values import to_json
-from mcp_exec_sandbox.tools.session import Grant, Session, begin
+from mcp_exec_sandbox.tools.tool_session import Grant, Session, begin
 
 RESULT_VARIABLE = "result"
 

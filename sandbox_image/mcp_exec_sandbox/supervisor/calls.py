@@ -4,7 +4,7 @@ import contextlib
 from datetime import datetime
 from typing import Any
 
-from mcp_exec_sandbox.supervisor.events import EventLog
+from mcp_exec_sandbox.supervisor.event_log import EventLog
 
 MAX_CALL_EVENTS = 30_000
 """Three a call, for the most calls that an execution may be allowed. Later ones are left out."""

@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import h11
 
-from mcp_exec_sandbox.supervisor.api import Api, Request, Response, too_large
-from mcp_exec_sandbox.supervisor.events import Batch
+from mcp_exec_sandbox.supervisor.event_log import Batch
+from mcp_exec_sandbox.supervisor.routes import Api, Request, Response, too_large
 
 MAX_HEADER_BYTES = 16 * 1024
 MAX_UNREAD_BYTES = 64 * 1024

@@ -12,13 +12,13 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import TOOL_EVENTS
 from mcp_exec_sandbox.supervisor.calls import CallEvents, written_of
-from mcp_exec_sandbox.supervisor.events import EventLog
+from mcp_exec_sandbox.supervisor.event_log import EventLog
+from mcp_exec_sandbox.supervisor.job_request import ExecutionRequest
+from mcp_exec_sandbox.supervisor.outcome import Interruption, Outcome, Report, Verdict, decide
+from mcp_exec_sandbox.supervisor.output_stream import OutputStream
 from mcp_exec_sandbox.supervisor.processes import stop_descendants
-from mcp_exec_sandbox.supervisor.request import ExecutionRequest
-from mcp_exec_sandbox.supervisor.runner import RunnerProcess
+from mcp_exec_sandbox.supervisor.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.settings import MIB
-from mcp_exec_sandbox.supervisor.stream import OutputStream
-from mcp_exec_sandbox.supervisor.verdict import Interruption, Outcome, Report, Verdict, decide
 from mcp_exec_sandbox.supervisor.watchdog import Watchdog
 from mcp_exec_sandbox.supervisor.wrappers import DISCARD_SECONDS, WrapperStore
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from mcp_exec_sandbox.supervisor.proc_file import PseudoFile
 from mcp_exec_sandbox.supervisor.processes import Process
-from mcp_exec_sandbox.supervisor.pseudofile import PseudoFile
 from mcp_exec_sandbox.supervisor.settings import MIB
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 from mcp_exec_sandbox.supervisor.memory import MemoryGauge
+from mcp_exec_sandbox.supervisor.outcome import Reason, Verdict
 from mcp_exec_sandbox.supervisor.processes import Process, descendants
 from mcp_exec_sandbox.supervisor.settings import MIB, Settings
 from mcp_exec_sandbox.supervisor.storage import measure
-from mcp_exec_sandbox.supervisor.tasks import TaskGauge
-from mcp_exec_sandbox.supervisor.verdict import Reason, Verdict
+from mcp_exec_sandbox.supervisor.task_count import TaskGauge
 
 INTERVAL_SECONDS = 0.05
 TICKS_PER_STORAGE_WALK = 10

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_api.tools.names import identifier
-from mcp_exec_api.tools.patterns import may_use_server
 from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
-from mcp_exec_sandbox.supervisor.request import InvalidRequest, read_object
-from mcp_exec_sandbox.supervisor.runner import parse_object
+from mcp_exec_sandbox.supervisor.job_request import InvalidRequest, read_object
+from mcp_exec_sandbox.supervisor.runner_process import parse_object
+from mcp_exec_tools.names import identifier
+from mcp_exec_tools.patterns import may_use_server
 
 MAX_WRAPPERS_BYTES = 16 * 1024 * 1024
 """The largest body of `PUT /v1/wrappers`."""

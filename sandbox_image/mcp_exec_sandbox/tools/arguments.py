@@ -87,7 +87,7 @@ def alike(wanted: str, known: Iterable[str]) -> list[str]:
 def _own(spelling: object, parameters: Mapping[str, bool], spellings: Mapping[str, str]) -> str | None:
     """The parameter whose name is this one but for capitals, such as `projectID` for `project_id`."""
     # Loaded where a name is odd, not in every idle sandbox.
-    from mcp_exec_api.tools.names import snake_case
+    from mcp_exec_tools.names import snake_case
 
     name = snake_case(spelling) if isinstance(spelling, str) else ""
     return name if name in parameters else spellings.get(name)

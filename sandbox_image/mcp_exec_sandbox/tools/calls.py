@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_exec_sandbox.tools import session
+from mcp_exec_sandbox.tools import tool_session as session
 from mcp_exec_sandbox.tools.arguments import as_mapping, merge
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_sandbox.tools.results import cast

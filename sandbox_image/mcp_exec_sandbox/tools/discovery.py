@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.search import Index
 from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
-from mcp_exec_sandbox.tools import session
+from mcp_exec_sandbox.tools import tool_session as session
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.search.index import Index
 
 _indexes: dict[session.Session, Index] = {}
 

@@ -5,24 +5,26 @@ import pytest
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.fakes.broker import FakeBroker
 
-from mcp_exec_api.brokers import BrokerError, connected
-from mcp_exec_api.credentials import Credentials
-from mcp_exec_api.kube import Kube, path_of
+from mcp_exec_common.broker.client import BrokerError, connect_broker
+from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.credentials import KubeCredentials
 
 KEY = b"the key of the sandboxes"
 
 
 async def test_replicas_are_followed_as_they_come() -> None:
-    endpoints = path_of("endpoints", namespace="system")
+    endpoints = resource_path("endpoints", namespace="system")
     async with (
         FakeApiServer().running() as api,
         FakeBroker(key=KEY).running() as broker,
         aiohttp.ClientSession(base_url=api.url) as kube_session,
         aiohttp.ClientSession() as session,
     ):
-        kube = Kube(session=kube_session, credentials=Credentials(server=""), backoffs=(0.001,), timeout_seconds=5)
+        kube = KubeClient(
+            session=kube_session, credentials=KubeCredentials(server=""), backoffs=(0.001,), timeout_seconds=5
+        )
         api.put(endpoints, broker.endpoints("192.0.2.1", name="another"))
-        async with connected(
+        async with connect_broker(
             kube=kube, session=session, namespace="system", service="broker", key=KEY, bearer="operator"
         ) as brokers:
             with pytest.raises(BrokerError, match="no broker is ready"):

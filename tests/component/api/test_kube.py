@@ -12,11 +12,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mcp_exec_api.credentials import Credentials
-from mcp_exec_api.kube import ApiError, ApiUnreachable, Kube, path_of
-from mcp_exec_api.reflector import Reflector
+from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
+from mcp_exec_common.kube.reflector import Reflector
 
-PODS = path_of("pods", namespace="agents")
+PODS = resource_path("pods", namespace="agents")
 Answer = tuple[int, dict[str, Any]] | list[dict[str, Any]] | None
 
 
@@ -44,7 +45,7 @@ class Script:
 
 
 @asynccontextmanager
-async def served(script: Script) -> AsyncIterator[Kube]:
+async def served(script: Script) -> AsyncIterator[KubeClient]:
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", script.handle)
     async with (
@@ -52,7 +53,7 @@ async def served(script: Script) -> AsyncIterator[Kube]:
         aiohttp.ClientSession(base_url=server.make_url("/")) as session,
         asyncio.timeout(20),
     ):
-        yield Kube(session=session, credentials=Credentials(server=""), backoffs=(0.001, 0.001))
+        yield KubeClient(session=session, credentials=KubeCredentials(server=""), backoffs=(0.001, 0.001))
 
 
 def refusal(code: int, reason: str) -> Answer:

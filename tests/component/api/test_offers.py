@@ -6,30 +6,30 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.component.conftest import DEADLINE, POD, SANDBOX_KEY
 
-from mcp_exec_api.protocol import Job, SandboxError, SandboxUsed
-from mcp_exec_api.sandboxes import Offer, Sandbox, Sandboxes
+from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient, SupervisorConnection
+from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxUsed
 
 JOB = Job(id="uid-1", code="print('ran')", context={}, timeout_seconds=5, output_bytes=4096)
 
 
 @pytest.fixture
-async def sandbox(supervisor_port: int) -> AsyncIterator[Sandbox]:
-    async with Sandboxes.connect(key=SANDBOX_KEY, port=supervisor_port) as sandboxes, asyncio.timeout(DEADLINE):
+async def sandbox(supervisor_port: int) -> AsyncIterator[SupervisorConnection]:
+    async with SupervisorClient.connect(key=SANDBOX_KEY, port=supervisor_port) as sandboxes, asyncio.timeout(DEADLINE):
         yield sandboxes.at(namespace="agents", pod=POD, address="127.0.0.1")
 
 
-async def kinds(offer: Offer) -> list[str]:
+async def kinds(offer: PendingRun) -> list[str]:
     return [event.type async for event in offer.run()]
 
 
-async def test_a_job_runs_once_its_offer_is_confirmed_and_not_before(sandbox: Sandbox) -> None:
+async def test_a_job_runs_once_its_offer_is_confirmed_and_not_before(sandbox: SupervisorConnection) -> None:
     offer = sandbox.offer(JOB, timeout_seconds=DEADLINE)
     assert await sandbox.accepted() == ("idle", None)
     assert await kinds(offer) == ["status", "stdout", "end"]
     assert (await sandbox.accepted())[1] == "uid-1"
 
 
-async def test_an_offer_that_is_withdrawn_leaves_the_sandbox_unused(sandbox: Sandbox) -> None:
+async def test_an_offer_that_is_withdrawn_leaves_the_sandbox_unused(sandbox: SupervisorConnection) -> None:
     offer = sandbox.offer(JOB, timeout_seconds=DEADLINE)
     assert await sandbox.accepted() == ("idle", None)
     offer.withdraw()
@@ -37,20 +37,20 @@ async def test_an_offer_that_is_withdrawn_leaves_the_sandbox_unused(sandbox: San
     assert await kinds(sandbox.offer(JOB, timeout_seconds=DEADLINE)) == ["status", "stdout", "end"]
 
 
-async def test_a_used_sandbox_refuses_an_offer(sandbox: Sandbox) -> None:
+async def test_a_used_sandbox_refuses_an_offer(sandbox: SupervisorConnection) -> None:
     assert [event async for event in sandbox.run(JOB, timeout_seconds=DEADLINE)][-1].type == "end"
     with pytest.raises(SandboxUsed):
         await kinds(sandbox.offer(JOB, timeout_seconds=DEADLINE))
 
 
 async def test_an_offer_to_nobody_fails_when_it_is_confirmed(supervisor_port: int) -> None:
-    async with Sandboxes.connect(key=b"another key", port=supervisor_port) as sandboxes:
+    async with SupervisorClient.connect(key=b"another key", port=supervisor_port) as sandboxes:
         stranger = sandboxes.at(namespace="agents", pod=POD, address="127.0.0.1")
         with pytest.raises(SandboxError, match="401"):
             await kinds(stranger.offer(JOB, timeout_seconds=DEADLINE))
 
 
-async def test_two_offers_at_once_run_one_job(sandbox: Sandbox) -> None:
+async def test_two_offers_at_once_run_one_job(sandbox: SupervisorConnection) -> None:
     offers = [sandbox.offer(JOB, timeout_seconds=DEADLINE) for _ in range(2)]
     ends = await asyncio.gather(*(kinds(offer) for offer in offers), return_exceptions=True)
     assert sorted(type(end).__name__ for end in ends) == ["SandboxUsed", "list"]

@@ -18,19 +18,19 @@ from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.processes import until
 
-from mcp_exec_api.credentials import Credentials
-from mcp_exec_api.grants import Grant, Signer
-from mcp_exec_api.kube import Kube, custom_path, path_of
-from mcp_exec_api.names import EXECUTIONS, TOOL_SERVERS
-from mcp_exec_api.pool import PoolTools
-from mcp_exec_api.serving import make_server
-from mcp_exec_broker.broker import Broker
+from mcp_exec_api.constants import EXECUTIONS, TOOL_SERVERS
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_broker.manager import Broker
 from mcp_exec_broker.settings import Settings
+from mcp_exec_common.broker.grants import Grant, GrantSigner
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
+from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.process.http_server import build_server
 
-TS = custom_path(TOOL_SERVERS, namespace="agents")
-CEX = custom_path(EXECUTIONS, namespace="agents")
-SECRETS = path_of("secrets", namespace="agents")
-SIGNER = Signer(key=SANDBOX_KEY)
+TS = custom_resource_path(TOOL_SERVERS, namespace="agents")
+CEX = custom_resource_path(EXECUTIONS, namespace="agents")
+SECRETS = resource_path("secrets", namespace="agents")
+SIGNER = GrantSigner(key=SANDBOX_KEY)
 
 Object = dict[str, Any]
 
@@ -103,9 +103,9 @@ class World:
         """The last line that answers a call."""
         return (await self.lines(tool, **options))[-1]
 
-    async def ask(self, method: str, path: str, *, badge: str | None = None) -> tuple[int, Any]:
+    async def ask(self, method: str, path: str, *, service_token: str | None = None) -> tuple[int, Any]:
         """An answer of the control port."""
-        headers = {"Authorization": f"Bearer {badge or SIGNER.badge('gateway')}"}
+        headers = {"Authorization": f"Bearer {service_token or SIGNER.badge('gateway')}"}
         async with (
             asyncio.timeout(DEADLINE),
             self.session.request(method, self.control + path, headers=headers) as response,
@@ -130,11 +130,13 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         aiohttp.ClientSession(base_url=api.url, connector=aiohttp.TCPConnector(limit=0)) as kube_session,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
-        kube = Kube(session=kube_session, credentials=Credentials(server=""), backoffs=(0.001,), timeout_seconds=5)
+        kube = KubeClient(
+            session=kube_session, credentials=KubeCredentials(server=""), backoffs=(0.001,), timeout_seconds=5
+        )
         async with Broker.running(settings, kube=kube) as broker:
             servers, tasks, urls = [], [], []
             for app in (broker.calls_app, broker.control.app()):
-                server = make_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
+                server = build_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
                 listener = socket.create_server(("127.0.0.1", 0))
                 urls.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
                 servers.append((server, listener))

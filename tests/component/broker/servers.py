@@ -19,7 +19,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from mcp_exec_api.serving import make_server
+from mcp_exec_common.process.http_server import build_server
 
 Object = dict[str, Any]
 BRIDGE = Path(__file__).parents[3] / "servers_image/mcp_exec_servers/bridge.py"
@@ -128,7 +128,7 @@ async def managed(manager: StreamableHTTPSessionManager) -> AsyncIterator[None]:
 @asynccontextmanager
 async def serving_app(app: Any, *, port: int = 0) -> AsyncIterator[str]:
     """Serves an ASGI application."""
-    server = make_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
+    server = build_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
     with socket.create_server(("127.0.0.1", port)) as listener:
         task = asyncio.create_task(server.serve(sockets=[listener]))
         await server.listening.wait()

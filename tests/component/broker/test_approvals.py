@@ -9,17 +9,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.component.fakes.api_server import FakeApiServer
 
-from mcp_exec_api.credentials import Credentials
-from mcp_exec_api.execution import Approval, ApprovalState
-from mcp_exec_api.grants import Grant
-from mcp_exec_api.kube import Kube, custom_path
-from mcp_exec_api.names import EXECUTIONS
-from mcp_exec_api.pool import PoolTools
-from mcp_exec_broker.approvals import MAX_APPROVALS, Approvals
-from mcp_exec_broker.failures import Failure, Reason
+from mcp_exec_api.approvals import Approval, ApprovalState
+from mcp_exec_api.constants import EXECUTIONS
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals
+from mcp_exec_broker.errors import Failure, Reason
+from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path
+from mcp_exec_common.kube.credentials import KubeCredentials
 
 DEADLINE = 10
-PATH = custom_path(EXECUTIONS, namespace="agents")
+PATH = custom_resource_path(EXECUTIONS, namespace="agents")
 GRANT = Grant(
     execution="u-1",
     name="exec-1",
@@ -35,7 +35,7 @@ GRANT = Grant(
 class Cluster:
     """The API server with one execution, and the approvals of a broker."""
 
-    def __init__(self, server: FakeApiServer, kube: Kube) -> None:
+    def __init__(self, server: FakeApiServer, kube: KubeClient) -> None:
         self.server = server
         self.registry = CollectorRegistry()
         self.approvals = Approvals(kube=kube, registry=self.registry)
@@ -72,7 +72,7 @@ class Cluster:
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with FakeApiServer().running() as server, aiohttp.ClientSession(base_url=server.url) as session:
-        kube = Kube(session=session, credentials=Credentials(server=server.url), backoffs=(0.01,))
+        kube = KubeClient(session=session, credentials=KubeCredentials(server=server.url), backoffs=(0.01,))
         yield Cluster(server, kube)
 
 

@@ -14,7 +14,7 @@ from tests.component.broker.servers import Toolbox, serving, toolbox
 from tests.component.conftest import DEADLINE
 from tests.component.processes import until
 
-from mcp_exec_api.pool import PoolTools
+from mcp_exec_api.sandbox_pool import PoolTools
 
 
 async def test_a_structured_result_is_a_value(world: World, box: Toolbox) -> None:
@@ -307,5 +307,5 @@ async def test_nothing_but_calls_is_on_the_port_of_the_sandboxes(world: World) -
 
 async def test_the_control_port_wants_a_badge(world: World) -> None:
     for path in ("/v1/executions/uid-1", "/v1/namespaces/agents/catalog", "/v1/audit"):
-        status, _ = await world.ask("GET", path, badge=grant())
+        status, _ = await world.ask("GET", path, service_token=grant())
         assert status == 401

@@ -13,8 +13,8 @@ from tests.component.broker.servers import Toolbox, managed, paged_server, servi
 from tests.component.conftest import DEADLINE
 from tests.component.processes import until
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_broker import control
+from mcp_exec_broker.api import control
+from mcp_exec_tools.catalog import Catalog
 
 
 async def test_the_status_says_what_is_there(world: World, box: Toolbox) -> None:
@@ -146,7 +146,7 @@ async def test_wrappers_are_made_anew_and_told_apart_where_their_generator_is_an
 ) -> None:
     _, before = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     monkeypatch.setattr(control, "digest_of", lambda folder: "another")
-    monkeypatch.setattr("mcp_exec_api.tools.wrappers.files_of", lambda catalogs: {"box/new.py": ""})
+    monkeypatch.setattr("mcp_exec_tools.wrappers.files_of", lambda catalogs: {"box/new.py": ""})
     _, after = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
     assert after["hash"] == catalog["hash"] != before["hash"]

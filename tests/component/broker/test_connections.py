@@ -20,8 +20,8 @@ from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.processes import until
 
-from mcp_exec_broker.bridge import bridge_token
-from mcp_exec_broker.faults import Unusable
+from mcp_exec_broker.upstream.errors import Unusable
+from mcp_exec_common.supervisor.tokens import bridge_token
 
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
 

@@ -10,7 +10,7 @@ from tests.component.broker.servers import Toolbox
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.processes import until
 
-from mcp_exec_broker.denials import OWN_RECORDS
+from mcp_exec_broker.calls.denials import OWN_RECORDS
 
 Object = dict[str, Any]
 

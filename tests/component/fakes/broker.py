@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mcp_exec_api.grants import GrantError, Signer
+from mcp_exec_common.broker.grants import GrantError, GrantSigner
 
 Object = dict[str, Any]
 
@@ -24,7 +24,7 @@ class FakeBroker:
         self.honest = True
         """Whether it tells of the namespace alone that it was asked for."""
         self.port = 0
-        self._signer = Signer(key=key)
+        self._signer = GrantSigner(key=key)
 
     @asynccontextmanager
     async def running(self, host: str = "127.0.0.1") -> AsyncIterator["FakeBroker"]:
@@ -45,7 +45,7 @@ class FakeBroker:
     def _check(self, request: web.Request) -> None:
         try:
             token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            self.bearers.add(self._signer.read_badge(token))
+            self.bearers.add(self._signer.read_service_token(token))
         except GrantError:
             raise web.HTTPUnauthorized from None
         self.asked.append((request.path, dict(request.query)))

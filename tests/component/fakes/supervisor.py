@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mcp_exec_api.protocol import sandbox_token
+from mcp_exec_common.supervisor.tokens import supervisor_token
 
 
 class FakeSupervisor:
@@ -23,7 +23,7 @@ class FakeSupervisor:
         self.asked_from: list[int] = []
         self.port = 0
         self.broken = False
-        self._token = sandbox_token(key=key, namespace=namespace, pod=pod)
+        self._token = supervisor_token(key=key, namespace=namespace, pod=pod)
         self._changed = asyncio.Event()
 
     @asynccontextmanager

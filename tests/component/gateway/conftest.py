@@ -17,22 +17,22 @@ from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.processes import until
 
-from mcp_exec_api.credentials import Credentials
-from mcp_exec_api.kube import Kube, custom_path, path_of
-from mcp_exec_api.names import EXECUTIONS, POOLS
-from mcp_exec_api.sandboxes import Sandboxes
-from mcp_exec_api.serving import make_server
-from mcp_exec_gateway.apikeys import key_digest
+from mcp_exec_api.constants import EXECUTIONS, POOLS
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
+from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.process.http_server import build_server
+from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.app import build_app
+from mcp_exec_gateway.auth.api_keys import key_digest
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.settings import Settings
 
 KEY = "mcpx_" + "k" * 43
 OTHER_KEY = "mcpx_" + "o" * 43
-CEX = custom_path(EXECUTIONS, namespace="agents")
-SBP = custom_path(POOLS, namespace="agents")
-SECRETS = path_of("secrets", namespace="mcp-exec-system")
-PODS = path_of("pods", namespace="agents")
+CEX = custom_resource_path(EXECUTIONS, namespace="agents")
+SBP = custom_resource_path(POOLS, namespace="agents")
+SECRETS = resource_path("secrets", namespace="mcp-exec-system")
+PODS = resource_path("pods", namespace="agents")
 
 Object = dict[str, Any]
 
@@ -133,14 +133,16 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
     made = settings(**changes)
     async with (
         aiohttp.ClientSession(base_url=api.url) as kube_session,
-        Sandboxes.connect(key=SANDBOX_KEY, port=sandbox_port) as sandboxes,
+        SupervisorClient.connect(key=SANDBOX_KEY, port=sandbox_port) as sandboxes,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         asyncio.TaskGroup() as group,
     ):
-        kube = Kube(session=kube_session, credentials=Credentials(server=""), backoffs=(0.001,), timeout_seconds=5)
+        kube = KubeClient(
+            session=kube_session, credentials=KubeCredentials(server=""), backoffs=(0.001,), timeout_seconds=5
+        )
         dependencies = Dependencies.build(made, kube=kube, sandboxes=sandboxes)
         following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
-        server = make_server(build_app(dependencies=dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
+        server = build_server(build_app(dependencies=dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             served = group.create_task(server.serve(sockets=[listener]))

@@ -7,7 +7,7 @@ from tests.component.gateway.conftest import SBP, Gateway, pool
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.processes import until
 
-from mcp_exec_api.pool import CodeCheck
+from mcp_exec_api.code_findings import CodeCheck
 
 BAD = "import json\nimport os\nos.system('ls')\nexec('1')\n"
 

@@ -11,11 +11,11 @@ from tests.component.gateway.conftest import CEX, KEY, SBP, Gateway, serving
 from tests.component.gateway.test_tools import telling
 from tests.component.processes import write_kubeconfig
 
-from mcp_exec_api.kube import custom_path
-from mcp_exec_api.names import TOOL_SERVERS
+from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_client.__main__ import main
+from mcp_exec_common.kube.client import custom_resource_path
 
-SERVERS = custom_path(TOOL_SERVERS, namespace="agents")
+SERVERS = custom_resource_path(TOOL_SERVERS, namespace="agents")
 
 
 @pytest.fixture

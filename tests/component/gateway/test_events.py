@@ -12,7 +12,7 @@ from tests.component.fakes.supervisor import FakeSupervisor
 from tests.component.gateway.conftest import CEX, DEADLINE, OTHER_KEY, PODS, SANDBOX_KEY, Gateway, serving
 from tests.component.processes import until
 
-from mcp_exec_gateway import responses
+from mcp_exec_gateway.events import response as responses
 
 POD = "default-abcde"
 STDOUT = ["one\n", "zwei ü\n", "三\n", "\U0001f600" * 3]

@@ -20,8 +20,8 @@ from tests.component.gateway.conftest import (
     until,
 )
 
-from mcp_exec_api.execution import CodeExecutionSpec
-from mcp_exec_gateway.views import Execution, ExecutionList
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_gateway.executions.views import Execution, ExecutionList
 
 
 async def test_a_request_that_waits_gets_the_output_when_the_execution_ends(gateway: Gateway) -> None:

@@ -5,7 +5,7 @@ from tests.component.gateway.conftest import KEY, SBP, SECRETS, Gateway, key_ent
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.processes import until
 
-from mcp_exec_gateway.apikeys import KeyLimits
+from mcp_exec_gateway.auth.api_keys import KeyLimits
 
 
 async def limited(gateway: Gateway, **limits: object) -> None:

@@ -11,7 +11,7 @@ from tests.component.fakes.api_server import FakeApiServer, Fault
 from tests.component.gateway.conftest import CEX, DEADLINE, KEY, SECRETS, Answer, Gateway, key_entry, keys_secret
 from tests.component.processes import until
 
-from mcp_exec_gateway.problems import TITLES, ProblemDetails
+from mcp_exec_gateway.http.problems import TITLES, ProblemDetails
 
 JSON = {"Content-Type": "application/json"}
 

@@ -7,8 +7,8 @@ from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, DEADLINE, PODS, Gateway, serving
 from tests.component.gateway.test_events import Reader, text
 
-from mcp_exec_api.protocol import EndEvent, Event, Job, ResultEvent, TextEvent
-from mcp_exec_api.sandboxes import Sandbox
+from mcp_exec_common.supervisor.client import SupervisorConnection
+from mcp_exec_common.supervisor.protocol import EndEvent, Event, Job, ResultEvent, TextEvent
 
 CODE = """
 import sys
@@ -20,7 +20,7 @@ print("x" * 20000)
 """
 
 
-async def operate(gateway: Gateway, name: str, sandbox: Sandbox) -> None:
+async def operate(gateway: Gateway, name: str, sandbox: SupervisorConnection) -> None:
     """What the operator does with one execution."""
     made = gateway.api.merge(CEX, name, {"status": {"phase": "Running", "podName": POD}})
     job = Job(id=made["metadata"]["uid"], code=made["spec"]["code"], context={}, timeout_seconds=10, output_bytes=4096)

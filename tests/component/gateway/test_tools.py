@@ -13,9 +13,9 @@ from tests.component.gateway.test_limits import limited
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.processes import until
 
-from mcp_exec_api.kube import path_of
+from mcp_exec_common.kube.client import resource_path
 
-ENDPOINTS = path_of("endpoints", namespace="mcp-exec-system")
+ENDPOINTS = resource_path("endpoints", namespace="mcp-exec-system")
 SEARCH = "/api/v1/mcp/tools/search"
 TOOLS = "/api/v1/mcp/servers/{}/tools"
 

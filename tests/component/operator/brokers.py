@@ -8,13 +8,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tests.component.operator.world import KEY, World
 
-from mcp_exec_api.grants import Signer
-from mcp_exec_api.kube import Object, path_of
+from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.kube.client import resource_path
+from mcp_exec_common.kube.objects import Object
 
 RELEASE = "mcp-exec-system"
 SERVICE = "mcp-exec-broker"
-SERVICES = path_of("services", namespace=RELEASE)
-ENDPOINTS = path_of("endpoints", namespace=RELEASE)
+SERVICES = resource_path("services", namespace=RELEASE)
+ENDPOINTS = resource_path("endpoints", namespace=RELEASE)
 
 
 class FakeBroker:
@@ -45,7 +46,7 @@ class FakeBroker:
 
     def _check(self, request: web.Request) -> None:
         token = request.headers["Authorization"].removeprefix("Bearer ")
-        assert Signer(key=KEY).read_badge(token) == "operator"
+        assert GrantSigner(key=KEY).read_service_token(token) == "operator"
         self.asked.append(request.path)
         self.world.note()
         if self.broken:

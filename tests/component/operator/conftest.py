@@ -10,13 +10,13 @@ import aiohttp
 import pytest
 from tests.component.operator.world import CEX, KEY, NAMESPACE, NODES, PODS, SBP, World
 
-from mcp_exec_api.credentials import Credentials
-from mcp_exec_api.kube import Kube
-from mcp_exec_api.reflector import Reflector
-from mcp_exec_api.sandboxes import Sandboxes
-from mcp_exec_operator.leadership import Leadership
+from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_operator.kube.leader_election import Leadership
+from mcp_exec_operator.manager import Service
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.service import Service
 from mcp_exec_operator.settings import Settings
 
 Operating = Callable[..., Any]
@@ -47,8 +47,10 @@ class Operator:
     async def start(self) -> None:
         api = aiohttp.ClientSession(base_url=self.world.url)
         self.sessions.append(api)
-        kube = Kube(session=api, credentials=Credentials(server=""), backoffs=(0.001, 0.01), timeout_seconds=5)
-        sandboxes = await self._stack.enter_async_context(Sandboxes.connect(key=KEY, port=self.world.port))
+        kube = KubeClient(
+            session=api, credentials=KubeCredentials(server=""), backoffs=(0.001, 0.01), timeout_seconds=5
+        )
+        sandboxes = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
         self.sessions.append(sandboxes.session)
         self.service = Service.create(settings=self.settings, kube=kube, sandboxes=sandboxes, metrics=self.metrics)
         await self._stack.enter_async_context(self.service.running())
@@ -101,7 +103,7 @@ def operating(world: World) -> Callable[..., Any]:
 async def contend(world: World) -> AsyncIterator[Callable[..., Leadership]]:
     """Makes operators that ask for the lease, by their pods' names."""
     async with aiohttp.ClientSession(base_url=world.url) as session:
-        kube = Kube(session=session, credentials=Credentials(server=""))
+        kube = KubeClient(session=session, credentials=KubeCredentials(server=""))
 
         def make(pod: str, **changes: Any) -> Leadership:
             short = {"lease_duration_seconds": 1, "lease_renew_seconds": 0.6, "lease_retry_seconds": 0.05}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from mcp_exec_api.kube import Object
+from mcp_exec_common.kube.objects import Object
 
 if TYPE_CHECKING:
     from tests.component.operator.world import World

@@ -9,8 +9,8 @@ from tests.component.fakes.api_server import Fault
 from tests.component.operator.conftest import settings
 from tests.component.operator.world import World
 
-from mcp_exec_api.kube import Object
-from mcp_exec_operator.leadership import Leadership, LeaseLost
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.kube.leader_election import Leadership, LeaseLost
 
 Contend = Callable[..., Leadership]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/mcp-exec-system/leases"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.component.operator.world import NODES, PODS, SBP, World
 
-from mcp_exec_operator.inventory import Inventory, PodState
+from mcp_exec_operator.pods.cache import Inventory, PodState
 
 Operating = Callable[..., Any]
 

@@ -9,14 +9,15 @@ from tests.component.operator.brokers import SERVICE, FakeBroker
 from tests.component.operator.test_tools import TS
 from tests.component.operator.world import KEY, NAMESPACE, PODS, POLICIES, World
 
-from mcp_exec_api.kube import Object, path_of
-from mcp_exec_api.protocol import token_digest
-from mcp_exec_operator.bridges import bridge_token, workload_labels
+from mcp_exec_common.kube.client import resource_path
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
+from mcp_exec_operator.toolservers.manifests import workload_labels
 
 Operating = Callable[..., Any]
-DEPLOYMENTS = path_of("deployments", namespace=NAMESPACE, group="apps/v1")
-SERVICES = path_of("services", namespace=NAMESPACE)
-SECRETS = path_of("secrets", namespace=NAMESPACE)
+DEPLOYMENTS = resource_path("deployments", namespace=NAMESPACE, group="apps/v1")
+SERVICES = resource_path("services", namespace=NAMESPACE)
+SECRETS = resource_path("secrets", namespace=NAMESPACE)
 STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]}
 
 

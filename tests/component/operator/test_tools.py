@@ -9,12 +9,13 @@ from tests.component.operator.brokers import RELEASE, SERVICE, SERVICES, FakeBro
 from tests.component.operator.conftest import run_until_killed
 from tests.component.operator.world import EVENTS, KEY, NAMESPACE, POLICIES, World
 
-from mcp_exec_api.grants import Signer
-from mcp_exec_api.kube import Object, custom_path
-from mcp_exec_api.names import TOOL_SERVERS
+from mcp_exec_api.constants import TOOL_SERVERS
+from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.kube.objects import Object
 
 Operating = Callable[..., Any]
-TS = custom_path(TOOL_SERVERS, namespace=NAMESPACE)
+TS = custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE)
 PENDING: Object = {
     "id": "a-1",
     "tool": "github.create_issue",
@@ -60,7 +61,7 @@ async def test_a_job_says_where_its_tools_are_and_carries_its_grant(
         uid = world.execution("one", "wait", caller="team-a", tools=["github.create_*"], timeoutSeconds=20)
         job = await job_of(world, "one")
     assert (job["tools"]["url"], job["tools"]["allow"]) == ("http://10.0.0.9:8082", ["github.create_*"])
-    grant = Signer(key=KEY).read_grant(job["tools"]["token"])
+    grant = GrantSigner(key=KEY).read_grant(job["tools"]["token"])
     assert (grant.execution, grant.name, grant.namespace, grant.caller) == (uid, "one", NAMESPACE, "team-a")
     assert (grant.tools, grant.pool_tools.allow, grant.tool_calls) == (["github.create_*"], ["github.*"], 100)
     assert 20 < grant.expires - time() < 120

@@ -15,10 +15,10 @@ from tests.component.operator.conftest import settings
 from tests.component.operator.world import CEX, KEY, NODES, World
 from tests.component.processes import write_kubeconfig
 
-from mcp_exec_api.kube import Kube
+from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_operator.__main__ import CannotStart, check_api, operate
 from mcp_exec_operator.health import Health
-from mcp_exec_operator.leadership import Leadership
+from mcp_exec_operator.kube.leader_election import Leadership
 from mcp_exec_operator.settings import Settings
 
 
@@ -115,8 +115,8 @@ async def test_it_works_without_nodes_where_it_is_told_to(made: Settings, kubeco
 
 async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kubeconfig: Path) -> None:
     write_kubeconfig(kubeconfig, "http://127.0.0.1:9")
-    async with Kube.connect(kubeconfig=made.kubeconfig) as kube:
-        quick = Kube(session=kube.session, credentials=kube.credentials, backoffs=(0.001,))
+    async with KubeClient.connect(kubeconfig=made.kubeconfig) as kube:
+        quick = KubeClient(session=kube.session, credentials=kube.credentials, backoffs=(0.001,))
         with pytest.raises(CannotStart, match="the API server can't be used"):
             await check_api(quick, namespaces=("agents",), watch_nodes=True, wait_seconds=0)
 

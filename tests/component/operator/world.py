@@ -14,18 +14,19 @@ from tests.component.conftest import SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer, _status
 from tests.component.operator.supervisors import Steps, Supervisor
 
-from mcp_exec_api.kube import Object, custom_path, path_of
-from mcp_exec_api.names import EXECUTIONS, LABEL_CALLER, POOLS
-from mcp_exec_api.protocol import sandbox_token, token_digest
+from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS
+from mcp_exec_common.kube.client import custom_resource_path, resource_path
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 
 NAMESPACE = "agents"
 KEY = SANDBOX_KEY
-CEX = custom_path(EXECUTIONS, namespace=NAMESPACE)
-SBP = custom_path(POOLS, namespace=NAMESPACE)
-PODS = path_of("pods", namespace=NAMESPACE)
-POLICIES = path_of("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
-NODES = path_of("nodes")
-EVENTS = path_of("events", namespace=NAMESPACE)
+CEX = custom_resource_path(EXECUTIONS, namespace=NAMESPACE)
+SBP = custom_resource_path(POOLS, namespace=NAMESPACE)
+PODS = resource_path("pods", namespace=NAMESPACE)
+POLICIES = resource_path("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
+NODES = resource_path("nodes")
+EVENTS = resource_path("events", namespace=NAMESPACE)
 DEADLINE = 20.0
 
 
@@ -154,7 +155,7 @@ class World(FakeApiServer):
             if supervisor is None:
                 request.transport.abort()
                 return web.Response()
-            token = sandbox_token(key=KEY, namespace=NAMESPACE, pod=supervisor.pod)
+            token = supervisor_token(key=KEY, namespace=NAMESPACE, pod=supervisor.pod)
             if name != "healthz" and request.headers.get("Authorization") != f"Bearer {token}":
                 return web.json_response({"error": "no"}, status=401)
             if supervisor.frozen:
@@ -248,7 +249,7 @@ class World(FakeApiServer):
         if pod is None:
             return
         variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
-        token = sandbox_token(key=KEY, namespace=NAMESPACE, pod=name)
+        token = supervisor_token(key=KEY, namespace=NAMESPACE, pod=name)
         assert variables["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
         self.supervisors[address] = Supervisor(self, name)
         status = {"phase": "Running", "podIP": address, "containerStatuses": [{"state": {"running": {}}}]}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.codecheck import MAX_CHECKED_BYTES, MAX_FINDINGS, Finding, Rule, Severity, findings
+from mcp_exec_api.code_findings import MAX_FINDINGS, Finding, Rule, Severity
+from mcp_exec_common.code_check.rules import MAX_CHECKED_BYTES, find_issues
 
 ROOT = Path(__file__).parents[3]
 
@@ -15,7 +16,7 @@ MEMORY = 512 * 1024**2
 
 
 def rules(code: str, *, allowed_imports: tuple[str, ...] = ("*",)) -> list[tuple[str, int]]:
-    found = findings(code, allowed_imports=allowed_imports, memory=MEMORY)
+    found = find_issues(code, allowed_imports=allowed_imports, memory=MEMORY)
     return [(each.rule.value, each.line) for each in found]
 
 
@@ -71,7 +72,7 @@ def test_what_code_does_need_is_let_pass(code: str) -> None:
 
 
 def test_a_finding_names_its_line_and_says_what_to_do() -> None:
-    (found,) = findings("x = 1\n\nprint(eval('x'))")
+    (found,) = find_issues("x = 1\n\nprint(eval('x'))")
     assert str(found) == "line 3: eval: it turns text into code; write the code itself (DynamicCode)"
     assert found == Finding(
         rule=Rule.DYNAMIC_CODE,
@@ -113,7 +114,7 @@ def test_a_list_of_imports_allows_modules_and_what_is_below_them(
 
 
 def test_a_refused_import_tells_what_is_allowed() -> None:
-    (found,) = findings("import pandas", allowed_imports=("json", "re"))
+    (found,) = find_issues("import pandas", allowed_imports=("json", "re"))
     assert found.message == "import of pandas: the pool allows json, re"
 
 
@@ -252,9 +253,9 @@ def test_a_value_that_fits_or_whose_size_nobody_knows_is_let_pass(value: str) ->
 
 
 def test_a_large_value_is_told_with_its_size() -> None:
-    (found,) = findings("x = 'x' * 10**9", memory=MEMORY)
+    (found,) = find_issues("x = 'x' * 10**9", memory=MEMORY)
     assert found.message == "a value of at least 953 MiB, of 512 MiB; work on parts of it"
-    assert findings("x = 'x' * 10**9", memory=2**30) == []
+    assert find_issues("x = 'x' * 10**9", memory=2**30) == []
 
 
 @pytest.mark.parametrize("code", ["print(", "x = \0", "'\ud800' eval(1)", "  indented\nnot"])
@@ -299,11 +300,11 @@ def test_a_long_sum_hides_nothing() -> None:
     ],
 )
 def test_any_code_that_is_looked_at_is_done_with(unit: str) -> None:
-    assert len(findings(unit * (MAX_CHECKED_BYTES // len(unit)))) <= MAX_FINDINGS
+    assert len(find_issues(unit * (MAX_CHECKED_BYTES // len(unit)))) <= MAX_FINDINGS
 
 
 def test_a_look_writes_nothing_of_the_code_to_stderr() -> None:
-    code = "from mcp_exec_api.codecheck import findings; findings('\"\\\\d\" is 1')"
+    code = "from mcp_exec_common.code_check.rules import find_issues; find_issues('\"\\\\d\" is 1')"
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -8,14 +8,14 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from mcp_exec_api import generate
-from mcp_exec_api.crd import definitions, structural
+from mcp_exec_api import __main__ as generate
+from mcp_exec_api.crd_schema import build_definitions, to_structural
 
 ROOT = Path(__file__).parents[3]
 
 
 def schema_of(plural: str, part: str) -> dict[str, Any]:
-    version = definitions()[plural]["spec"]["versions"][0]
+    version = build_definitions()[plural]["spec"]["versions"][0]
     return version["schema"]["openAPIV3Schema"]["properties"][part]
 
 
@@ -33,7 +33,7 @@ def nodes(schema: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]
     return found
 
 
-@pytest.mark.parametrize("plural", sorted(definitions()))
+@pytest.mark.parametrize("plural", sorted(build_definitions()))
 @pytest.mark.parametrize("part", ["spec", "status"])
 def test_every_field_is_described_and_structural(plural: str, part: str) -> None:
     for path, schema in nodes(schema_of(plural, part), part):
@@ -90,19 +90,19 @@ def test_a_union_that_a_crd_cannot_express_is_refused() -> None:
         field: int | str
 
     with pytest.raises(ValueError, match="union"):
-        structural(Both.model_json_schema())
+        to_structural(Both.model_json_schema())
 
 
-@pytest.mark.parametrize("plural", sorted(definitions()))
+@pytest.mark.parametrize("plural", sorted(build_definitions()))
 def test_a_generated_definition_is_the_types_and_their_digest(plural: str) -> None:
-    crd = definitions()[plural]
+    crd = build_definitions()[plural]
     found = yaml.safe_load(generate.crd_yaml(crd))
     assert found["metadata"].pop("annotations") == {generate.ANNOTATION_DIGEST: generate.digest(crd)}
     assert found == crd
 
 
 def test_another_schema_has_another_digest() -> None:
-    assert len({generate.digest(crd) for crd in definitions().values()}) == len(definitions())
+    assert len({generate.digest(crd) for crd in build_definitions().values()}) == len(build_definitions())
 
 
 POOL = {

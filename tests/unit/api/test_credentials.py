@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.credentials import Credentials, CredentialsError
+from mcp_exec_common.kube.credentials import CredentialsError, KubeCredentials
 
 KUBECONFIG = """
 apiVersion: v1
@@ -19,7 +19,7 @@ current-context: c
 async def test_a_pod_shows_its_service_accounts_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n")
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = Credentials.of_pod(folder=tmp_path, environment=environment)
+    found = KubeCredentials.of_pod(folder=tmp_path, environment=environment)
     assert found.server == "https://[fd00::1]:443"
     assert found.ca_file == str(tmp_path / "ca.crt")
     assert await found.authorization() == "Bearer abc"
@@ -27,13 +27,13 @@ async def test_a_pod_shows_its_service_accounts_token(tmp_path: Path) -> None:
 
 def test_outside_of_a_pod_a_kubeconfig_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="kubeconfig"):
-        Credentials.of_pod(folder=tmp_path, environment={})
+        KubeCredentials.of_pod(folder=tmp_path, environment={})
 
 
 async def test_a_kubeconfigs_current_context_counts(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(KUBECONFIG)
-    found = await Credentials.load(path)
+    found = await KubeCredentials.load(path)
     assert (found.server, found.verify) == ("https://127.0.0.1:6443", False)
     assert await found.authorization() == "Bearer secret"
     assert not found.tls().check_hostname
@@ -43,7 +43,7 @@ async def test_a_kubeconfig_that_is_none_is_refused_by_its_name(tmp_path: Path) 
     path = tmp_path / "config"
     path.write_text("kind: Config\n")
     with pytest.raises(CredentialsError, match=str(path)):
-        await Credentials.load(path)
+        await KubeCredentials.load(path)
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ async def test_a_kubeconfig_that_is_none_is_refused_by_its_name(tmp_path: Path) 
     ],
 )
 def test_the_servers_address_is_told_where_it_means_the_same_machine_everywhere(server: str, address: str) -> None:
-    assert Credentials(server=server).address() == address
+    assert KubeCredentials(server=server).address() == address

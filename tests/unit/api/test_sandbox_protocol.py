@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.protocol import EndEvent, SandboxError, TextEvent, parse_event, sandbox_token, token_digest
+from mcp_exec_common.supervisor.protocol import EndEvent, SandboxError, TextEvent, parse_event
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 
 
 def test_text_and_end_are_read() -> None:
@@ -48,7 +49,7 @@ def test_no_bytes_do_more_than_be_refused(line: bytes) -> None:
 
 
 def test_each_pod_has_a_token_of_its_own() -> None:
-    one = sandbox_token(key=b"key", namespace="agents", pod="default-1")
-    assert one == sandbox_token(key=b"key", namespace="agents", pod="default-1")
-    assert one != sandbox_token(key=b"key", namespace="agents", pod="default-2")
+    one = supervisor_token(key=b"key", namespace="agents", pod="default-1")
+    assert one == supervisor_token(key=b"key", namespace="agents", pod="default-1")
+    assert one != supervisor_token(key=b"key", namespace="agents", pod="default-2")
     assert one not in token_digest(one)

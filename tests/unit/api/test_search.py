@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.tools.catalog import Catalog, modules_of
-from mcp_exec_api.tools.patterns import matches, within
-from mcp_exec_api.tools.search import Index, stem
-from mcp_exec_api.tools.wrappers import files_of
+from mcp_exec_tools.catalog import Catalog, modules_of
+from mcp_exec_tools.patterns import matches, within
+from mcp_exec_tools.search.index import Index
+from mcp_exec_tools.search.stemming import stem
+from mcp_exec_tools.wrappers import files_of
 
 
 def tool(name: str, description: str = "", **properties: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.settings import PREFIX, ProcessSettings, SettingsError
 from mcp_exec_broker.settings import Settings as BrokerSettings
+from mcp_exec_common.process.settings import PREFIX, ProcessSettings, SettingsError
 from mcp_exec_gateway.settings import Settings as GatewaySettings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 

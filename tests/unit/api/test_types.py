@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mcp_exec_api.execution import CodeExecutionSpec, human_duration, spec_digest
+from mcp_exec_api.code_execution import CodeExecutionSpec, human_duration, spec_digest
 from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, set_condition
-from mcp_exec_api.pool import SandboxPoolSpec
 from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 
 
 def errors_of(model: Any, data: dict[str, Any]) -> dict[str, str]:

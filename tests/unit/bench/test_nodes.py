@@ -7,7 +7,7 @@ import pytest
 from nodes import Nodes
 from supervisors import Supervisors
 
-from mcp_exec_api.kube import ApiError
+from mcp_exec_common.kube.errors import ApiError
 
 
 class Written:

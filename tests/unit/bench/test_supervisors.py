@@ -10,20 +10,21 @@ import pytest
 import supervisors
 import uvloop
 
-from mcp_exec_api.execution import Phase
-from mcp_exec_api.protocol import Job, SandboxError, SandboxUsed, sandbox_token, token_digest
-from mcp_exec_api.sandboxes import Sandbox, Sandboxes
+from mcp_exec_api.code_execution import Phase
+from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
+from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxUsed
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 
 KEY = b"key"
 FIRST, SECOND = "127.1.0.1", "127.1.0.2"
 
 
 class Simulation:
-    def __init__(self, found: Any, sandboxes: Sandboxes) -> None:
+    def __init__(self, found: Any, sandboxes: SupervisorClient) -> None:
         self.supervisors, self.sandboxes = found, sandboxes
 
-    def pod(self, name: str, address: str) -> Sandbox:
-        token = sandbox_token(key=KEY, namespace="agents", pod=name)
+    def pod(self, name: str, address: str) -> SupervisorConnection:
+        token = supervisor_token(key=KEY, namespace="agents", pod=name)
         self.supervisors.add(address, token_sha256=token_digest(token))
         return self.sandboxes.at(namespace="agents", pod=name, address=address)
 
@@ -34,7 +35,7 @@ async def simulation(run_seconds: float = 0.0) -> AsyncIterator[Simulation]:
     server = await found.serve(port=0)
     port = server.sockets[0].getsockname()[1]
     try:
-        async with asyncio.timeout(20), Sandboxes.connect(key=KEY, port=port) as sandboxes:
+        async with asyncio.timeout(20), SupervisorClient.connect(key=KEY, port=port) as sandboxes:
             yield Simulation(found, sandboxes)
     finally:
         server.close()
@@ -44,7 +45,7 @@ def job(execution: str = "uid-1") -> Job:
     return Job(id=execution, code="print(1)", context={}, timeout_seconds=30, output_bytes=1000)
 
 
-async def run(sandbox: Sandbox, execution: str = "uid-1") -> list[Any]:
+async def run(sandbox: SupervisorConnection, execution: str = "uid-1") -> list[Any]:
     return [event async for event in sandbox.run(job(execution), timeout_seconds=10)]
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.tools.catalog import Catalog, Tool
-from mcp_exec_broker.arguments import Arguments
-from mcp_exec_broker.failures import Failure, Kind, Reason
-from mcp_exec_broker.shapes import parameters_of
-from mcp_exec_broker.vault import Vault
+from mcp_exec_broker.errors import Failure, Kind, Reason
+from mcp_exec_broker.scanning.tokenizer import Vault
+from mcp_exec_broker.validation.arguments import Arguments
+from mcp_exec_broker.validation.parameters import parameters_of
+from mcp_exec_tools.catalog import Catalog, Tool
 
 ISSUE = {
     "type": "object",

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker import audit as audits
-from mcp_exec_broker.audit import Audit, Call, digest_of
-from mcp_exec_broker.failures import Outcome
+from mcp_exec_broker.audit import log as audits
+from mcp_exec_broker.audit.log import Audit, Call, digest_of
+from mcp_exec_broker.errors import Outcome
 
 DEADLINE = 20
 
@@ -172,8 +172,8 @@ def test_the_digest_is_of_the_value_and_not_of_its_text() -> None:
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from mcp_exec_broker.audit import Audit, Call, write_to_stdout
-from mcp_exec_broker.failures import Outcome
+from mcp_exec_broker.audit.log import Audit, Call, write_to_stdout
+from mcp_exec_broker.errors import Outcome
 
 async def main():
     write_to_stdout()

@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mcp_exec_api.grants import Grant
-from mcp_exec_api.pool import PoolTools
-from mcp_exec_api.toolserver import ServerLimits
-from mcp_exec_broker.budgets import MAX_TOOL_NAMES, Account, Accounts, Budget, Gate, Servers
-from mcp_exec_broker.failures import Failure, Outcome, Reason
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_api.tool_server import ServerLimits
+from mcp_exec_broker.access.quotas import MAX_TOOL_NAMES, Account, Accounts, Budget, Gate, Servers
+from mcp_exec_broker.errors import Failure, Outcome, Reason
+from mcp_exec_common.broker.grants import Grant
 
 DEADLINE = 10
 

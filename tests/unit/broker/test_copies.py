@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_broker.copies import Copies, Copy
-from mcp_exec_broker.servers import Server
+from mcp_exec_broker.catalog.disk_cache import Copies, Copy
+from mcp_exec_broker.upstream.servers import Server
 
 
 def server(name: str, **spec: Any) -> Server:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_exec_broker.failures import (
+from mcp_exec_broker.errors import (
     MAX_MESSAGE,
     Failure,
     Kind,

@@ -6,9 +6,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from mcp_exec_broker import http
-from mcp_exec_broker.bridge import BridgeRefused
-from mcp_exec_broker.faults import Gone, Lost, Unusable, meaning, why_not_opened
+from mcp_exec_broker.upstream import http_transport as http
+from mcp_exec_broker.upstream.errors import Gone, Lost, Unusable, meaning, why_not_opened
+from mcp_exec_broker.upstream.stdio_transport import BridgeRefused
 
 
 def error(code: int, message: str, mark: str | None = None) -> MCPError:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from mcp_exec_api.tools.catalog import Catalog, Tool
-from mcp_exec_broker.inferences import Inferences
-from mcp_exec_broker.servers import Server
+from mcp_exec_broker.catalog.inferred_outputs import Inferences
+from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_tools.catalog import Catalog, Tool
 
 KEY = ("a", "s")
 

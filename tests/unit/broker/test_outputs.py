@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.failures import Failure, Kind, Reason
-from mcp_exec_broker.outputs import Outputs
+from mcp_exec_broker.errors import Failure, Kind, Reason
+from mcp_exec_broker.validation.output import Outputs
 
 ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": {"type": "object", "required": ["id"]}}}}
 

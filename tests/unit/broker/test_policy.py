@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.pool import PoolTools
-from mcp_exec_api.tools.patterns import any_matches
-from mcp_exec_api.toolserver import Action, Policy, PolicyRule, ToolServerSpec
-from mcp_exec_broker.failures import Failure, Kind, Reason
-from mcp_exec_broker.policy import Verdict, is_destructive, judge
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
+from mcp_exec_broker.access.policy import Verdict, is_destructive, judge
+from mcp_exec_broker.errors import Failure, Kind, Reason
+from mcp_exec_tools.patterns import any_matches
 
 Hints = dict[str, bool]
 SERVERS = ("github", "files", "gitlab")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.results import Content, Value, error_text, value_of
+from mcp_exec_broker.calls.result import Content, Value, error_text, value_of
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.toolserver import PersonalAction, Scan, SecretAction
-from mcp_exec_broker.failures import Failure, Reason
-from mcp_exec_broker.scanning import Scanner
-from mcp_exec_broker.texts import Texts
-from mcp_exec_broker.vault import Vault
+from mcp_exec_api.tool_server import PersonalDataAction, Scan, SecretAction
+from mcp_exec_broker.errors import Failure, Reason
+from mcp_exec_broker.scanning.scanner import Scanner
+from mcp_exec_broker.scanning.text_index import Texts
+from mcp_exec_broker.scanning.tokenizer import Vault
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -41,8 +41,8 @@ PERSONAL = {
     "IBAN": "DE89 3704 0044 0532 0130 00",
     "SSN": "536-22-8726",
 }
-TOKENIZE = Scan(personal_in_results=PersonalAction.TOKENIZE)
-REDACT = Scan(personal_in_results=PersonalAction.REDACT)
+TOKENIZE = Scan(personal_in_results=PersonalDataAction.TOKENIZE)
+REDACT = Scan(personal_in_results=PersonalDataAction.REDACT)
 PLAIN: list[Any] = [
     {"id": n, "at": "2026-11-21T20:00:05.123456Z", "day": "2026-11-21", "amount": 12.5 * n, "note": "Taxi, 3 km",
      "url": "https://host.test:8080/a/b?c=d@e", "uuid": "0e37df36-f698-11e6-8dd4-cb9ced3df976", "ip": "10.1.2.3",
@@ -105,7 +105,7 @@ async def test_personal_data_is_redacted_blocked_or_made_a_token(scanner: Scanne
     scanned = await scanner.result(value, TOKENIZE, Vault())
     assert scanned.value == {"note": f"call [{kind}_1], please"}
     with pytest.raises(Failure, match=kind) as raised:
-        await scanner.result(value, Scan(personal_in_results=PersonalAction.BLOCK), Vault())
+        await scanner.result(value, Scan(personal_in_results=PersonalDataAction.BLOCK), Vault())
     assert raised.value.reason is Reason.PERSONAL_DATA_FOUND
     assert PERSONAL[kind] not in raised.value.message
 
@@ -200,7 +200,7 @@ async def test_no_secret_is_left_wherever_it_stands(scanner: Scanner, value: Any
 @given(json_values)
 async def test_what_is_made_tokens_is_had_back_as_it_was(scanner: Scanner, value: Any) -> None:
     vault = Vault()
-    only = Scan(secrets_in_results=SecretAction.OFF, personal_in_results=PersonalAction.TOKENIZE)
+    only = Scan(secrets_in_results=SecretAction.OFF, personal_in_results=PersonalDataAction.TOKENIZE)
     scanned = await scanner.result(value, only, vault)
     assert vault.put_back(scanned.value) == value
 

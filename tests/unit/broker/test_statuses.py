@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.toolserver import ToolServerStatus
-from mcp_exec_broker.bridge import bridge_token, split_address
-from mcp_exec_broker.credentials import user_key
-from mcp_exec_broker.known import Entry
-from mcp_exec_broker.redaction import MARK, clean
-from mcp_exec_broker.servers import Server
-from mcp_exec_broker.status import patch_of, wanted
+from mcp_exec_api.tool_server import ToolServerStatus
+from mcp_exec_broker.catalog.entry import Entry
+from mcp_exec_broker.catalog.status import patch_of, wanted
+from mcp_exec_broker.upstream.credentials import user_key
+from mcp_exec_broker.upstream.redaction import MARK, clean
+from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_broker.upstream.stdio_transport import split_address
+from mcp_exec_common.supervisor.tokens import bridge_token
 
 MOMENT = datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ import helm_python
 import pytest
 from tests.unit.chart.conftest import CHART, Render, Rendered
 
-from mcp_exec_api.names import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
-from mcp_exec_api.pool import SandboxPoolSpec, Scaling
+from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec, Scaling
 
 
 def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -> SandboxPoolSpec:

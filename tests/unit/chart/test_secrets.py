@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.unit.chart.conftest import CHART, Render, Rendered
 
-from mcp_exec_gateway.apikeys import KeyEntry, KeyLimits
+from mcp_exec_gateway.auth.api_keys import KeyEntry, KeyLimits
 
 
 def secret(rendered: Rendered, name: str) -> dict[str, str]:

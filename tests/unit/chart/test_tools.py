@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.chart.conftest import Render
 
-from mcp_exec_api.names import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
-from mcp_exec_api.toolserver import ToolServerSpec
+from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
+from mcp_exec_api.tool_server import ToolServerSpec
 
 DOCS = {"url": "https://docs.example/mcp", "headers": [{"name": "X-Team", "value": "a"}]}
 

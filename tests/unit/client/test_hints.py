@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.execution import Reason
+from mcp_exec_api.code_execution import Reason
+from mcp_exec_client.check_report import Report
 from mcp_exec_client.hints import PROBLEMS, REASONS, SERVERS, for_reason
-from mcp_exec_client.report import Report
-from mcp_exec_gateway.problems import TITLES
+from mcp_exec_gateway.http.problems import TITLES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text()
 

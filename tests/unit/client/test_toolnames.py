@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_exec_client.toolnames import judge
+from mcp_exec_client.tool_names import judge
 
 KNOWN = {("github", "create_issue"), ("github", "list_issues"), ("my-docs", "get_page"), ("supabase", "execute_sql")}
 

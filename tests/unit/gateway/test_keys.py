@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from mcp_exec_gateway.apikeys import ApiKeys, parse_keys
-from mcp_exec_gateway.keys import main
+from mcp_exec_gateway.auth.api_keys import ApiKeys, parse_keys
+from mcp_exec_gateway.auth.create_key import main
 
 
 def secret_of(patch: dict[str, dict[str, str]]) -> dict[str, object]:

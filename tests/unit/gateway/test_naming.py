@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.naming import Namer, caller_label, idempotency_digest, idempotent_name, is_object_name
+from mcp_exec_gateway.executions.naming import Namer, caller_label, idempotency_digest, idempotent_name, is_object_name
 
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

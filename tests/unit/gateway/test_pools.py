@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.pools import Pools
-from mcp_exec_gateway.problems import Problem
+from mcp_exec_gateway.executions.pools import Pools
+from mcp_exec_gateway.http.problems import Problem
 
 
 def pools(status: dict[str, Any], **spec: Any) -> Pools:

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.positions import Position
-from mcp_exec_gateway.problems import Problem
+from mcp_exec_gateway.events.position import Position
+from mcp_exec_gateway.http.problems import Problem
 
 COUNTS = st.integers(0, 10**9 - 1)
 

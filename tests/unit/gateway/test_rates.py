@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.apikeys import KeyLimits
-from mcp_exec_gateway.auth import Caller
-from mcp_exec_gateway.problems import Problem
-from mcp_exec_gateway.rates import Rates
+from mcp_exec_gateway.auth.api_keys import KeyLimits
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.rate_limits import Rates
+from mcp_exec_gateway.http.problems import Problem
 
 
 def caller(name: str = "team-a", requests_per_minute: int | None = 6) -> Caller:

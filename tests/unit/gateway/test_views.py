@@ -2,7 +2,14 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.views import Execution, ExecutionSummary, execution_view, json_response, summary_view, to_json
+from mcp_exec_gateway.executions.views import (
+    Execution,
+    ExecutionSummary,
+    execution_view,
+    json_response,
+    summary_view,
+    to_json,
+)
 
 CREATED = "2026-11-21T20:00:00.123456Z"
 

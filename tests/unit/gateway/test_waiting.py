@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.executions import Executions, Gone, Released, bound, finished, lean
-from mcp_exec_gateway.problems import Problem
+from mcp_exec_gateway.executions.index import Executions, Gone, Released, bound, finished, lean
+from mcp_exec_gateway.http.problems import Problem
 
 KEY = ("agents", "exec-a")
 

@@ -15,7 +15,16 @@ def docker(machine: Machine) -> Machine:
     venv = machine.checkout / ".venv/bin"
     venv.mkdir(parents=True)
     shutil.copy(machine.folder / "bin/python", venv / "python")
-    for name in ("crds/mcp_exec_api", "operator", "gateway", "broker", "sandbox_image", "servers_image", "locks"):
+    for name in (
+        "crds/mcp_exec_api",
+        "common",
+        "operator",
+        "gateway",
+        "broker",
+        "sandbox_image",
+        "servers_image",
+        "locks",
+    ):
         shutil.copytree(ROOT / name, machine.checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / ".dockerignore", machine.checkout)
     return machine
@@ -54,9 +63,12 @@ def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:
 def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(docker: Machine) -> None:
     docker.run("images")
     services = ["operator", "gateway", "broker"]
-    for name, images in (("meta.py", services), ("tools/names.py", ["sandbox", *services])):
+    for name, images in (
+        ("crds/mcp_exec_api/meta.py", services),
+        ("common/mcp_exec_tools/names.py", ["sandbox", *services]),
+    ):
         before = len(builds(docker))
-        module = docker.checkout / "crds/mcp_exec_api" / name
+        module = docker.checkout / name
         module.write_text(module.read_text() + "\n# changed\n")
         docker.run("images")
         files = [call.split("--file ")[1].split()[0] for call in builds(docker)[before:]]

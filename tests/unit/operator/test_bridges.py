@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.podsecurity import violations
 
-from mcp_exec_api.kube import Object
-from mcp_exec_api.toolserver import Stdio
-from mcp_exec_operator.bridges import (
+from mcp_exec_api.tool_server import Stdio
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.toolservers.manifests import (
     BridgeImage,
     ServerIdentity,
     build_deployment,
@@ -17,7 +17,7 @@ from mcp_exec_operator.bridges import (
     secrets_digest,
     workload_name,
 )
-from mcp_exec_operator.toolstate import workload_of
+from mcp_exec_operator.toolservers.workload import workload_of
 
 SERVER = ServerIdentity(namespace="agents", name="git", uid="u-1")
 BRIDGE = BridgeImage(image="example.invalid/servers:1")

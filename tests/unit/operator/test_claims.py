@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import ExitStack
 
-from mcp_exec_operator.claims import Claims
+from mcp_exec_operator.kube.write_priority import Claims
 
 
 class Clock:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.bucket import TokenBucket
-from mcp_exec_operator.demand import Demand, SlidingCount, coarse
+from mcp_exec_common.util.token_bucket import TokenBucket
+from mcp_exec_operator.scaling.demand import Demand, SlidingCount, coarse
 
 gaps = st.lists(st.floats(0, 30), max_size=200)
 

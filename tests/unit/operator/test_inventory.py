@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from mcp_exec_operator.inventory import DOUBT_SECONDS, EXPECTATION_SECONDS, Inventory, Pod, PodState
-from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
+from mcp_exec_operator.pods.cache import DOUBT_SECONDS, EXPECTATION_SECONDS, Inventory, Pod, PodState
+from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
 
 WARM_MIN, MAX_PODS = 3, 7
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.podsecurity import violations
 
-from mcp_exec_api.pool import SandboxPoolSpec
-from mcp_exec_operator.pods import (
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_operator.pods.manifest import (
     PodIdentity,
     PodManifest,
     PoolIdentity,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_api.kube import ApiError
-from mcp_exec_operator.podstate import is_unready, loss_of, refusal_of, starting_problem
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_operator.pods.status import is_unready, loss_of, refusal_of, starting_problem
 
 
 def pod(**status: Any) -> Any:

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from tests.unit.operator.test_inventory import item
 
-from mcp_exec_operator.backoff import Backoff
-from mcp_exec_operator.entry import Entry
-from mcp_exec_operator.inventory import Counts
-from mcp_exec_operator.isolation import build_policy, has_drifted
-from mcp_exec_operator.pods import PoolIdentity
-from mcp_exec_operator.pool import Pool
-from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
-from mcp_exec_operator.stock import REFILL_DELAY_SECONDS
+from mcp_exec_common.util.backoff import Backoff
+from mcp_exec_operator.executions.record import Entry
+from mcp_exec_operator.pods.cache import Counts
+from mcp_exec_operator.pods.manifest import PoolIdentity
+from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
+from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS
+from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
 
 
 def pool(**spec: Any) -> Pool:

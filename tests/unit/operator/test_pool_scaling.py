@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.unit.operator.test_inventory import item
 
-from mcp_exec_api.pool import SandboxPoolStatus
-from mcp_exec_operator.pool import Pool
-from mcp_exec_operator.poolstatus import build_status, condition_of
-from mcp_exec_operator.stock import REFILL_DELAY_SECONDS
+from mcp_exec_api.sandbox_pool import SandboxPoolStatus
+from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.status import build_status, condition_of
+from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS
 
 
 class Clock:

@@ -7,9 +7,9 @@ from typing import Any, cast
 from tests.unit.operator.test_inventory import item
 from tests.unit.operator.test_pool import pool
 
-from mcp_exec_api.sandboxes import Sandboxes
+from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.prober import Prober
+from mcp_exec_operator.pools.readiness import Prober
 from mcp_exec_operator.tasks import Tasks
 
 
@@ -36,7 +36,8 @@ async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time(
     for number in range(2000):
         made.inventory.observe(item(f"pod-{number}"), now=0)
     Prober(
-        pool=made, sandboxes=cast(Sandboxes, sandboxes), tasks=tasks, metrics=Metrics.create(), timeout_seconds=60,
+        pool=made, sandboxes=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(),
+        timeout_seconds=60,
         retire=lambda pod: None, on_warm=lambda pool, pod: None,
     ).probe_started()  # fmt: skip
     # who waits for the first comes on after the first step of each

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.execution import Priority
-from mcp_exec_operator.queue import PATIENCE, FairQueue
+from mcp_exec_api.code_execution import Priority
+from mcp_exec_operator.queueing.fair_queue import PATIENCE, FairQueue
 
 
 class Item(NamedTuple):

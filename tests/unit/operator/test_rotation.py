@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.rotation import FAILURES, WINDOW_SECONDS, Health, Record, judge, rotation
+from mcp_exec_operator.variants.outlier_detection import FAILURES, WINDOW_SECONDS, Health, Record, judge, rotation
 
 WELL = Health(comes_up=True, runs=100)
 HEALTH = st.builds(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.pool import SandboxPoolSpec
-from mcp_exec_operator.inventory import Counts
-from mcp_exec_operator.scaler import Peak, Scaler
-from mcp_exec_operator.scaling import Bounds, Decision, Need, decide, pods_to_create
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_operator.pods.cache import Counts
+from mcp_exec_operator.scaling.autoscaler import Peak, Scaler
+from mcp_exec_operator.scaling.targets import Bounds, Decision, Need, decide, pods_to_create
 
 needs = st.builds(
     Need,

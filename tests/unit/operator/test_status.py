@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.execution import CodeExecutionStatus, Phase, QueuePlace, Reason, Start
-from mcp_exec_api.protocol import Event, parse_event
-from mcp_exec_operator.collector import Collector, shorten
-from mcp_exec_operator.status import (
+from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, QueuePlace, Reason, Start
+from mcp_exec_common.supervisor.protocol import Event, parse_event
+from mcp_exec_operator.executions.output import Collector, shorten
+from mcp_exec_operator.executions.status import (
     Outcome,
     bound_status,
     changed_status,

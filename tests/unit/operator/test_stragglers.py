@@ -8,7 +8,7 @@ from tests.unit.operator.test_inventory import item
 from tests.unit.operator.test_pool import pool
 
 from mcp_exec_api.meta import now as this_moment
-from mcp_exec_operator.pool import Pool
+from mcp_exec_operator.pools.partition import Pool
 
 PULLING = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}
 

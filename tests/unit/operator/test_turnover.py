@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.test_inventory import item
 
-from mcp_exec_operator.inventory import Counts, Pod, PodState
-from mcp_exec_operator.nodes import Nodes
-from mcp_exec_operator.outdated import Outdated, Why, outdated_pods, share_of_age
-from mcp_exec_operator.scaling import pods_to_create, pods_to_delete
-from mcp_exec_operator.turnover import turn_over
+from mcp_exec_operator.pods.cache import Counts, Pod, PodState
+from mcp_exec_operator.pods.nodes import Nodes
+from mcp_exec_operator.scaling.outdated import Outdated, Why, outdated_pods, share_of_age
+from mcp_exec_operator.scaling.rollout import turn_over
+from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
 
 MOMENT = datetime(2026, 11, 21, 20, tzinfo=UTC)
 

@@ -3,7 +3,7 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.variants import assign, shares
+from mcp_exec_operator.variants.assignment import assign, shares
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "h"])
 WEIGHTS = st.dictionaries(NAMES, st.integers(0, 100), min_size=1, max_size=8).filter(lambda each: any(each.values()))

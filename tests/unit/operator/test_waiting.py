@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.test_pool import make_ready, pool
 
-from mcp_exec_api.execution import Priority, QueuePlace
-from mcp_exec_api.kube import ApiError
-from mcp_exec_api.pool import SandboxPoolSpec
-from mcp_exec_operator.inventory import PodState
-from mcp_exec_operator.notices import Notice, first_after, next_after
-from mcp_exec_operator.podstate import refusal_of
-from mcp_exec_operator.throughput import Throughput
-from mcp_exec_operator.waiting import QueueFull
+from mcp_exec_api.code_execution import Priority, QueuePlace
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_operator.pods.cache import PodState
+from mcp_exec_operator.pods.status import refusal_of
+from mcp_exec_operator.queueing.throughput import Throughput
+from mcp_exec_operator.queueing.updates import Notice, first_after, next_after
+from mcp_exec_operator.queueing.wait_queue import QueueFull
 
 
 def place(position: int, expected_wait_seconds: float | None = None) -> QueuePlace:

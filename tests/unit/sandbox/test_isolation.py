@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.isolation import until_isolated
+from mcp_exec_sandbox.supervisor.network_check import until_isolated
 
 SECONDS = 20
 

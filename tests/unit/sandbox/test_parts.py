@@ -9,14 +9,14 @@ import pytest
 
 from mcp_exec_sandbox.protocol import RunnerLimits, shorten
 from mcp_exec_sandbox.runner.failure import limit_behind
-from mcp_exec_sandbox.runner.shield import ARCHITECTURES, assemble
+from mcp_exec_sandbox.runner.seccomp import ARCHITECTURES, assemble
 from mcp_exec_sandbox.supervisor.memory import CgroupGauge, ProcessGauge, SandboxGauge, find_gauge
+from mcp_exec_sandbox.supervisor.outcome import Interruption, Report, Verdict, decide
 from mcp_exec_sandbox.supervisor.processes import Process, descendants
-from mcp_exec_sandbox.supervisor.runner import parse_object, runner_environment
+from mcp_exec_sandbox.supervisor.runner_process import parse_object, runner_environment
 from mcp_exec_sandbox.supervisor.settings import Settings, SettingsError
 from mcp_exec_sandbox.supervisor.storage import measure
-from mcp_exec_sandbox.supervisor.tasks import TaskGauge
-from mcp_exec_sandbox.supervisor.verdict import Interruption, Report, Verdict, decide
+from mcp_exec_sandbox.supervisor.task_count import TaskGauge
 from mcp_exec_sandbox.supervisor.watchdog import runner_memory_bytes
 
 MIB = 1024 * 1024

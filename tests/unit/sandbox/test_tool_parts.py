@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_sandbox.supervisor.calls import MAX_CALL_EVENT_CHARACTERS, CallEvents, written_of
-from mcp_exec_sandbox.supervisor.events import EventLog
+from mcp_exec_sandbox.supervisor.event_log import EventLog
 from mcp_exec_sandbox.tools import connection as wire
 from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, alike, encode_arguments, merge
 from mcp_exec_sandbox.tools.connection import BrokerLost, BrokerRefused, Connection
 from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, error_of
 from mcp_exec_sandbox.tools.results import Files, ToolResult, cast, result_of
-from mcp_exec_sandbox.tools.session import Grant, Session
+from mcp_exec_sandbox.tools.tool_session import Grant, Session
 
 PARAMETERS = {"owner": True, "from": False, "perPage": False}
 SPELLINGS = {"from_": "from", "per_page": "perPage"}

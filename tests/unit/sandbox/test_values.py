@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.runner.values import Converted, bounded_text, encoded_size, to_json
+from mcp_exec_sandbox.runner.result_json import Converted, bounded_text, encoded_size, to_json
 
 LIMIT = 64 * 1024
 

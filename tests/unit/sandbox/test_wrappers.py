@@ -6,8 +6,8 @@ import socket
 import pytest
 from tests.unit.sandbox.conftest import TOKEN
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.wrappers import catalog_text, files_of
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.wrappers import catalog_text, files_of
 
 TOOLS = {
     "github": [("create_issue", {"owner": True, "repo": True, "from": False, "labelNames": False}), ("star", {})],

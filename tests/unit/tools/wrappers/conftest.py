@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.names import split_tool
-from mcp_exec_api.tools.wrappers import files_of
-from mcp_exec_broker.arguments import Arguments
+from mcp_exec_broker.validation.arguments import Arguments
 from mcp_exec_sandbox.sdk import client
-from mcp_exec_sandbox.tools import session
+from mcp_exec_sandbox.tools import tool_session as session
 from mcp_exec_sandbox.tools.arguments import encode_arguments
-from mcp_exec_sandbox.tools.session import Session
+from mcp_exec_sandbox.tools.tool_session import Session
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.names import split_tool
+from mcp_exec_tools.wrappers import files_of
 
 ROOT = Path(__file__).parents[4]
 FOLDERS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from mcp_exec_api.tools.catalog import Catalog
+from mcp_exec_tools.catalog import Catalog
 
 
 def _nested(depth: int) -> dict[str, Any]:

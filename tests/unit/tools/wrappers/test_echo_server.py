@@ -11,7 +11,7 @@ from mcp.server import Server, ServerRequestContext
 from tests.unit.tools.wrappers.arguments import allowed
 from tests.unit.tools.wrappers.conftest import Echo, Load, real_catalogs
 
-from mcp_exec_api.tools.catalog import Catalog, Tool
+from mcp_exec_tools.catalog import Catalog, Tool
 
 CATALOGS = real_catalogs()
 

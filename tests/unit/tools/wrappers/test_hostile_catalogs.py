@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.unit.tools.wrappers.conftest import Load, write
 from tests.unit.tools.wrappers.hostile import HOSTILE_TEXTS, hostile_catalog
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.wrappers import catalog_text, files_of, modules_of
-from mcp_exec_api.tools.wrappers.text import clean, docstring, literal
 from mcp_exec_sandbox.sdk import client
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.wrappers import catalog_text, files_of, modules_of
+from mcp_exec_tools.wrappers.text import clean, docstring, literal
 
 
 def statements(source: str) -> set[str]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.unit.tools.wrappers.conftest import Load, real_catalogs
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.overlays import shipped
-from mcp_exec_api.tools.wrappers import Overlay, files_of
 from mcp_exec_sandbox.tools.errors import ToolError
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.overlays import shipped
+from mcp_exec_tools.wrappers import Overlay, files_of
 
 
 def context7() -> Catalog:

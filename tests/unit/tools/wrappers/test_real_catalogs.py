@@ -16,9 +16,9 @@ from tests.unit.tools.wrappers.arguments import allowed
 from tests.unit.tools.wrappers.conftest import CLIENT, ROOT, Load, real_catalogs, write
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
-from mcp_exec_api.tools.catalog import Catalog, Tool
-from mcp_exec_api.tools.names import camel_case, snake_case
-from mcp_exec_api.tools.wrappers import files_of
+from mcp_exec_tools.catalog import Catalog, Tool
+from mcp_exec_tools.names import camel_case, snake_case
+from mcp_exec_tools.wrappers import files_of
 
 CATALOGS = real_catalogs()
 TOOLS = [(catalog, tool) for catalog in CATALOGS for tool in catalog.tools]

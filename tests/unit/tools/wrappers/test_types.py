@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.unit.tools.wrappers.conftest import Load
 
-from mcp_exec_api.tools.catalog import Catalog
-from mcp_exec_api.tools.wrappers import files_of
-from mcp_exec_api.tools.wrappers.types import Types
 from mcp_exec_sandbox.tools.errors import ToolError
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.wrappers import files_of
+from mcp_exec_tools.wrappers.types import Types
 
 
 def source(schema: Any) -> str:

@@ -1,0 +1,1 @@
+"""Whether a call may be made: policy, approvals and quotas."""

@@ -1,0 +1,1 @@
+"""Detection of secrets and personal data in arguments and results."""

@@ -1,0 +1,1 @@
+"""MCP servers: sessions, transports and credentials."""

@@ -1,0 +1,246 @@
+"""Connections to MCP servers: one for each server, or for each of its users where they differ; shared by all calls.
+
+A connection that is lost takes the calls in flight with it, and no other: the next call makes a new one. While a
+server can't be reached, calls fail at once, and are let try again after a while that grows.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Final
+
+import aiohttp
+
+from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.upstream.credentials import CredentialsMissing, Secrets, credentials_of, environment_of, secrets_of
+from mcp_exec_broker.upstream.errors import Unusable
+from mcp_exec_broker.upstream.oauth import Tokens
+from mcp_exec_broker.upstream.redaction import without
+from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_broker.upstream.session import Route, Session
+from mcp_exec_common.kube.reflector import Key
+
+log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF: Final = 0.25
+_LAST_BACKOFF: Final = 15.0
+_STEADY_SECONDS: Final = 5.0
+"""How long a session lasts that is no failure."""
+_SHARED: Final = ""
+_KEPT_ENVIRONMENTS: Final = 4
+
+Principal = tuple[Key, str]
+"""A server, and a user or an empty text where all share one connection."""
+
+
+@dataclass(kw_only=True, eq=False)
+class _Place:
+    """Where a principal's session is, or is made."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    session: Session | None = None
+    connecting: asyncio.Task[Session] | None = None
+    """The newest attempt to make one. It goes on without the call that began it, whose time may be too short."""
+    failures: int = 0
+    """Attempts that failed, one after another."""
+    early_ends: int = 0
+    """Sessions that ended at once, one after another."""
+    retry_at: float = 0.0
+    why: Unusable | None = None
+    connected_at: float = 0.0
+    environments: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=_KEPT_ENVIRONMENTS), repr=False)
+    """What Secrets gave a stdio server: a pod that began before a change still has what was there then."""
+
+    def failed(self, why: Unusable) -> None:
+        """No session came up: nothing is tried for a while, which grows."""
+        self.failures += 1
+        self._pause(self.failures, why)
+
+    def ended_early(self, why: Unusable) -> None:
+        """One came up and ended: the same, but no attempt that failed before it counts."""
+        self.early_ends += 1
+        self._pause(self.early_ends, why)
+
+    def _pause(self, times: int, why: Unusable) -> None:
+        self.retry_at = monotonic() + min(_FIRST_BACKOFF * 2 ** min(times - 1, 10), _LAST_BACKOFF)
+        self.why = why
+
+
+@dataclass(kw_only=True, eq=False)
+class Connections:
+    """All connections."""
+
+    secrets: Secrets
+    tokens: Tokens
+    http: aiohttp.ClientSession
+    bridge_key: bytes = field(repr=False)
+    metrics: Metrics
+    connect_timeout_seconds: float = 15.0
+    idle_seconds: float = 300.0
+    max_personal: int = 256
+    on_tools_changed: Callable[[Key, str], None] = lambda key, user: None
+    """Told by servers that say that their tools have changed."""
+    on_lost: Callable[[Key, str], None] = lambda key, user: None
+    """Told when a connection ended by itself."""
+    _places: OrderedDict[Principal, _Place] = field(default_factory=OrderedDict)
+    _connecting: set[asyncio.Task[Session]] = field(default_factory=set)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def session(self, server: Server, user: str | None) -> Session:
+        """The session for the server's calls on behalf of a user, or of nobody.
+
+        Raises Unusable where there is none, and UserUnknown.
+        """
+        spec = server.spec
+        if spec is None:
+            raise Unusable("InvalidSpec", f"its spec can't be used: {server.wrong}")
+        principal = (server.key, user if user is not None and server.is_personal else _SHARED)
+        try:
+            credentials = await credentials_of(
+                self.secrets, spec, namespace=server.namespace, user=principal[1] or None
+            )
+        except CredentialsMissing as error:
+            raise Unusable(error.reason, str(error)) from None
+        place = self._places.setdefault(principal, _Place())
+        self._places.move_to_end(principal)
+        if (found := self._usable(place, server, credentials.version)) is not None:
+            return found
+        async with place.lock:
+            if place.connecting is not None:
+                await asyncio.wait({place.connecting})
+            if (found := self._usable(place, server, credentials.version)) is not None:
+                return found
+            if place.session is not None:
+                self._retire(place)
+            elif place.why is not None and monotonic() < place.retry_at:
+                # another one each time: an exception holds on to the calls that it was raised in
+                raise Unusable(place.why.reason, str(place.why))
+            return await self._begin(place, principal, Route(server=server, spec=spec, credentials=credentials))
+
+    @staticmethod
+    def _usable(place: _Place, server: Server, version: str) -> Session | None:
+        session = place.session
+        if session is None or session.ended or session.route.credentials.version != version:
+            return None
+        return session if session.route.server.is_like(server) else None
+
+    async def _begin(self, place: _Place, principal: Principal, route: Route) -> Session:
+        task = asyncio.get_running_loop().create_task(self._connect(place, principal, route), name="a connection")
+        place.connecting = task
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # where nobody waits for it any more
+        return await asyncio.shield(task)
+
+    async def _connect(self, place: _Place, principal: Principal, route: Route) -> Session:
+        key, user = principal
+        known: frozenset[str] = route.credentials.known
+        if route.spec.stdio is not None:
+            try:
+                known |= await self._environment(place, route)
+            except CredentialsMissing as error:
+                place.failed(why := Unusable(error.reason, str(error)))
+                raise why from None
+        session = Session(
+            route=replace(route, credentials=replace(route.credentials, known=known)),
+            http=self.http,
+            tokens=self.tokens,
+            bridge_key=self.bridge_key,
+            on_tools_changed=lambda: self.on_tools_changed(key, user),
+            on_end=lambda ended: self._ended(place, principal, ended),
+        )
+        try:
+            await session.open(timeout_seconds=self.connect_timeout_seconds)
+        except Unusable as error:
+            place.failed(why := Unusable(error.reason, without(str(error), known)))
+            self.metrics.connects.labels("failed").inc()
+            raise why from None
+        if self._places.get(principal) is not place:  # forgotten meanwhile: nobody would ever end it
+            self._end(session)
+            raise Unusable("Changed", "it has just changed")
+        place.session, place.why, place.failures, place.connected_at = session, None, 0, monotonic()
+        self.metrics.connects.labels("ok").inc()
+        self._bound()
+        return session
+
+    async def _environment(self, place: _Place, route: Route) -> frozenset[str]:
+        """What the server may have from Secrets. They are read anew: its pod may be younger than the copies."""
+        self.reread(route.server)
+        found = await environment_of(self.secrets, route.spec, namespace=route.server.namespace)
+        if found not in place.environments:
+            place.environments.append(found)
+        return frozenset().union(*place.environments)
+
+    def _ended(self, place: _Place, principal: Principal, session: Session) -> None:
+        if place.session is session:
+            place.session = None
+            if monotonic() - place.connected_at > _STEADY_SECONDS:
+                place.early_ends = 0
+            elif not session.was_closed:  # one that ends again and again is not asked without end
+                place.ended_early(Unusable("ConnectionLost", session.why or "it ends each session at once"))
+            if not session.was_closed:
+                log.warning(
+                    "a connection was lost",
+                    extra={"namespace": principal[0][0], "server": principal[0][1], "why": session.why},
+                )
+                self.metrics.connects.labels("lost").inc()
+                self.on_lost(*principal)
+
+    def _retire(self, place: _Place) -> None:
+        """No new call gets the session; it ends when those that it has are over."""
+        session, place.session = place.session, None
+        if session is not None:
+            self._end(session)
+
+    def _end(self, session: Session, *, now: bool = False) -> None:
+        task = asyncio.get_running_loop().create_task(session.close(now=now), name="end of a session")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _bound(self) -> None:
+        """Ends personal sessions that nobody used for long, and the oldest where there are too many."""
+        moment = monotonic()
+        personal = [each for each in self._places.items() if each[0][1] != _SHARED]
+        spare = len(personal) - self.max_personal
+        for number, (principal, place) in enumerate(personal):
+            idle = place.session is None or place.session.idle_since < moment - self.idle_seconds
+            busy = place.lock.locked() or (place.session is not None and place.session.calls > 0)
+            if not busy and (idle or number < spare):
+                self._retire(place)
+                self._places.pop(principal, None)
+
+    def sweep(self) -> None:
+        """Ends what is unused for too long; to be called now and then."""
+        self._bound()
+        self.metrics.connections.set(sum(place.session is not None for place in self._places.values()))
+
+    def forget(self, key: Key) -> None:
+        """The server is gone, or another one now: what it has in flight may end."""
+        for principal in [each for each in self._places if each[0] == key]:
+            self._retire(self._places.pop(principal))
+
+    def retry(self, key: Key) -> None:
+        """Something about the server changed for the better: the next call tries at once."""
+        for principal, place in self._places.items():
+            if principal[0] == key:
+                place.retry_at = 0.0
+
+    def reread(self, server: Server) -> None:
+        """The server does not take its credentials: there may be new ones."""
+        if server.spec is not None:
+            self.secrets.expire([(server.namespace, name) for name in secrets_of(server.spec)])
+
+    async def close(self) -> None:
+        """Ends all of them at once."""
+        for place in self._places.values():
+            session, place.session = place.session, None
+            if session is not None:
+                self._end(session, now=True)
+        self._places.clear()
+        for task in self._connecting:
+            task.cancel()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=5)

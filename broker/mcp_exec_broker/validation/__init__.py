@@ -1,0 +1,1 @@
+"""Arguments and results against JSON Schemas that nobody here wrote."""

@@ -1,0 +1,1 @@
+"""What the operator, the gateway and the broker share."""

@@ -1,0 +1,1 @@
+"""Client of the broker, and the grants that it accepts."""

@@ -1,0 +1,1 @@
+"""Client of a sandbox's supervisor, and its protocol."""

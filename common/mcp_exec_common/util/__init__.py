@@ -1,0 +1,1 @@
+"""Small parts without any knowledge of the product."""

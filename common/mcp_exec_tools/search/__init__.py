@@ -1,0 +1,1 @@
+"""Search of tools by words."""

@@ -1,0 +1,254 @@
+"""Python types of JSON Schemas: what a module has to define, and what it then may say."""
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_exec_tools.names import words
+from mcp_exec_tools.wrappers.expressions import ANY, NONE, Expression, Generic, Name, Union, laid_out, union
+from mcp_exec_tools.wrappers.schemas import (
+    demanded,
+    mapping,
+    merged,
+    opened,
+    properties,
+    required,
+    resolved,
+    sequence,
+)
+from mcp_exec_tools.wrappers.text import docstring, literal
+
+BUILTINS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
+"""What generated types use of the built-in names; a tool may bear any of them."""
+TYPING: Final = frozenset({"Any", "Literal", "NotRequired", "TypeAlias", "TypedDict", "Union", "Unpack"})
+
+_DEPTH, _TYPES, _FIELDS, _VALUES, _NAME, _INLINE = 12, 200, 500, 100, 50, 60
+_SAFE: Final = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,59}")
+_SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
+
+
+def pascal(name: str) -> str:
+    """The name as that of a type: `create_issue` is `CreateIssue`."""
+    text = "".join(word.capitalize() for word in words(name)) or "Tool"
+    return f"_{text}" if text[0].isdigit() else text
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A type with a name: a TypedDict where it has fields, else an alias."""
+
+    name: str
+    alias: Expression | None = None
+    fields: tuple[tuple[str, Expression, bool], ...] = ()
+    """Of a TypedDict: key, type and whether it is always there."""
+    doc: str = ""
+
+    @property
+    def keywords(self) -> bool:
+        """Whether each key can be that of a keyword argument."""
+        return self.alias is None and all(
+            key.isascii() and key.isidentifier() and not keyword.iskeyword(key) for key, _, _ in self.fields
+        )
+
+    def lines(self, taken: frozenset[str], *, stub: bool = False) -> list[str]:
+        """The definition as source; `taken` are names that mean something else in the module."""
+        if self.alias is not None:
+            return laid_out(f"{self.name}: TypeAlias = ", self.alias)
+        if all(_SAFE.fullmatch(key) and not keyword.iskeyword(key) and key not in taken for key, _, _ in self.fields):
+            return self._class(stub=stub)
+        lines = [f"{self.name} = TypedDict(", f"    {literal(self.name)},", "    {"]
+        for key, kind, needed in self.fields:
+            lines += laid_out(f"{literal(key)}: ", _field(kind, needed), ",", indent=" " * 8)
+        return [*lines, "    },", ")"]
+
+    def _class(self, *, stub: bool) -> list[str]:
+        lines = [f"class {self.name}(TypedDict):"]
+        if stub and not self.fields:
+            return [f"class {self.name}(TypedDict): ..."]
+        if not stub:
+            lines += docstring(self.doc, indent="    ") + ([""] if self.fields else [])
+        for key, kind, needed in self.fields:
+            lines += laid_out(f"{key}: ", _field(kind, needed), indent="    ")
+        return lines
+
+
+class Types:
+    """The definitions of one module, in an order in which each stands after what it needs."""
+
+    def __init__(self, *names: str, shadowed: bool = False) -> None:
+        self.definitions: list[Definition] = []
+        self._names = {*names, *TYPING}
+        self._prefix = "builtins." if shadowed else ""
+        self._root: Mapping[str, Any] = {}
+        self._title = ""
+        self._closed = False
+        self._known: dict[str, Expression] = {}
+        self._unfinished: dict[str, str | None] = {}
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """Names that a field of a class must not bear, for they mean a type beside it."""
+        return frozenset(self._names | BUILTINS | {"builtins"})
+
+    def builtin(self, name: str) -> Name:
+        """A built-in type, also where a tool bears its name."""
+        return Name(self._prefix + name)
+
+    def define(self, name: str, schema: object, *, doc: str, closed: bool = False) -> None:
+        """Defines the name, which was given to the constructor, as the schema's type.
+
+        `closed`: they are parameters. An object without properties takes none, unless it says otherwise, and what has
+        a default need not be given.
+        """
+        self._closed = closed
+        self._root, self._title, self._known, self._unfinished = mapping(schema), name, {}, {}
+        known = merged(self._root, self._root)
+        kind: Expression
+        if closed and not opened(known) and not properties(known) and "$ref" not in known:
+            self.definitions.append(Definition(name, doc=doc))
+            return
+        if closed and not properties(known) and "$ref" not in known:
+            kind = Generic(self._prefix + "dict", (self.builtin("str"), ANY))
+        else:
+            kind = self._kind(schema, name, 0, root=True)
+        if kind != Name(name):
+            self.definitions.append(Definition(name, alias=kind))
+        else:
+            self.definitions = [
+                Definition(name, fields=each.fields, doc=doc) if each.name == name else each
+                for each in self.definitions
+            ]
+
+    def _kind(self, schema: object, name: str, depth: int, *, root: bool = False) -> Expression:
+        if not isinstance(schema, Mapping) or depth > _DEPTH or len(self.definitions) >= _TYPES:
+            return ANY
+        found, pointer = resolved(schema, self._root)
+        if not isinstance(found, Mapping):
+            return ANY
+        if pointer is None:
+            kind = self._plain(found, name, depth, None)
+        elif pointer in self._known:
+            kind = self._known[pointer]
+        elif pointer in self._unfinished:
+            unfinished = self._unfinished[pointer]
+            return ANY if unfinished is None else Name(f'"{unfinished}"')
+        else:
+            self._unfinished[pointer] = None
+            hint = name if root else self._title + pascal(pointer.rpartition("/")[2])
+            kind = self._plain(found, hint, depth, pointer)
+            self._known[pointer] = kind
+        if schema.get("nullable") is True or found.get("nullable") is True:
+            kind = union([kind, NONE])
+        if not root and len(kind.flat()) > _INLINE and kind.flat() != ANY.text:
+            alias = self._named(name)
+            self.definitions.append(Definition(alias, alias=kind))
+            kind = Name(alias)
+            if pointer is not None:
+                self._known[pointer] = kind
+        return kind
+
+    def _plain(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
+        schema = merged(schema, self._root)
+        if "const" in schema:
+            return self._values([schema["const"]])
+        if isinstance(values := schema.get("enum"), list):
+            return self._values(values)
+        options = sequence(schema.get("anyOf")) or sequence(schema.get("oneOf"))
+        if options and not mapping(schema.get("properties")):
+            if len(options) > _VALUES:
+                return ANY
+            return union([self._kind(each, f"{name}Option{at}", depth + 1) for at, each in enumerate(options, 1)])
+        kinds = schema.get("type")
+        if isinstance(kinds, list):
+            return union([self._typed(schema, each, name, depth, pointer) for each in kinds[:10]])
+        return self._typed(schema, kinds, name, depth, pointer)
+
+    def _typed(self, schema: Mapping[str, Any], kind: object, name: str, depth: int, pointer: str | None) -> Expression:
+        if kind == "null":
+            return NONE
+        if isinstance(kind, str) and kind in _SCALARS:
+            return self.builtin(_SCALARS[kind])
+        if kind == "array" or (kind is None and "items" in schema):
+            return Generic(self._prefix + "list", (self._items(schema, name, depth),))
+        if kind == "object" or (kind is None and ("properties" in schema or "additionalProperties" in schema)):
+            return self._object(schema, name, depth, pointer)
+        return ANY
+
+    def _items(self, schema: Mapping[str, Any], name: str, depth: int) -> Expression:
+        first = schema.get("prefixItems", schema.get("items"))
+        if not isinstance(first, list):
+            return self._kind(first, f"{name}Item", depth + 1)
+        others = schema.get("items") if "prefixItems" in schema else schema.get("additionalItems")
+        rest = [] if others is None or others is False else [others]
+        return union([self._kind(each, f"{name}Item{at}", depth + 1) for at, each in enumerate((first + rest)[:32], 1)])
+
+    def _object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
+        fields = properties(schema) if mapping(schema.get("properties")) or depth == 0 else {}
+        if not fields or len(fields) > _FIELDS:
+            patterns = list(mapping(schema.get("patternProperties")).values())
+            others = schema.get("additionalProperties")
+            values = [*patterns, others] if isinstance(others, Mapping) or (patterns and others is True) else patterns
+            value = union([self._kind(each, f"{name}Value", depth + 1) for each in values[:16]]) if not fields else ANY
+            return Generic(self._prefix + "dict", (self.builtin("str"), value))
+        own = name if depth == 0 and name == self._title else self._named(name)
+        if pointer is not None:
+            self._unfinished[pointer] = own
+        parameters = self._closed and depth == 0 and own == self._title
+        needed = demanded(schema) if parameters else required(schema)
+        kinds = tuple(
+            (key, self._kind(each, own + pascal(key), depth + 1), key in needed) for key, each in fields.items()
+        )
+        self.definitions.append(Definition(own, fields=kinds, doc=f"Part of `{self._title}`."))
+        return Name(own)
+
+    def _values(self, values: list[Any]) -> Expression:
+        return union([self._value(value) for value in values[:1000]], most=8) if values else ANY
+
+    def _value(self, value: object) -> Expression:
+        if value is None:
+            return NONE
+        if isinstance(value, bool):
+            return Generic("Literal", (Name(str(value)),))
+        if isinstance(value, int):
+            return Generic("Literal", (Name(str(value)),)) if abs(value) < 2**63 else self.builtin("int")
+        if isinstance(value, str):
+            return Generic("Literal", (Name(literal(value)),)) if len(value) <= _VALUES else self.builtin("str")
+        return self.builtin("float") if isinstance(value, float) else ANY
+
+    def _named(self, wanted: str) -> str:
+        """A name that no other type has."""
+        base = wanted[:_NAME]
+        name, number = base, 2
+        while name in self._names:
+            name, number = f"{base}{number}", number + 1
+        self._names.add(name)
+        return name
+
+
+def _field(kind: Expression, needed: bool) -> Expression:
+    return kind if needed else Generic("NotRequired", (kind,))
+
+
+def used(definitions: Iterable[Definition]) -> set[str]:
+    """What the definitions need of `typing`, and "builtins" where they need that module."""
+    found: set[str] = set()
+    for each in definitions:
+        if each.alias is not None:
+            found |= {"TypeAlias"} | _within(each.alias)
+            continue
+        found.add("TypedDict")
+        for _, kind, needed in each.fields:
+            found |= _within(_field(kind, needed))
+    return found
+
+
+def _within(kind: Expression) -> set[str]:
+    if isinstance(kind, Name):
+        return {kind.text} & TYPING | ({"builtins"} if kind.text.startswith("builtins.") else set())
+    if isinstance(kind, Union):
+        own = {"Union"} if kind.flat().startswith("Union[") else set()
+        return own.union(*map(_within, kind.members))
+    own = {"builtins"} if kind.name.startswith("builtins.") else {kind.name} & TYPING
+    return own.union(*map(_within, kind.items))

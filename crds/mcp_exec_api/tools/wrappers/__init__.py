@@ -1,7 +1,0 @@
-"""Typed Python wrappers of MCP tools, from what their servers say of them. The standard library alone."""
-
-from mcp_exec_api.tools.catalog import modules_of
-from mcp_exec_api.tools.overlays import Overlay
-from mcp_exec_api.tools.wrappers.package import HEADER, catalog_text, files_of
-
-__all__ = ["HEADER", "Overlay", "catalog_text", "files_of", "modules_of"]

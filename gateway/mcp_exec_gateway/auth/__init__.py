@@ -1,0 +1,1 @@
+"""Callers: API keys, service account tokens and rate limits."""

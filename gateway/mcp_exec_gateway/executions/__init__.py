@@ -1,0 +1,1 @@
+"""CodeExecutions: creation, cache, waiting and views."""

@@ -1,0 +1,1 @@
+"""HTTP bodies, queries, problems and access log."""

@@ -1,0 +1,1 @@
+"""Tool catalogs and the audit log, as the gateway serves them."""

@@ -1,0 +1,1 @@
+"""The CodeExecution controller: from a new object to its final status."""

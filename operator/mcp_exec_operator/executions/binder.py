@@ -1,0 +1,244 @@
+"""Binds an execution to a pod: takes one that is warm or waits for one, and records it before any code runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+from pydantic import ValidationError
+
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Priority, QueuePlace, Reason, Start
+from mcp_exec_api.meta import field_errors, now
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient
+from mcp_exec_common.supervisor.protocol import Job, JobTools
+from mcp_exec_operator.executions.admission import Checked, CodeChecks
+from mcp_exec_operator.executions.outcome import Decided, Superseded
+from mcp_exec_operator.executions.record import Entry, phase_of
+from mcp_exec_operator.executions.status import bound_status, cancelled, created_at, failed, pending_status
+from mcp_exec_operator.executions.status_writer import StatusWriter
+from mcp_exec_operator.executions.tools import Tooling
+from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.status import Problem
+from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.registry import Pools
+from mcp_exec_operator.queueing.updates import Notice, first_after, next_after
+from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
+
+_MOST_WAITS: Final = 20
+"""How many times its bound an execution may wait in a queue that moves."""
+_BACKSTOP_SECONDS: Final = 15.0
+"""How long after its time-out a run that has not ended is ended here."""
+_LOOK_SECONDS: Final = 1.0
+"""How often one that waits looks whether it is still wanted."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Lease:
+    """The pod that an execution has, until it is retired."""
+
+    pool: Pool
+    pod: Pod
+    bound: float | None = None
+    """When the binding was recorded, by the monotonic clock; None where another operator recorded it."""
+    bind_milliseconds: float | None = None
+    spec: CodeExecutionSpec | None = None
+    """What runs; None where another operator bound it."""
+    tools: JobTools | None = None
+    """What its job says of its tools; None where it has none, and where another operator bound it."""
+    offer: PendingRun | None = None
+    """The job on its way to the pod; None once it is handed over."""
+
+    def withdraw(self) -> None:
+        """Breaks the offer off, if it still stands."""
+        if self.offer is not None:
+            self.offer.withdraw()
+            self.offer = None
+
+
+def job_of(entry: Entry, spec: CodeExecutionSpec, tools: JobTools | None = None) -> Job:
+    """What the execution's sandbox is asked to run."""
+    return Job(
+        id=entry.uid,
+        code=spec.code,
+        context=spec.context,
+        timeout_seconds=spec.timeout_seconds,
+        output_bytes=spec.limits.output_bytes,
+        tools=tools,
+    )
+
+
+def longest_run(spec: CodeExecutionSpec) -> float:
+    """Seconds after which a run that has not ended is ended here."""
+    return spec.timeout_seconds + _BACKSTOP_SECONDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binder:
+    """Takes pods for executions."""
+
+    pools: Pools
+    writer: StatusWriter
+    sandboxes: SupervisorClient
+    tooling: Tooling
+    checks: CodeChecks
+    bind_timeout_seconds: float
+    clock: Callable[[], datetime] = now
+
+    async def bind(self, entry: Entry) -> Lease:
+        """The execution's pod, recorded in its status. Raises Decided and Superseded, and what the writer raises."""
+        spec = self.checked(entry)
+        if spec.tools:
+            self.tooling.check()
+        pool = self.pools.get(entry.pool)
+        self._check_pool(spec, pool)
+        checked = await self.checks.check(spec, pool)
+        pool = self.pools.get(entry.pool)  # it may have been deleted and made anew meanwhile
+        pool = pool.mixture.assign(entry.variant_key)
+        pod, start = pool.take(), Start.WARM
+        if pod is None:
+            start = Start.COLD
+            pool, pod = await self._wait(entry, pool, spec.priority)
+        entry.pod = pod.name
+        lease = Lease(pool=pool, pod=pod, spec=spec)
+        try:
+            self._check_pool(spec, pool)
+            checked = await self.checks.check(spec, pool, before=checked)
+            if spec.tools:
+                lease.tools = await self.tooling.equip(entry, spec, pool=pool, pod=pod, run_seconds=longest_run(spec))
+            began = monotonic()
+            sandbox = self.sandboxes.at(namespace=pool.namespace, pod=pod.name, address=pod.address)
+            lease.offer = sandbox.offer(job_of(entry, spec, lease.tools), timeout_seconds=longest_run(spec))
+            await self._record(entry, pod, start, pool.variant, checked)
+        except BaseException as error:
+            lease.withdraw()
+            # after a cancellation nobody knows whether it is recorded, so nobody else may have the pod
+            if isinstance(error, Exception):
+                entry.pod = None
+                pool.put_back(pod)
+            raise
+        lease.bound = monotonic()
+        lease.bind_milliseconds = (lease.bound - began) * 1000
+        return lease
+
+    def adopt(self, entry: Entry) -> Lease:
+        """The pod that the execution's status names."""
+        pool = self.pools.get(entry.pool)
+        entry.pod = str(entry.status.get("podName") or "")
+        part, pod = pool.mixture.adopt(entry.pod, now=monotonic())
+        return Lease(pool=part, pod=pod)
+
+    def checked(self, entry: Entry) -> CodeExecutionSpec:
+        """The execution's spec. Raises Decided where it can't run, or is not wanted any more."""
+        if entry.cancel_requested:
+            raise Decided(cancelled())
+        try:
+            return CodeExecutionSpec.model_validate(entry.spec)
+        except ValidationError as error:
+            text = "; ".join(f"spec.{found.field}: {found.message}" for found in field_errors(error))
+            raise Decided(failed(Reason.REJECTED, text)) from error
+
+    def _check_pool(self, spec: CodeExecutionSpec, pool: Pool) -> None:
+        if pool.spec is not None and spec.timeout_seconds > pool.spec.max_timeout_seconds:
+            most = pool.spec.max_timeout_seconds
+            message = f"spec.timeoutSeconds: {spec.timeout_seconds} is more than the {most} of pool {pool.name}"
+            raise Decided(failed(Reason.REJECTED, message))
+
+    async def _record(self, entry: Entry, pod: Pod, start: Start, variant: str, checked: Checked) -> None:
+        moment = self.clock()
+        created = created_at(entry.body, first_seen=entry.first_seen)
+        ready_seconds = monotonic() - pod.ready_at
+
+        def decide(body: Object) -> Object | None:
+            status = body.get("status") or {}
+            if phase_of(body) is not Phase.PENDING:
+                if phase_of(body) is Phase.RUNNING and status.get("podName") == pod.name:
+                    return None  # an earlier attempt got through
+                raise Superseded
+            self._still_wanted(entry)
+            return bound_status(
+                status,
+                pod=pod.name,
+                node=pod.node,
+                start=start,
+                ready_seconds=ready_seconds,
+                digest=entry.digest,
+                variant=variant,
+                code_findings=checked.findings,
+                moment=moment,
+                created=created,
+            )
+
+        await self.writer.write(entry, decide, what="bind")
+
+    async def _wait(self, entry: Entry, pool: Pool, priority: Priority) -> tuple[Pool, Pod]:
+        """The pod that becomes ready for it, and of which part of the pool it is: another than at first where that one
+        is taken out of rotation. Says meanwhile why it waits and where it stands, as often as is useful."""
+        waiter = self._join(entry, pool, priority)
+        entry.on_cancel = waiter.woken.set
+        began = monotonic()
+        told, tell_at = Notice.of(entry.status), began + first_after(len(pool.waiters))
+        try:
+            while not waiter.future.done():
+                next_at = min(self._deadline(began, pool), tell_at)
+                await waiter.pause(min(_LOOK_SECONDS, max(0.0, next_at - monotonic())))
+                if waiter.future.done():
+                    break
+                self._still_wanted(entry)
+                if not pool.open:
+                    pool.leave(waiter)
+                    pool = pool.mixture.assign(entry.variant_key)
+                    waiter = self._join(entry, pool, priority)
+                    entry.on_cancel = waiter.woken.set
+                at = monotonic()
+                if at >= self._deadline(began, pool):
+                    problem = pool.why_not()
+                    raise Decided(failed(problem.reason, problem.message))
+                if at >= tell_at:
+                    tell_at = at + next_after(len(pool.waiters))
+                    problem, place = pool.why_not(), pool.waiters.place(waiter, at)
+                    news = Notice(reason=problem.reason, place=place)
+                    if news.says_more_than(told):
+                        told = news
+                        await self._tell(entry, problem, place)
+        except BaseException:
+            pool.leave(waiter)
+            self.pools.discard(pool)
+            raise
+        finally:
+            entry.on_cancel = None
+        return pool, waiter.future.result()
+
+    def _join(self, entry: Entry, pool: Pool, priority: Priority) -> Waiter:
+        try:
+            return pool.wait(caller=entry.caller, priority=priority)
+        except QueueFull as error:
+            raise Decided(failed(Reason.QUEUE_FULL, f"{error}: {pool.why_not().message}")) from error
+
+    def _deadline(self, began: float, pool: Pool) -> float:
+        """Until when it waits: a queue that moves is waited in longer, but not for ever."""
+        longest = began + _MOST_WAITS * self.bind_timeout_seconds
+        return min(max(began, pool.served_at) + self.bind_timeout_seconds, longest)
+
+    async def _tell(self, entry: Entry, problem: Problem, place: QueuePlace) -> None:
+        def decide(body: Object) -> Object | None:
+            if phase_of(body) is not Phase.PENDING:
+                raise Superseded
+            return pending_status(
+                body.get("status") or {},
+                reason=problem.reason,
+                message=problem.message,
+                place=place,
+                moment=self.clock(),
+                created=created_at(body, first_seen=entry.first_seen),
+            )
+
+        await self.writer.write(entry, decide, what="pending")
+
+    def _still_wanted(self, entry: Entry) -> None:
+        if entry.cancel_requested:
+            raise Decided(cancelled())
+        if entry.changed:
+            names = " and ".join(f"spec.{name}" for name in entry.changed)
+            raise Decided(failed(Reason.REJECTED, f"{names} was changed after creation"))

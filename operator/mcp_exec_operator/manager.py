@@ -1,0 +1,157 @@
+"""The operator without its watches: everything that it does with what they tell."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Self
+
+from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_operator.executions.admission import CodeChecks
+from mcp_exec_operator.executions.binder import Binder
+from mcp_exec_operator.executions.controller import Reconciler
+from mcp_exec_operator.executions.status_writer import StatusWriter
+from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.write_priority import Claims
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pools.controller import Keeper, KeeperConfig
+from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.registry import Pools
+from mcp_exec_operator.pools.status_writer import PoolReport
+from mcp_exec_operator.resync import Sweep
+from mcp_exec_operator.settings import Settings
+from mcp_exec_operator.tasks import Tasks
+from mcp_exec_operator.toolservers.component import Tools
+from mcp_exec_operator.ttl import Expiry
+
+
+@dataclass(kw_only=True, eq=False)
+class Service:
+    """Pools, executions and sweeps, put together. The `on_` methods take what watches tell; none ever waits."""
+
+    pools: Pools
+    reconciler: Reconciler
+    sweep: Sweep
+    expiry: Expiry
+    tools: Tools
+    tasks: Tasks
+    metrics: Metrics
+    shutdown_seconds: float
+
+    @classmethod
+    def create(cls, *, settings: Settings, kube: KubeClient, sandboxes: SupervisorClient, metrics: Metrics) -> Self:
+        """Builds all parts. Nothing runs yet."""
+        tasks = Tasks()
+        cluster, claims = Cluster(kube=kube, metrics=metrics), Claims()
+        tools = Tools.create(
+            settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics, tasks=tasks, claims=claims
+        )
+        config = KeeperConfig(
+            broker=tools.link is not None,
+            release_namespace=settings.release_namespace,
+            forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
+            pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
+        )
+
+        def make_keeper(pool: Pool) -> Keeper:
+            report = PoolReport(pool=pool, cluster=cluster, metrics=metrics)
+            return Keeper(
+                pool=pool,
+                cluster=cluster,
+                sandboxes=sandboxes,
+                tasks=tasks,
+                metrics=metrics,
+                config=config,
+                report=report,
+                claims=claims,
+                on_warm=tools.became_warm,
+            )
+
+        pools = Pools(tasks=tasks, make_keeper=make_keeper)
+        tools.attach(pools)
+        writer = StatusWriter(cluster=cluster, claims=claims)
+        expiry = Expiry(cluster=cluster)
+        reconciler = Reconciler(
+            cluster=cluster,
+            pools=pools,
+            binder=Binder(
+                pools=pools,
+                writer=writer,
+                sandboxes=sandboxes,
+                tooling=tools.tooling,
+                checks=CodeChecks(metrics=metrics),
+                bind_timeout_seconds=settings.bind_timeout_seconds,
+            ),
+            writer=writer,
+            sandboxes=sandboxes,
+            tooling=tools.tooling,
+            expiry=expiry,
+            tasks=tasks,
+            metrics=metrics,
+        )
+        sweep = Sweep(
+            cluster=cluster,
+            pools=pools,
+            reconciler=reconciler,
+            metrics=metrics,
+            namespaces=settings.namespaces,
+            every_seconds=settings.sweep_seconds,
+        )
+        return cls(
+            pools=pools,
+            reconciler=reconciler,
+            sweep=sweep,
+            expiry=expiry,
+            tools=tools,
+            tasks=tasks,
+            metrics=metrics,
+            shutdown_seconds=settings.shutdown_seconds,
+        )
+
+    def on_execution(self, body: Object, deleted: bool) -> None:
+        """A watch tells of an execution."""
+        self.metrics.events.labels("execution").inc()
+        self.reconciler.offer(body, deleted=deleted)
+
+    def on_pool(self, body: Object, deleted: bool) -> None:
+        """A watch tells of a pool."""
+        self.metrics.events.labels("pool").inc()
+        self.pools.observe_pool(body, deleted=deleted)
+
+    def on_pod(self, body: Object, deleted: bool) -> None:
+        """A watch tells of a pod."""
+        self.metrics.events.labels("pod").inc()
+        self.pools.observe_pod(body, deleted=deleted)
+
+    def on_node(self, body: Object, deleted: bool) -> None:
+        """A watch tells of a node."""
+        self.metrics.events.labels("node").inc()
+        self.pools.observe_node(body, deleted=deleted)
+
+    def abandon(self) -> None:
+        """Breaks off at once all that is under way, writes too: another operator may soon do it."""
+        self.shutdown_seconds = 0.0
+        self.tasks.abandon()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Sweeps, then works while the context stands, then lets writes under way end. Raises ApiError at first."""
+        self.sweep.turned_at = monotonic()
+        async with self.tools.running():
+            await self.sweep.once()
+            self.pools.open()
+            loops = [
+                self.tasks.spawn(self.sweep.run(), name="sweep"),
+                self.tasks.spawn(self.expiry.run(), name="expiry"),
+            ]
+            try:
+                yield
+            finally:
+                for loop in loops:
+                    loop.cancel()
+                await self.pools.close()
+                await self.reconciler.close(grace_seconds=self.shutdown_seconds)
+                self.tools.close()
+                await self.tasks.close(grace_seconds=self.shutdown_seconds)

@@ -1,0 +1,1 @@
+"""Sandbox pods: their manifests, their states, the cache of them."""

@@ -1,0 +1,246 @@
+"""The manifests of sandbox pods: pure functions of a pool's spec. No I/O, no clock, no chance."""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_exec_api.constants import (
+    API_VERSION,
+    LABEL_EXECUTION,
+    LABEL_MANAGED_BY,
+    LABEL_NAME,
+    LABEL_POOL,
+    LABEL_STATE,
+    LABEL_TEMPLATE,
+    LABEL_VARIANT,
+    MANAGED_BY,
+    SANDBOX_CONTAINER,
+    SANDBOX_NAME,
+    SUPERVISOR_PORT,
+)
+from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.template import merge_template, refused_fields
+
+FIRST_UID: Final = 100_000
+LAST_UID: Final = 2**31 - 2
+
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_LOST_NODE_SECONDS: Final = 10
+"""Seconds after which a pod leaves a node that is not ready, instead of Kubernetes' 300."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodIdentity:
+    """What sets one pod of a pool apart from the others."""
+
+    name: str
+    token_sha256: str
+    """The supervisor's check of its bearer token."""
+    uid: int
+    """User and group of the processes: each pod has its own, so that a process limit counts one pod."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolIdentity:
+    """The pool that owns a pod."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodManifest:
+    """A pod to create, and the paths of the pool's template that it does not honour."""
+
+    body: Object
+    refused: tuple[str, ...]
+
+
+def build_pod(
+    *,
+    spec: SandboxPoolSpec,
+    pool: PoolIdentity,
+    pod: PodIdentity,
+    template_hash: str,
+    forbidden_address: str = "",
+    variant: str = "",
+) -> PodManifest:
+    """The manifest of one warm pod. Security fields are set after the template is merged: it can't change them.
+
+    `forbidden_address` (HOST:PORT) is what the sandbox must find cut off before it accepts code.
+    """
+    template = spec.template.to_api()
+    base = _base(spec, pool, pod, template_hash)
+    if variant:
+        base["metadata"]["labels"][LABEL_VARIANT] = variant
+    if forbidden_address:
+        base["spec"]["containers"][0]["env"].append({"name": "MCP_EXEC_FORBIDDEN_ADDRESS", "value": forbidden_address})
+    body = harden(merge_template(base, template), pod=pod)
+    return PodManifest(body=body, refused=refused_fields(template, body))
+
+
+def template_hash(spec: SandboxPoolSpec, *, variant: str = "") -> str:
+    """A digest of what pods of this spec are like; it differs where pods made before should be replaced."""
+    pool = PoolIdentity(namespace="", name="", uid="")
+    pod = PodIdentity(name="", token_sha256="", uid=0)
+    body = build_pod(spec=spec, pool=pool, pod=pod, template_hash="", variant=variant).body
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def harden(body: Object, *, pod: PodIdentity) -> Object:
+    """The pod with every field set that confines it, whatever it had there before."""
+    seccomp = {"type": "RuntimeDefault"}
+    container = body["spec"]["containers"][0] | {
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": pod.uid,
+            "runAsGroup": pod.uid,
+            "seccompProfile": seccomp,
+        }
+    }
+    return body | {
+        "spec": body["spec"]
+        | {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            # the resolver is the pod itself, where nobody listens: names resolve to nothing, at once
+            "dnsPolicy": "None",
+            "dnsConfig": {"nameservers": ["127.0.0.1"]},
+            "hostNetwork": False,
+            "hostPID": False,
+            "hostIPC": False,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": pod.uid,
+                "runAsGroup": pod.uid,
+                "seccompProfile": seccomp,
+            },
+            "containers": [container],
+        }
+    }
+
+
+def busy_patch(*, execution_name: str, execution_uid: str) -> Object:
+    """The merge patch that gives a pod to an execution: it is labelled, not evicted, and collected with it."""
+    return {
+        "metadata": {
+            "labels": {LABEL_STATE: "busy", LABEL_EXECUTION: label_value(execution_name)},
+            "annotations": {SAFE_TO_EVICT: "false"},
+            "ownerReferences": [_owner("CodeExecution", execution_name, execution_uid)],
+        }
+    }
+
+
+def label_value(name: str) -> str:
+    """An object's name as a label's value, which has 63 characters at most."""
+    return name if len(name) <= 63 else f"{name[:52]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+
+
+def pool_labels(pool_name: str) -> dict[str, str]:
+    """Labels that all pods of a pool have, and no other pod."""
+    return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME, LABEL_POOL: pool_name}
+
+
+def _owner(kind: str, name: str, uid: str) -> Object:
+    owner = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
+    return owner | {"controller": True, "blockOwnerDeletion": False}
+
+
+def owned_by_pool(pool: PoolIdentity) -> Object:
+    """The owner reference of what belongs to a pool."""
+    return _owner("SandboxPool", pool.name, pool.uid)
+
+
+def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_hash: str) -> Object:
+    resources = spec.resources.to_api()
+    own = spec.template.spec.get("containers")
+    body: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod.name,
+            "namespace": pool.namespace,
+            "labels": {**pool_labels(pool.name), LABEL_STATE: "warm", LABEL_TEMPLATE: template_hash},
+            "annotations": {SAFE_TO_EVICT: "true"},
+            "ownerReferences": [owned_by_pool(pool)],
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": SANDBOX_CONTAINER,
+                    "image": spec.image,
+                    "imagePullPolicy": spec.image_pull_policy,
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    "workingDir": "/workspace",
+                    "ports": [{"name": "supervisor", "containerPort": SUPERVISOR_PORT, "protocol": "TCP"}],
+                    "env": _environment(spec, pod, _limits(resources["limits"], own)),
+                    "resources": resources,
+                    "volumeMounts": [
+                        {"name": "workspace", "mountPath": "/workspace"},
+                        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": name, "emptyDir": {"sizeLimit": spec.workspace_size}} for name in ("workspace", "tmp")
+            ],
+            "tolerations": _tolerations(spec),
+        },
+    }
+    optional: Object = {
+        "imagePullSecrets": [secret.to_api() for secret in spec.image_pull_secrets],
+        "runtimeClassName": spec.runtime_class_name,
+        "nodeSelector": spec.node_selector,
+        "affinity": spec.affinity,
+        "priorityClassName": spec.priority_class_name,
+    }
+    body["spec"].update({name: value for name, value in optional.items() if value})
+    return body
+
+
+def _limits(limits: Object, containers: Any) -> Object:
+    """The limits that the container will have: the template's win, as they do in the merge."""
+    for container in containers if isinstance(containers, list) else ():
+        if isinstance(container, dict) and container.get("name") == SANDBOX_CONTAINER:
+            resources = container.get("resources")
+            given = resources.get("limits") if isinstance(resources, dict) else None
+            return {**limits, **(given if isinstance(given, dict) else {})}
+    return limits
+
+
+def _environment(spec: SandboxPoolSpec, pod: PodIdentity, limits: Object) -> list[Object]:
+    threads = str(max(1, math.ceil(parse_quantity(str(limits["cpu"])))))
+    values = {
+        "MCP_EXEC_TOKEN_SHA256": pod.token_sha256,
+        "MCP_EXEC_PORT": str(SUPERVISOR_PORT),
+        "MCP_EXEC_MEMORY_BYTES": str(int(parse_quantity(str(limits["memory"])))),
+        "MCP_EXEC_MAX_PROCESSES": str(spec.max_processes),
+        "MCP_EXEC_STORAGE_BYTES": str(int(parse_quantity(spec.workspace_size))),
+        # libraries that count the node's cores would start a thread for each
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+    }
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _tolerations(spec: SandboxPoolSpec) -> list[Object]:
+    given = [toleration.to_api() for toleration in spec.tolerations]
+    keys = {toleration.get("key") for toleration in given}
+    lost = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
+        for key in (f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable"))
+        if key not in keys
+    ]
+    return [*given, *lost]

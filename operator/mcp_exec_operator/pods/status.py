@@ -1,0 +1,210 @@
+"""What a pod's object tells: why it is not ready yet, and of what it ended. Pure functions."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from mcp_exec_api.code_execution import Reason
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+
+_PULL_REASONS: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+_NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
+"""A pod status's reasons that speak of its node: lost, or shut down."""
+_SIGKILLED: Final = 137
+_WAITING_WELL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why there is no pod, or no longer one: a word for programs and a sentence for people."""
+
+    reason: Reason
+    message: str
+    held: bool = False
+    """Whether the pod should be kept, since another in its place would fare no better."""
+
+
+class PodPhase(StrEnum):
+    """The phases of a pod that matter here."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+def phase_of(pod: Object) -> str:
+    """The pod's phase, Pending where it has none yet."""
+    return str((pod.get("status") or {}).get("phase") or PodPhase.PENDING)
+
+
+def is_terminating(pod: Object) -> bool:
+    """Whether somebody deleted it."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def age_of_deletion(pod: Object, moment: datetime) -> float:
+    """Seconds since somebody deleted it, or a little more than 0; 0 where nobody did."""
+    deleted = pod["metadata"].get("deletionTimestamp")
+    return max(0.001, (moment - datetime.fromisoformat(deleted)).total_seconds()) if deleted else 0.0
+
+
+def age_of(pod: Object, moment: datetime) -> float:
+    """Seconds since it was created."""
+    created = pod["metadata"].get("creationTimestamp")
+    return max(0.0, (moment - datetime.fromisoformat(created)).total_seconds()) if created else 0.0
+
+
+def is_unready(pod: Object) -> bool:
+    """Whether it runs and is not to be used: it is not ready, which without a probe its node says, or runs anew."""
+    unready = _condition(pod, "Ready").get("status") == "False" or bool(_container(pod).get("restartCount"))
+    return phase_of(pod) == PodPhase.RUNNING and unready
+
+
+def address_of(pod: Object) -> str:
+    """Its address once its container runs, else an empty text."""
+    return str((pod.get("status") or {}).get("podIP") or "") if phase_of(pod) == PodPhase.RUNNING else ""
+
+
+def node_of(pod: Object) -> str | None:
+    """The node that it is on."""
+    node = (pod.get("spec") or {}).get("nodeName")
+    return str(node) if node else None
+
+
+def tolerations_of(pod: Object | None) -> list[Object]:
+    """The taints that it tolerates, as it says."""
+    return ((pod or {}).get("spec") or {}).get("tolerations") or []
+
+
+def is_over(pod: Object) -> bool:
+    """Whether its container has ended, for good."""
+    return phase_of(pod) in (PodPhase.FAILED, PodPhase.SUCCEEDED) or _terminated(pod) is not None
+
+
+def starting_problem(pod: Object) -> Problem | None:
+    """Why a pod that is not ready won't be so soon, or None while all goes well."""
+    name = pod["metadata"]["name"]
+    if is_over(pod):
+        return Problem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
+    if (scheduled := _condition(pod, "PodScheduled")).get("status") == "False":
+        return Problem(reason=Reason.UNSCHEDULABLE, message=str(scheduled.get("message", "")), held=True)
+    waiting = (_container(pod).get("state") or {}).get("waiting") or {}
+    reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+    if reason in _PULL_REASONS:
+        return Problem(reason=Reason.IMAGE_PULL_FAILED, message=f"{reason}: {message}", held=True)
+    if reason not in _WAITING_WELL:
+        return Problem(reason=Reason.POD_FAILED, message=f"{reason}: {message}")
+    return None
+
+
+def loss_of(pod: Object | None, *, name: str, node_loss: str = "", drained: bool = False) -> Problem:
+    """Why an execution's pod no longer answers. `pod` is None where there is none any more.
+
+    `node_loss` says why its node is lost, where it is, `drained` whether the node is to be left by its pods.
+    """
+    if pod is not None and (killed := _killed(pod)) is not None:
+        return killed
+    if node_loss:
+        return Problem(reason=Reason.NODE_LOST, message=node_loss)
+    if pod is None:
+        return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} is gone")
+    if (moved := _moved(pod, name)) is not None:
+        return moved
+    if is_terminating(pod):
+        message = f"pod {name} was deleted while it ran"
+        if drained:
+            return Problem(reason=Reason.EVICTED, message=f"{message}: its node is cordoned")
+        return Problem(reason=Reason.SANDBOX_LOST, message=message)
+    if is_over(pod):
+        reason = Reason.SUPERVISOR_DIED if _terminated(pod) else Reason.SANDBOX_LOST
+        return Problem(reason=reason, message=f"pod {name} ended: {_end(pod)}")
+    return Problem(reason=Reason.STREAM_BROKEN, message=f"pod {name} does not answer")
+
+
+def _killed(pod: Object) -> Problem | None:
+    """That the sandbox was ended for what it used, if it was."""
+    status = pod.get("status") or {}
+    message = str(status.get("message") or "")
+    if status.get("reason") == "Evicted":
+        lowered = message.lower()
+        full = any(word in lowered for word in ("ephemeral", "emptydir", "local storage"))
+        return Problem(reason=Reason.STORAGE_LIMIT if full else Reason.EVICTED, message=message)
+    if (_terminated(pod) or {}).get("reason") == "OOMKilled":
+        return Problem(
+            reason=Reason.OUT_OF_MEMORY, message="the sandbox was killed: it used more memory than its limit"
+        )
+    return None
+
+
+def _moved(pod: Object, name: str) -> Problem | None:
+    """That the pod had to leave its node, or went with it, if Kubernetes says so."""
+    if (pod.get("status") or {}).get("reason") in _NODE_REASONS:
+        return Problem(reason=Reason.NODE_LOST, message=f"pod {name} ended with its node: {_end(pod)}")
+    disruption = _condition(pod, "DisruptionTarget")  # from Kubernetes 1.26 on
+    if disruption.get("status") != "True":
+        return None
+    reason = Reason.NODE_LOST if disruption.get("reason") == "DeletionByPodGC" else Reason.EVICTED
+    text = disruption.get("message") or disruption.get("reason")
+    return Problem(reason=reason, message=f"pod {name} had to go: {text}")
+
+
+def refusal_of(error: ApiError) -> Problem:
+    """Why the API server does not take a pod."""
+    text = error.message
+    lowered = text.lower()
+    if error.code == 403 and "runtimeclass" in lowered and "not found" in lowered:
+        reason = Reason.RUNTIME_CLASS_NOT_FOUND
+    elif error.code == 403 and ("quota" in lowered or _limit_range(lowered)):
+        reason = Reason.QUOTA_EXCEEDED
+    elif error.code in (0, 429) or error.code >= 500:
+        reason = Reason.POOL_UNAVAILABLE
+    else:
+        reason = Reason.POD_REFUSED
+    return Problem(reason=reason, message=text)
+
+
+def _limit_range(lowered: str) -> bool:
+    return any(f"{bound} " in lowered and "usage per" in lowered for bound in ("maximum", "minimum", "ratio"))
+
+
+def _container(pod: Object) -> dict[str, Any]:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return statuses[0] if statuses else {}
+
+
+def _condition(pod: Object, kind: str) -> dict[str, Any]:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
+
+
+def _terminated(pod: Object) -> dict[str, Any] | None:
+    return (_container(pod).get("state") or {}).get("terminated")
+
+
+def _end(pod: Object) -> str:
+    status = pod.get("status") or {}
+    terminated = _terminated(pod) or {}
+    parts = [
+        str(status.get("reason") or ""),
+        str(terminated.get("reason") or ""),
+        _exit(terminated["exitCode"]) if "exitCode" in terminated else "",
+        str(terminated.get("message") or status.get("message") or ""),
+    ]
+    return ", ".join(part for part in parts if part) or f"phase {phase_of(pod)}"
+
+
+def _exit(code: int) -> str:
+    # from Kubernetes 1.28 on a container dies as a whole, and containerd may not say of what (containerd#8180)
+    return f"exit code {code}" + (": killed, as the kernel does for want of memory" if code == _SIGKILLED else "")

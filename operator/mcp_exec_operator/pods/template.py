@@ -1,0 +1,132 @@
+"""What a pool's template may change of its pods: a short list of fields; the rest is refused and told."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mcp_exec_api.constants import GROUP, SANDBOX_CONTAINER
+from mcp_exec_common.kube.objects import Object
+
+POD_FIELDS: Final = frozenset(
+    {
+        "affinity",
+        "imagePullSecrets",
+        "nodeSelector",
+        "overhead",
+        "preemptionPolicy",
+        "priorityClassName",
+        "schedulerName",
+        "tolerations",
+        "topologySpreadConstraints",
+    }
+)
+"""Fields of a PodSpec that are taken from a template as they are."""
+
+_OUR_LABELS: Final = ("app.kubernetes.io/", f"{GROUP}/")
+_OUR_PATHS: Final = ("/workspace", "/tmp", "/opt/mcp-exec", "/proc", "/sys", "/dev")  # noqa: S108
+_OUR_VARIABLES: Final = ("MCP_EXEC_", "PYTHON", "LD_")
+_WEAKENING_ANNOTATIONS: Final = (
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/",
+    "dev.gvisor.",
+    "io.katacontainers.",
+    "io.kubernetes.",
+    "k8s.v1.cni.cncf.io/",
+)
+"""Annotations by which a profile, a runtime's confinement or the network is changed."""
+
+
+def merge_template(pod: Object, template: Object) -> Object:
+    """The pod with what the template may change laid over it. `template` is a PodTemplate as JSON data."""
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    merged_spec = pod["spec"] | {name: value for name, value in spec.items() if name in POD_FIELDS and value}
+    if ours := pod["spec"].get("nodeSelector"):
+        merged_spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **ours}
+    merged_spec["tolerations"] = [*pod["spec"]["tolerations"], *_list(spec, "tolerations")]
+    volumes = [volume for volume in _list(spec, "volumes") if _is_plain_volume(volume)]
+    merged_spec["volumes"] = [*pod["spec"]["volumes"], *volumes]
+    own = next((each for each in _list(spec, "containers") if each.get("name") == SANDBOX_CONTAINER), {})
+    names = {volume["name"] for volume in volumes}
+    merged_spec["containers"] = [_merge_container(pod["spec"]["containers"][0], own, names)]
+    return {
+        **pod,
+        "metadata": pod["metadata"]
+        | {
+            "labels": _but(_dict(metadata, "labels"), _OUR_LABELS) | pod["metadata"]["labels"],
+            "annotations": _but(_dict(metadata, "annotations"), _WEAKENING_ANNOTATIONS)
+            | pod["metadata"]["annotations"],
+        },
+        "spec": merged_spec,
+    }
+
+
+def refused_fields(template: Object, pod: Object) -> tuple[str, ...]:
+    """Paths of the template that are not in the finished pod: what it wanted and does not get."""
+    return tuple(sorted(set(_missing(template, pod, ""))))
+
+
+def _merge_container(base: Object, own: Object, volumes: set[str]) -> Object:
+    variables = [each for each in _list(own, "env") if _is_plain_variable(each)]
+    mounts = [each for each in _list(own, "volumeMounts") if _is_plain_mount(each, volumes)]
+    resources = {
+        kind: {**base["resources"][kind], **_dict(_dict(own, "resources"), kind)} for kind in ("limits", "requests")
+    }
+    return {
+        **base,
+        "env": [*variables, *base["env"]],
+        "volumeMounts": [*base["volumeMounts"], *mounts],
+        "resources": resources,
+    }
+
+
+def _is_plain_variable(variable: Object) -> bool:
+    name = str(variable.get("name", ""))
+    return set(variable) <= {"name", "value"} and bool(name) and not name.startswith(_OUR_VARIABLES)
+
+
+def _is_plain_volume(volume: Object) -> bool:
+    name = volume.get("name")
+    return set(volume) == {"name", "emptyDir"} and isinstance(name, str) and name not in ("workspace", "tmp")
+
+
+def _is_plain_mount(mount: Object, volumes: set[str]) -> bool:
+    path = str(mount.get("mountPath", "")).rstrip("/")
+    inside = any(path == ours or path.startswith(ours + "/") for ours in _OUR_PATHS)
+    plain = set(mount) <= {"name", "mountPath", "readOnly"} and str(mount.get("name")) in volumes
+    return plain and bool(path) and not inside
+
+
+def _missing(wanted: Any, given: Any, path: str) -> Iterator[str]:
+    if isinstance(wanted, dict) and isinstance(given, dict):
+        for name, value in wanted.items():
+            yield from _missing(value, given.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(wanted, list) and isinstance(given, list):
+        for index, item in enumerate(wanted):
+            yield from _missing_item(item, given, f"{path}[{index}]")
+    elif wanted != given and wanted not in ({}, [], None):
+        yield path
+
+
+def _missing_item(wanted: Any, given: list[Any], path: str) -> Iterator[str]:
+    if wanted in given:
+        return
+    name = wanted.get("name") if isinstance(wanted, dict) else None
+    twin = next((each for each in given if isinstance(each, dict) and name and each.get("name") == name), None)
+    if twin is None:
+        yield path
+    else:
+        yield from _missing(wanted, twin, path)
+
+
+def _but(source: Object, prefixes: tuple[str, ...]) -> Object:
+    return {key: value for key, value in source.items() if not key.startswith(prefixes)}
+
+
+def _list(source: Object, name: str) -> list[Object]:
+    found = source.get(name)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _dict(source: Object, name: str) -> Object:
+    found = source.get(name)
+    return found if isinstance(found, dict) else {}

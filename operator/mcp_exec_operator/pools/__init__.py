@@ -1,0 +1,1 @@
+"""The SandboxPool controller: warm pods of each template, and who gets them."""

@@ -1,0 +1,44 @@
+"""Checks before the operator starts: the API server, the CRDs and the rights that it needs."""
+
+import asyncio
+import logging
+from time import monotonic
+
+from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, VERSION
+from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+
+class CannotStart(Exception):
+    """The operator can't do its work here, for the reason that this says."""
+
+
+async def check_api(kube: KubeClient, *, namespaces: tuple[str, ...], watch_nodes: bool, wait_seconds: float) -> None:
+    """Raises CannotStart where the API server stays away, knows no CRDs of ours, or lets us not see what we must."""
+    deadline = monotonic() + wait_seconds
+    while True:
+        try:
+            found = await kube.get(f"/apis/{GROUP}/{VERSION}")
+            break
+        except ApiError as error:
+            if error.code == 404:
+                raise CannotStart(f"the CRDs of {GROUP}/{VERSION} are not installed") from error
+            if monotonic() >= deadline or error.code in (401, 403):
+                raise CannotStart(f"the API server can't be used: {error}") from error
+            log.warning("the API server is not there yet: %s", error)
+            await asyncio.sleep(1)
+    missing = {EXECUTIONS, POOLS} - {resource["name"] for resource in found["resources"]}
+    if missing:
+        raise CannotStart(f"the CRDs of {', '.join(sorted(missing))} are not installed")
+    for namespace in namespaces:
+        try:
+            await kube.get(resource_path("pods", namespace=namespace), limit="1")
+        except ApiError as error:
+            raise CannotStart(f"the pods of namespace {namespace} can't be listed: {error}") from error
+    if watch_nodes:
+        try:
+            await kube.get(resource_path("nodes"), limit="1")
+        except ApiError as error:
+            raise CannotStart(f"the nodes can't be listed, and MCP_EXEC_WATCH_NODES is not false: {error}") from error

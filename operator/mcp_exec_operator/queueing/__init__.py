@@ -1,0 +1,1 @@
+"""Executions that wait for a pod."""

@@ -1,0 +1,1 @@
+"""How many pods a pool needs, which to create and which to delete."""

@@ -1,0 +1,1 @@
+"""The ToolServer controller, and the tool wrappers that sandboxes receive."""

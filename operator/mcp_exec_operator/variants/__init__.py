@@ -1,0 +1,1 @@
+"""A/B of pod templates: assignment, shares and outlier detection."""
