@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from mcp_exec_api import tools
+import mcp_exec_tools
 from mcp_exec_broker.access.approvals import Approvals
 from mcp_exec_broker.access.quotas import Accounts
 from mcp_exec_broker.audit.log import Audit
@@ -31,7 +31,7 @@ from mcp_exec_tools.catalog import Catalog
 _AUDIT_TEXTS: Final = ("namespace", "execution", "tool", "outcome", "since", "until", "cursor")
 _MAX_AUDIT: Final = 1000
 _DESCRIPTION: Final = 500
-_GENERATOR: Final = Path(tools.__file__).parent
+_GENERATOR: Final = Path(mcp_exec_tools.__file__).parent
 """All that makes wrappers of catalogs."""
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -105,7 +105,7 @@ class World:
 
     async def ask(self, method: str, path: str, *, service_token: str | None = None) -> tuple[int, Any]:
         """An answer of the control port."""
-        headers = {"Authorization": f"Bearer {service_token or SIGNER.badge('gateway')}"}
+        headers = {"Authorization": f"Bearer {service_token or SIGNER.service_token('gateway')}"}
         async with (
             asyncio.timeout(DEADLINE),
             self.session.request(method, self.control + path, headers=headers) as response,
