@@ -1,1 +1,1 @@
-"""Small parts without any knowledge of the product."""
+"""Small building blocks that know nothing of the product."""

@@ -1,22 +1,23 @@
-"""A token bucket: so many at once, and from then on so many a second."""
+"""Token bucket: a burst at once, then a constant rate."""
 
 from dataclasses import dataclass
 
 
 @dataclass(kw_only=True)
 class TokenBucket:
-    """Times are of one monotonic clock, in seconds, and are passed in. Full at first."""
+    """A bucket that starts full. Times are in seconds on one monotonic clock and are passed in."""
 
     per_second: float | None = None
-    """Tokens that come in a second; None means that there is no bound."""
+    """Tokens added per second; None means no limit."""
     burst: int = 1
-    """Tokens that it holds at most."""
+    """Capacity in tokens."""
     _spent: float = 0.0
-    """Tokens that are missing from it."""
+    """Tokens missing from a full bucket."""
     _at: float = 0.0
+    """Time at which `_spent` was right."""
 
     def available(self, now: float) -> int | None:
-        """Tokens that can be spent now, or None where there is no bound."""
+        """Return the whole tokens that can be spent now, or None if there is no limit."""
         if self.per_second is None:
             return None
         self._spent = max(0.0, self._spent - max(0.0, now - self._at) * self.per_second)
@@ -24,13 +25,13 @@ class TokenBucket:
         return max(0, int(self.burst - self._spent + 1e-9))
 
     def spend(self, tokens: int, now: float) -> None:
-        """Takes tokens that are available."""
+        """Take tokens, which the caller knows to be available."""
         if self.per_second is not None:
             self.available(now)
             self._spent += tokens
 
     def ready_at(self, now: float) -> float:
-        """When the next token can be spent."""
+        """Return the time at which the next token can be spent."""
         if self.per_second is None or self.available(now):
             return now
         return now + (self._spent - self.burst + 1) / self.per_second
