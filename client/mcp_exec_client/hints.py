@@ -1,4 +1,4 @@
-"""What to do about each reason for which executions, pools and servers fail. docs/troubleshooting.md has the same."""
+"""What to do about each reason for which executions, pools and servers fail. docs/kubectl/troubleshooting.md has the same."""
 
 from typing import Final
 
@@ -55,7 +55,7 @@ PROBLEMS: Final = {
 }
 """By the kind of a gateway's problem."""
 
-ELSE: Final = "docs/troubleshooting.md has more"
+ELSE: Final = "docs/kubectl/troubleshooting.md has more"
 
 
 def for_reason(reason: str) -> str:

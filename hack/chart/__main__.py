@@ -1,4 +1,4 @@
-"""Writes what is generated for the chart: its values, their schema, its README, and docs/rbac.md.
+"""Writes what is generated for the chart: its values, their schema, its README, and docs/reference/rbac.md.
 
 python hack/chart           writes the files
 python hack/chart --check   writes nothing and exits with 1 where a file differs
@@ -26,7 +26,7 @@ def main() -> None:
         CHART / "values.schema.json": documents.schema_json,
         CHART / "README.md": documents.readme,
         CHART / "files" / "pool-defaults.json": documents.pool_defaults,
-        ROOT / "docs" / "rbac.md": lambda: rbac.page(CHART),
+        ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.page(CHART),
     }
     stale = []
     for path, text in files.items():

@@ -1,4 +1,4 @@
-"""docs/rbac.md: who may do what, read from the rendered chart."""
+"""docs/reference/rbac.md: who may do what, read from the rendered chart."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ namespaces: keep nothing there but executions, pools, ToolServers and their Secr
 
 ## Roles to give away
 
-The chart binds these ClusterRoles to nobody; [policy.md](policy.md#consent) says how to. `codeexecutions/approval` is
+The chart binds these ClusterRoles to nobody; [policy.md](../platform/policy.md#consent) says how to. `codeexecutions/approval` is
 no resource of its own: nothing can be done with it but at the gateway, which asks the API server who may.
 
 | Role | API group | Resource | Only named | Verbs |

@@ -145,9 +145,9 @@ def test_helms_own_test_runs_code_through_the_gateway(release: Release) -> None:
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """Account, place, resource and verb of every right that docs/rbac.md tells of."""
+    """Account, place, resource and verb of every right that docs/reference/rbac.md tells of."""
     found = []
-    for line in (ROOT / "docs" / "rbac.md").read_text().splitlines():
+    for line in (ROOT / "docs" / "reference" / "rbac.md").read_text().splitlines():
         cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
         if len(cells) == 6 and cells[1] in PLACES:
             account, place, group, resource, named, verbs = cells

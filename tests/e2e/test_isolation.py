@@ -1,4 +1,4 @@
-"""Code tries to leave its sandbox, in each runtime, and can't. docs/security.md shows the table that comes of it."""
+"""Code tries to leave its sandbox, in each runtime, and can't. docs/platform/security.md shows the table that comes of it."""
 
 import json
 import os
@@ -158,7 +158,7 @@ def test_the_table_in_the_security_page_is_what_was_found(runtimes: dict[str, st
         f"| {name} | {brief(OUTCOMES['gvisor'][name])} | {brief(OUTCOMES['runc'][name])} |" for name in OUTCOMES["runc"]
     ]
     table = "\n".join([BEGIN, "| attempt | gVisor | runc |", "|---|---|---|", *rows, END])
-    page = ROOT / "docs/security.md"
+    page = ROOT / "docs/platform/security.md"
     text = page.read_text()
     found = text[text.index(BEGIN) : text.index(END) + len(END)]
     if os.environ.get("UPDATE_DOCS"):

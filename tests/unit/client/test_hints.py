@@ -9,7 +9,7 @@ from mcp_exec_client.check_report import Report
 from mcp_exec_client.hints import PROBLEMS, REASONS, SERVERS, for_reason
 from mcp_exec_gateway.http.problems import TITLES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "kubectl" / "troubleshooting.md").read_text()
 
 
 def test_each_reason_has_a_hint_and_a_row_that_says_the_same() -> None:
