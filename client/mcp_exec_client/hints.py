@@ -1,4 +1,4 @@
-"""What to do about each reason for which executions, pools and servers fail. docs/kubectl/troubleshooting.md has the same."""
+"""Advice for each reason; docs/kubectl/troubleshooting.md has the same."""
 
 from typing import Final
 

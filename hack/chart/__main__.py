@@ -1,7 +1,7 @@
-"""Writes what is generated for the chart: its values, their schema, its README, and docs/reference/rbac.md.
+"""Generate the chart's values, their schema, its README, and docs/reference/rbac.md.
 
 python hack/chart           writes the files
-python hack/chart --check   writes nothing and exits with 1 where a file differs
+python hack/chart --check   writes nothing and exits with 1 if a file differs
 """
 
 import argparse
@@ -17,16 +17,16 @@ CHART = ROOT / "charts" / "mcp-exec"
 
 
 def main() -> None:
-    """The command."""
+    """Write or check the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail where a file differs")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if a file differs")
     check = parser.parse_args().check
     files: dict[Path, Callable[[], str]] = {
-        CHART / "values.yaml": documents.values_yaml,
-        CHART / "values.schema.json": documents.schema_json,
-        CHART / "README.md": documents.readme,
-        CHART / "files" / "pool-defaults.json": documents.pool_defaults,
-        ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.page(CHART),
+        CHART / "values.yaml": documents.build_values_yaml,
+        CHART / "values.schema.json": documents.build_schema_json,
+        CHART / "README.md": documents.build_readme,
+        CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
+        ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),
     }
     stale = []
     for path, text in files.items():

@@ -1,4 +1,4 @@
-"""values.yaml, values.schema.json and the chart's README, from the types of the values."""
+"""values.yaml, values.schema.json and the chart's README, generated from the types of the values."""
 
 import inspect
 import json
@@ -16,49 +16,49 @@ _HEADER: Final = "# Generated from hack/chart/values.py by `make generate`. Do n
 _DROPPED: Final = frozenset({"title", "default", "$defs"})
 
 
-def inlined(schema: Schema, definitions: dict[str, Schema]) -> Schema:
-    """A schema without references, titles, defaults and nulls. Helm takes a null to mean that a value is taken away."""
+def inline_references(schema: Schema, definitions: dict[str, Schema]) -> Schema:
+    """Return a schema without references, titles, defaults and nulls: to Helm, a null removes a value."""
     if "$ref" in schema:
         target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
-        return inlined(target | {key: value for key, value in schema.items() if key != "$ref"}, definitions)
+        return inline_references(target | {key: value for key, value in schema.items() if key != "$ref"}, definitions)
     found = {key: value for key, value in schema.items() if key not in _DROPPED and not key.startswith("x-")}
     if "properties" in found:
-        found["properties"] = {name: inlined(each, definitions) for name, each in found["properties"].items()}
+        found["properties"] = {name: inline_references(each, definitions) for name, each in found["properties"].items()}
     for key in ("items", "additionalProperties", "propertyNames"):
         if isinstance(found.get(key), dict):
-            found[key] = inlined(found[key], definitions)
+            found[key] = inline_references(found[key], definitions)
     if isinstance(found.get("patternProperties"), dict):
         found["patternProperties"] = {
-            pattern: inlined(each, definitions) for pattern, each in found["patternProperties"].items()
+            pattern: inline_references(each, definitions) for pattern, each in found["patternProperties"].items()
         }
-        found["additionalProperties"] = False  # a name that is none
-    options = [inlined(each, definitions) for each in found.pop("anyOf", []) if each.get("type") != "null"]
+        found["additionalProperties"] = False  # a name that does not match a pattern
+    options = [inline_references(each, definitions) for each in found.pop("anyOf", []) if each.get("type") != "null"]
     if len(options) == 1:
         return options[0] | found
     return found | ({"anyOf": options} if options else {})
 
 
-def schema_json() -> str:
-    """values.schema.json: strict, so that a misspelt value is refused by its name."""
+def build_schema_json() -> str:
+    """Return values.schema.json. It is strict: an unknown value is refused by name."""
     schema = Values.model_json_schema(by_alias=True)
-    found = inlined(schema, schema["$defs"])
-    # Helm hands these two to every chart that is used as a dependency.
+    found = inline_references(schema, schema["$defs"])
+    # Helm sets these two in every chart that is a dependency
     found["properties"] |= {"global": {"type": "object"}, "enabled": {"type": "boolean"}}
     found = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of mcp-exec"} | found
     return json.dumps(found, indent=2) + "\n"
 
 
-def fields(model: type[Model]) -> list[tuple[str, str, str]]:
-    """Name, name on the wire and meaning of a model's fields, its own before those that it inherits."""
+def list_fields(model: type[Model]) -> list[tuple[str, str, str]]:
+    """Return name, alias and description of a model's fields; inherited fields last."""
     names = [name for parent in model.__mro__ for name in inspect.get_annotations(parent)]
     found = {name: model.model_fields[name] for name in names if name in model.model_fields}
     return [(name, field.alias or name, field.description or "") for name, field in found.items()]
 
 
-def values_yaml() -> str:
-    """values.yaml: every value with its default, and what it means above it."""
+def build_values_yaml() -> str:
+    """Return values.yaml: each value with its default, below a comment with its meaning."""
     lines: list[str] = []
-    for name, alias, meaning in fields(Values):
+    for name, alias, meaning in list_fields(Values):
         lines += ["", *_entry(alias, meaning, getattr(Values(), name), indent="")]
     return _HEADER + "\n".join(lines) + "\n"
 
@@ -67,7 +67,7 @@ def _entry(name: str, meaning: str, value: Any, *, indent: str) -> list[str]:
     comment = [f"{indent}# {meaning}"]
     if isinstance(value, Model):
         lines = [f"{indent}{name}:"]
-        for inner, alias, about in fields(type(value)):
+        for inner, alias, about in list_fields(type(value)):
             if getattr(value, inner) is None:
                 lines += [f"{indent}  # {about} Not set by default.", f"{indent}  # {alias}:"]
             else:
@@ -78,16 +78,16 @@ def _entry(name: str, meaning: str, value: Any, *, indent: str) -> list[str]:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line, as YAML."""
+    """Return a value as YAML on one line."""
     if isinstance(value, str):
-        # `Off` would be read as a boolean
+        # YAML would read `Off` as a boolean
         plain = value != "" and value[0].isalpha() and yaml.safe_load(value) == value
         return str(value) if plain else json.dumps(str(value))
     return yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False).removesuffix("...\n").strip()
 
 
-def readme_table() -> str:
-    """One row for each value."""
+def _build_table() -> str:
+    """Return a Markdown table with one row per value."""
     rows = ["| Value | Default | Meaning |", "|---|---|---|"]
     rows += [f"| `{path}` | {_cell(value)} | {meaning} |" for path, meaning, value in _leaves(Values(), "")]
     return "\n".join(rows)
@@ -95,7 +95,7 @@ def readme_table() -> str:
 
 def _leaves(model: Model, prefix: str) -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = []
-    for name, alias, meaning in fields(type(model)):
+    for name, alias, meaning in list_fields(type(model)):
         value = getattr(model, name)
         if isinstance(value, Model):
             found += _leaves(value, f"{prefix}{alias}.")
@@ -109,40 +109,42 @@ def _cell(value: Any) -> str:
 
 
 _README: Final = """<!-- Generated from hack/chart by `make generate`. Do not edit. -->
-# mcp-exec, the Helm chart
+# Helm chart of mcp-exec
 
-Installs the CustomResourceDefinitions, the operator, the gateway, the tool broker and a default pool of warm sandboxes.
+The chart installs the CustomResourceDefinitions (CRDs), the operator, the gateway, the broker and a default pool of
+warm sandboxes.
 
     helm install mcp-exec charts/mcp-exec --namespace mcp-exec-system --create-namespace --wait \\
       --set pool.runtimeClassName=gvisor
 
-Helm 3.6 or later, Helm 4; Kubernetes 1.20 or later. The notes after the installation have the first command to try.
+It needs Helm 3.6 or later, or Helm 4, and Kubernetes 1.20 or later. After the installation, Helm prints a first
+command.
 
-## What happens when
+## Install, upgrade, uninstall
 
-- **Install.** Helm installs the definitions in `crds/` and waits for them before anything else.
-- **Upgrade.** A Job of the operator's image brings definitions of another version to this one's, and is there only then
-  (`crds.upgrade`). The sandbox key and the initial API key stay as they are, and so do the keys that you added to the
-  Secret `<release>-api-keys`; not so with `--force`, which replaces the Secret.
-- **Uninstall.** Definitions, executions, the namespaces that the chart made and the Secret with the API keys stay;
-  pools, and with them all sandbox pods, go.
-- **Kubernetes before 1.21** gives namespaces no label with their name, which the pools' NetworkPolicies ask for:
+- **Install.** Helm installs the CRDs in `crds/` first.
+- **Upgrade.** If the cluster's CRDs are of another version, a Job with the operator's image upgrades them
+  (`crds.upgrade`). The sandbox key, the initial API key and all keys that you added to the Secret `<release>-api-keys`
+  remain. With `--force`, Helm replaces this Secret and removes your keys.
+- **Uninstall.** CRDs, executions, namespaces that the chart created and the Secret with the API keys remain. Pools and
+  all sandbox pods are deleted.
+- **Kubernetes before 1.21** does not label namespaces with their name, which the pools' NetworkPolicies select by:
   `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.
-- **Helm 4 and Kubernetes before 1.25**: `--server-side=false`, as server-side apply refuses the definitions' CEL rules
-  there. Helm 3 is not concerned.
-- **Helm 4 after `kubectl scale sbp`**, where `pool.warm` is set: the upgrade says that the field is another's; with
-  `--force-conflicts` the chart's value wins.
-- **A new field of a pool**, set in the very upgrade that brings it, is unknown to Helm's check, which comes before the
-  Job: upgrade first, or `--disable-openapi-validation`.
-- **Without Helm's own installation** (`helm template`, or a tool that renders only) nothing can be looked up: name the
-  Secrets by `sandboxKey.existingSecret` and `gateway.apiKeys.existingSecret`, or each rendering makes new ones.
+- **Helm 4 with Kubernetes before 1.25** needs `--server-side=false`, because server-side apply refuses the CEL rules of
+  the CRDs there. Helm 3 is not affected.
+- **Helm 4 after `kubectl scale sbp`**, if `pool.warm` is set: the upgrade reports a field conflict. With
+  `--force-conflicts`, the chart's value wins.
+- **A new field of a pool** that is set in the same upgrade that introduces it fails Helm's check, which runs before the
+  Job. Upgrade first, or use `--disable-openapi-validation`.
+- **`helm template`** and tools that only render cannot look up existing Secrets. Set `sandboxKey.existingSecret` and
+  `gateway.apiKeys.existingSecret`; otherwise each rendering creates new keys.
 
 ## API keys
 
-Each entry of the Secret `<release>-api-keys` is a key: its name, and JSON with the key's SHA-256, its namespace and,
-if you like, its limits: `maxConcurrent`, `requestsPerMinute` (at each replica of the gateway), `maxTimeoutSeconds`,
-`pools`, `maxPriority`, `tools` and `users`. With `"approver": true` beside them it may also decide on tool calls that
-wait for consent. The gateway reads changes at once.
+Each entry of the Secret `<release>-api-keys` is one key. Its name is the key's name. Its value is JSON with the key's
+SHA-256, its namespace and optional limits: `maxConcurrent`, `requestsPerMinute` (at each replica of the gateway),
+`maxTimeoutSeconds`, `pools`, `maxPriority`, `tools` and `users`. With `"approver": true`, the key may also decide on
+tool calls that wait for an approval. The gateway applies changes at once.
 
     key="mcpx_$(openssl rand -base64 48 | tr -dc A-Za-z0-9 | head -c 43)"
     digest=$(printf %s "$key" | sha256sum | cut -d' ' -f1)
@@ -158,13 +160,13 @@ Unknown values are refused. A pool's fields are those of a SandboxPool's `spec`.
 """
 
 
-def pool_defaults() -> str:
-    """What the API sets in a pool that doesn't say otherwise, as values: no name of a class is an empty one."""
+def build_pool_defaults() -> str:
+    """Return the API defaults of a pool as chart values; an unset class name is an empty string."""
     said = SandboxPoolSpec(image="none").to_api()
-    names = [alias for _, alias, _ in fields(SandboxPoolSpec) if alias != "image"]
+    names = [alias for _, alias, _ in list_fields(SandboxPoolSpec) if alias != "image"]
     return json.dumps({name: said.get(name, "") for name in names}, indent=2) + "\n"
 
 
-def readme() -> str:
-    """The chart's README."""
-    return _README.format(table=readme_table())
+def build_readme() -> str:
+    """Return the chart's README."""
+    return _README.format(table=_build_table())

@@ -1,4 +1,4 @@
-"""docs/reference/rbac.md: who may do what, read from the rendered chart."""
+"""docs/reference/rbac.md: the rights that the chart grants, read from the rendered chart."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -9,26 +9,27 @@ import yaml
 _NAMESPACES: Final = {"agents": "each served namespace", "mcp-exec-system": "the release's namespace"}
 
 _PAGE: Final = """<!-- Generated from the rendered chart by `make generate`. Do not edit. -->
-# Who may do what
+# Rights of each component
 
-Every right that the chart gives, for a release `mcp-exec` in `mcp-exec-system` that serves the namespace `agents`.
-There are no others: sandboxes and stdio servers have no token at all, and nobody has a right to change nodes, on
-`pods/exec`, to list or change Secrets of served namespaces, or to change roles. Broker and operator get those Secrets
-that a ToolServer names: the broker for their values, the operator to see when another value needs another pod.
-`operator.watchNodes: false` takes the right to read nodes away, `broker.enabled: false` all that is for tools. The
-end-to-end tests ask the API server for every row of this table with `kubectl auth can-i`, and for what must be refused.
+These are all rights that the chart grants, for a release `mcp-exec` in `mcp-exec-system` that serves the namespace
+`agents`. Sandboxes and stdio servers have no token. No component may change nodes or roles, use `pods/exec`, or list or
+change Secrets of served namespaces. Broker and operator may get the Secrets that a ToolServer names: the broker uses
+their values, the operator detects a changed value and replaces the pod. `operator.watchNodes: false` removes the right
+to read nodes; `broker.enabled: false` removes all rights that tools need. For every row of this table, and for what
+must be refused, the end-to-end tests ask the API server with `kubectl auth can-i`.
 
-| Who | Where | API group | Resource | Only named | Verbs |
+| Account | Where | API group | Resource | Only named | Verbs |
 |---|---|---|---|---|---|
 {rows}
 
-Who can create pods in a namespace can use every Secret and ServiceAccount in it. The operator can, in the served
-namespaces: keep nothing there but executions, pools, ToolServers and their Secrets.
+An account that can create pods in a namespace can use every Secret and ServiceAccount of the namespace. The operator
+can do so in the served namespaces. Keep only executions, pools, ToolServers and their Secrets there.
 
-## Roles to give away
+## Roles to bind
 
-The chart binds these ClusterRoles to nobody; [policy.md](../platform/policy.md#consent) says how to. `codeexecutions/approval` is
-no resource of its own: nothing can be done with it but at the gateway, which asks the API server who may.
+The chart creates these ClusterRoles and binds them to no account; [policy.md](../platform/policy.md#approvals) shows
+how to bind them. `codeexecutions/approval` is not a resource of the API server. The gateway asks the API server who may
+update it, and accepts approvals from these accounts.
 
 | Role | API group | Resource | Only named | Verbs |
 |---|---|---|---|---|
@@ -36,42 +37,45 @@ no resource of its own: nothing can be done with it but at the gateway, which as
 """
 
 
-def rendered(chart: Path) -> list[dict[str, Any]]:
-    """All objects of the chart with its default values."""
+def render_chart(chart: Path) -> list[dict[str, Any]]:
+    """Render the chart with its default values; return all objects."""
     with helm_python.Chart.load(str(chart)) as loaded:
         files = loaded.render({}, name="mcp-exec", namespace="mcp-exec-system")
     texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
     return [item for text in texts for item in yaml.safe_load_all(text) if item]
 
 
-def rows(objects: list[dict[str, Any]]) -> list[str]:
-    """One row for each resource of each rule of each role that is bound."""
+def format_bound_rows(objects: list[dict[str, Any]]) -> list[str]:
+    """Return one row per resource of each rule of each bound role."""
     roles = {
         (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]): item["rules"]
         for item in objects
         if item["kind"] in ("Role", "ClusterRole")
     }
-    found = []
+    table = []
     for binding in (item for item in objects if item["kind"] in ("RoleBinding", "ClusterRoleBinding")):
         namespace = binding["metadata"].get("namespace")
         rules = roles[binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
             for rule in rules:
                 where = _NAMESPACES.get(namespace, "the cluster")
-                found += [f"| `{subject['name']}` | {where} {cells}" for cells in _cells(rule)]
-    return sorted(found)
+                table += [f"| `{subject['name']}` | {where} {cells}" for cells in _format_cells(rule)]
+    return sorted(table)
 
 
-def unbound(objects: list[dict[str, Any]]) -> list[str]:
-    """One row for each resource of each rule of each ClusterRole that no binding names."""
+def format_unbound_rows(objects: list[dict[str, Any]]) -> list[str]:
+    """Return one row per resource of each rule of each ClusterRole without a binding."""
     bound = {item["roleRef"]["name"] for item in objects if item["kind"] in ("RoleBinding", "ClusterRoleBinding")}
     roles = [item for item in objects if item["kind"] == "ClusterRole" and item["metadata"]["name"] not in bound]
     return sorted(
-        f"| `{role['metadata']['name']}` {cells}" for role in roles for rule in role["rules"] for cells in _cells(rule)
+        f"| `{role['metadata']['name']}` {cells}"
+        for role in roles
+        for rule in role["rules"]
+        for cells in _format_cells(rule)
     )
 
 
-def _cells(rule: dict[str, Any]) -> list[str]:
+def _format_cells(rule: dict[str, Any]) -> list[str]:
     names = ", ".join(f"`{name}`" for name in rule.get("resourceNames", []))
     verbs = ", ".join(rule["verbs"])
     return [
@@ -81,7 +85,7 @@ def _cells(rule: dict[str, Any]) -> list[str]:
     ]
 
 
-def page(chart: Path) -> str:
-    """The whole page."""
-    objects = rendered(chart)
-    return _PAGE.format(rows="\n".join(rows(objects)), unbound="\n".join(unbound(objects)))
+def build_page(chart: Path) -> str:
+    """Return the text of the page."""
+    objects = render_chart(chart)
+    return _PAGE.format(rows="\n".join(format_bound_rows(objects)), unbound="\n".join(format_unbound_rows(objects)))

@@ -1,4 +1,4 @@
-"""Code tries to leave its sandbox, in each runtime, and can't. docs/platform/security.md shows the table that comes of it."""
+"""Attempts to leave a sandbox, in each runtime. docs/platform/security.md shows the resulting table."""
 
 import json
 import os

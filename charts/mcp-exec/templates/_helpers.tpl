@@ -1,4 +1,4 @@
-{{/* What the objects' names begin with. */}}
+{{/* Prefix of the objects' names. */}}
 {{- define "mcp-exec.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Labels that tell this release's objects from others. */}}
+{{/* Labels that select this release's objects. */}}
 {{- define "mcp-exec.selectorLabels" -}}
 app.kubernetes.io/name: mcp-exec
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -34,19 +34,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s-initial-api-key" (include "mcp-exec.fullname" .) -}}
 {{- end -}}
 
-{{/* The broker's Service, by which sandboxes, operator and gateway find it; empty where there is no broker. */}}
+{{/* Name of the broker's Service; empty if the broker is disabled. */}}
 {{- define "mcp-exec.brokerService" -}}
 {{- if .Values.broker.enabled -}}{{ include "mcp-exec.fullname" . }}-broker{{- end -}}
 {{- end -}}
 
-{{/* Whether the initial API key exists: "true" or "". A Secret that is not the chart's gets no entry from it. */}}
+{{/* "true" if the initial API key exists, else "". The chart adds no entry to an existing Secret of the user. */}}
 {{- define "mcp-exec.initialApiKey" -}}
 {{- if and .Values.gateway.initialApiKey.create (not .Values.gateway.apiKeys.existingSecret) -}}true{{- end -}}
 {{- end -}}
 
 {{/*
-A random text that stays as it is: the one in the Secret, where there is one, else a new one of so many letters.
-It is kept beside the values for the rest of the rendering, for a digest of it stands elsewhere.
+A random text that does not change: the one in the existing Secret, else a new one of the given length. It is stored in the
+values for the rest of the rendering, because another template needs its digest.
 Arguments: root, secret, entry, prefix, length.
 */}}
 {{- define "mcp-exec.random" -}}
@@ -68,7 +68,7 @@ Arguments: root, secret, entry, prefix, length.
 {{- include "mcp-exec.random" (dict "root" . "secret" (include "mcp-exec.initialApiKeySecret" .) "entry" "api-key" "prefix" "mcpx_" "length" 43) -}}
 {{- end -}}
 
-{{/* Security of the pods and containers of operator, gateway and broker: what the Pod Security level "restricted" asks for. */}}
+{{/* Security contexts of operator, gateway and broker, as the Pod Security level "restricted" requires. */}}
 {{- define "mcp-exec.podSecurityContext" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -87,7 +87,7 @@ capabilities:
 {{/* Fields of a pod that operator, gateway and broker share. Arguments: root, values. */}}
 {{- define "mcp-exec.podFields" -}}
 automountServiceAccountToken: true
-# Service links would set MCP_EXEC_... variables of their own.
+# Service links would add MCP_EXEC_... variables.
 enableServiceLinks: false
 securityContext:
   {{- include "mcp-exec.podSecurityContext" . | nindent 2 }}
@@ -115,7 +115,7 @@ affinity:
 {{/* Annotations of the pods of operator, gateway and broker. Arguments: root, values. */}}
 {{- define "mcp-exec.podAnnotations" -}}
 {{- if not .root.Values.sandboxKey.existingSecret -}}
-# The key is read at the start, so another key means other pods.
+# The key is read once at start, so a changed key must replace the pods.
 checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{- end }}
 {{- with .values.podAnnotations }}
@@ -137,7 +137,7 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
   value: {{ include "mcp-exec.brokerService" . | quote }}
 {{- end -}}
 
-{{/* A NetworkPolicy's way out of operator and gateway: to the sandboxes, to the broker and to the API server. */}}
+{{/* Egress rules of operator and gateway: to sandboxes, the broker and the API server. */}}
 {{- define "mcp-exec.egress" -}}
 - to:
     - namespaceSelector: {}
@@ -159,7 +159,7 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{ include "mcp-exec.apiServerEgress" . }}
 {{- end -}}
 
-{{/* A NetworkPolicy's way out to the API server. */}}
+{{/* Egress rule to the API server. */}}
 {{- define "mcp-exec.apiServerEgress" -}}
 - ports:
     {{- range .Values.networkPolicy.apiServer.ports }}
@@ -173,7 +173,7 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
   {{- end }}
 {{- end -}}
 
-{{/* A quantity, such as 250m, 4 or 1.5Gi, as a number. */}}
+{{/* Convert a quantity, for example 250m, 4 or 1.5Gi, to a number. */}}
 {{- define "mcp-exec.amount" -}}
 {{- if kindIs "string" . -}}
 {{- $factors := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
@@ -183,14 +183,14 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{- end -}}
 {{- end -}}
 
-{{/* The API version of PodDisruptionBudgets: policy/v1 came with Kubernetes 1.21. */}}
+{{/* API version of PodDisruptionBudgets: policy/v1 exists since Kubernetes 1.21. */}}
 {{- define "mcp-exec.policyVersion" -}}
 {{- if semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version -}}policy/v1{{- else -}}policy/v1beta1{{- end -}}
 {{- end -}}
 
 {{/*
-The spec of a pool. What is the API's own default is left out: Helm checks an upgrade's objects before it brings a new
-field's definition, and so a new field is no hindrance to those who don't use it. Arguments: root, pool.
+The spec of a pool, without values that equal the API's defaults. Helm validates an upgrade's objects before the CRDs are
+upgraded, so a new field does not fail the upgrade of users who do not set it. Arguments: root, pool.
 */}}
 {{- define "mcp-exec.poolSpec" -}}
 {{- $defaults := .root.Files.Get "files/pool-defaults.json" | fromJson -}}
