@@ -34,7 +34,7 @@ from harness import table, write_json
 from traces import TRACES, arrivals
 
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.partition import Pool, Waiter
+from mcp_exec_operator.pools.partition import Partition, Waiter
 
 POLICIES: Final = ("demand", "fixed", "hpa")
 MAX_PODS: Final = 400
@@ -73,7 +73,7 @@ class Simulation:
 
     def __init__(self, *, spec: dict[str, Any], hpa: Hpa | None, seed: int) -> None:
         self.now, self.hpa, self.rng = 0.0, hpa, random.Random(seed)
-        self.pool = Pool(namespace="bench", name="bench", clock=lambda: self.now)
+        self.pool = Partition(namespace="bench", name="bench", clock=lambda: self.now)
         self.pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", **spec}})
         self.pool.isolated = True
         self.events: list[tuple[float, int, Callable[[], None]]] = []

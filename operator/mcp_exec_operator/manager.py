@@ -16,10 +16,10 @@ from mcp_exec_operator.executions.status_writer import StatusWriter
 from mcp_exec_operator.kube.api import Cluster
 from mcp_exec_operator.kube.write_priority import Claims
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.controller import Keeper, KeeperConfig
-from mcp_exec_operator.pools.partition import Pool
-from mcp_exec_operator.pools.registry import Pools
-from mcp_exec_operator.pools.status_writer import PoolReport
+from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
+from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.resync import Sweep
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.tasks import Tasks
@@ -31,7 +31,7 @@ from mcp_exec_operator.ttl import Expiry
 class Service:
     """Pools, executions and sweeps, put together. The `on_` methods take what watches tell; none ever waits."""
 
-    pools: Pools
+    pools: PoolRegistry
     reconciler: Reconciler
     sweep: Sweep
     expiry: Expiry
@@ -48,16 +48,16 @@ class Service:
         tools = Tools.create(
             settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics, tasks=tasks, claims=claims
         )
-        config = KeeperConfig(
+        config = PoolControllerConfig(
             broker=tools.link is not None,
             release_namespace=settings.release_namespace,
             forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
         )
 
-        def make_keeper(pool: Pool) -> Keeper:
-            report = PoolReport(pool=pool, cluster=cluster, metrics=metrics)
-            return Keeper(
+        def make_keeper(pool: Partition) -> PoolController:
+            report = PoolStatusWriter(pool=pool, cluster=cluster, metrics=metrics)
+            return PoolController(
                 pool=pool,
                 cluster=cluster,
                 sandboxes=sandboxes,
@@ -69,7 +69,7 @@ class Service:
                 on_warm=tools.became_warm,
             )
 
-        pools = Pools(tasks=tasks, make_keeper=make_keeper)
+        pools = PoolRegistry(tasks=tasks, make_keeper=make_keeper)
         tools.attach(pools)
         writer = StatusWriter(cluster=cluster, claims=claims)
         expiry = Expiry(cluster=cluster)

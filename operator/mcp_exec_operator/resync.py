@@ -14,7 +14,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.executions.controller import Reconciler
 from mcp_exec_operator.kube.api import Cluster
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.registry import Pools
+from mcp_exec_operator.pools.registry import PoolRegistry
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Sweep:
     """The lists, and what they say about the watches."""
 
     cluster: Cluster
-    pools: Pools
+    pools: PoolRegistry
     reconciler: Reconciler
     metrics: Metrics
     namespaces: tuple[str, ...]

@@ -10,7 +10,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.outcome import Decided
 from mcp_exec_operator.executions.status import failed
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 
 _NAMED = 3
 """Findings that a message names; the status has them all."""
@@ -31,7 +31,7 @@ class CodeChecks:
 
     metrics: Metrics
 
-    async def check(self, spec: CodeExecutionSpec, pool: Pool, *, before: Checked | None = None) -> Checked:
+    async def check(self, spec: CodeExecutionSpec, pool: Partition, *, before: Checked | None = None) -> Checked:
         """What stands out in the code, by the pool's rules as they are now; `before` where those have not changed.
 
         Raises Decided where the pool refuses such code. Without rules it does not give way to other tasks.

@@ -20,10 +20,10 @@ from mcp_exec_operator.executions.status import bound_status, cancelled, created
 from mcp_exec_operator.executions.status_writer import StatusWriter
 from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pods.status import Problem
-from mcp_exec_operator.pools.partition import Pool
-from mcp_exec_operator.pools.registry import Pools
-from mcp_exec_operator.queueing.updates import Notice, first_after, next_after
+from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.queueing.updates import QueueUpdate, first_after, next_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
 
 _MOST_WAITS: Final = 20
@@ -38,7 +38,7 @@ _LOOK_SECONDS: Final = 1.0
 class Lease:
     """The pod that an execution has, until it is retired."""
 
-    pool: Pool
+    pool: Partition
     pod: Pod
     bound: float | None = None
     """When the binding was recorded, by the monotonic clock; None where another operator recorded it."""
@@ -78,7 +78,7 @@ def longest_run(spec: CodeExecutionSpec) -> float:
 class Binder:
     """Takes pods for executions."""
 
-    pools: Pools
+    pools: PoolRegistry
     writer: StatusWriter
     sandboxes: SupervisorClient
     tooling: Tooling
@@ -139,7 +139,7 @@ class Binder:
             text = "; ".join(f"spec.{found.field}: {found.message}" for found in field_errors(error))
             raise Decided(failed(Reason.REJECTED, text)) from error
 
-    def _check_pool(self, spec: CodeExecutionSpec, pool: Pool) -> None:
+    def _check_pool(self, spec: CodeExecutionSpec, pool: Partition) -> None:
         if pool.spec is not None and spec.timeout_seconds > pool.spec.max_timeout_seconds:
             most = pool.spec.max_timeout_seconds
             message = f"spec.timeoutSeconds: {spec.timeout_seconds} is more than the {most} of pool {pool.name}"
@@ -172,13 +172,13 @@ class Binder:
 
         await self.writer.write(entry, decide, what="bind")
 
-    async def _wait(self, entry: Entry, pool: Pool, priority: Priority) -> tuple[Pool, Pod]:
+    async def _wait(self, entry: Entry, pool: Partition, priority: Priority) -> tuple[Partition, Pod]:
         """The pod that becomes ready for it, and of which part of the pool it is: another than at first where that one
         is taken out of rotation. Says meanwhile why it waits and where it stands, as often as is useful."""
         waiter = self._join(entry, pool, priority)
         entry.on_cancel = waiter.woken.set
         began = monotonic()
-        told, tell_at = Notice.of(entry.status), began + first_after(len(pool.waiters))
+        told, tell_at = QueueUpdate.of(entry.status), began + first_after(len(pool.waiters))
         try:
             while not waiter.future.done():
                 next_at = min(self._deadline(began, pool), tell_at)
@@ -198,7 +198,7 @@ class Binder:
                 if at >= tell_at:
                     tell_at = at + next_after(len(pool.waiters))
                     problem, place = pool.why_not(), pool.waiters.place(waiter, at)
-                    news = Notice(reason=problem.reason, place=place)
+                    news = QueueUpdate(reason=problem.reason, place=place)
                     if news.says_more_than(told):
                         told = news
                         await self._tell(entry, problem, place)
@@ -210,18 +210,18 @@ class Binder:
             entry.on_cancel = None
         return pool, waiter.future.result()
 
-    def _join(self, entry: Entry, pool: Pool, priority: Priority) -> Waiter:
+    def _join(self, entry: Entry, pool: Partition, priority: Priority) -> Waiter:
         try:
             return pool.wait(caller=entry.caller, priority=priority)
         except QueueFull as error:
             raise Decided(failed(Reason.QUEUE_FULL, f"{error}: {pool.why_not().message}")) from error
 
-    def _deadline(self, began: float, pool: Pool) -> float:
+    def _deadline(self, began: float, pool: Partition) -> float:
         """Until when it waits: a queue that moves is waited in longer, but not for ever."""
         longest = began + _MOST_WAITS * self.bind_timeout_seconds
         return min(max(began, pool.served_at) + self.bind_timeout_seconds, longest)
 
-    async def _tell(self, entry: Entry, problem: Problem, place: QueuePlace) -> None:
+    async def _tell(self, entry: Entry, problem: PodProblem, place: QueuePlace) -> None:
         def decide(body: Object) -> Object | None:
             if phase_of(body) is not Phase.PENDING:
                 raise Superseded

@@ -34,7 +34,7 @@ from mcp_exec_operator.executions.tool_calls import Calls
 from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.kube.api import Cluster
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.registry import Pools
+from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.tasks import Tasks
 from mcp_exec_operator.ttl import Expiry
 
@@ -49,7 +49,7 @@ class Reconciler:
     """All executions. `offer` is all that watches call: it never waits."""
 
     cluster: Cluster
-    pools: Pools
+    pools: PoolRegistry
     binder: Binder
     writer: StatusWriter
     sandboxes: SupervisorClient

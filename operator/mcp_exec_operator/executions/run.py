@@ -23,8 +23,8 @@ from mcp_exec_operator.executions.status import Outcome, cancelled, failed
 from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.kube.api import Cluster
 from mcp_exec_operator.pods.manifest import busy_patch
-from mcp_exec_operator.pods.nodes import Nodes
-from mcp_exec_operator.pods.status import Problem, loss_of
+from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.status import PodProblem, loss_of
 from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Run:
     cluster: Cluster
     sandboxes: SupervisorClient
     tasks: Tasks
-    nodes: Nodes
+    nodes: NodeCache
     tooling: Tooling
     collector: Collector = field(init=False)
     _accepted: bool = False
@@ -176,7 +176,7 @@ class Run:
             if self._over:
                 return
 
-    async def _find(self) -> Problem | None:
+    async def _find(self) -> PodProblem | None:
         """Looks up a pod of which only the name is known. Returns why it is lost, if it is. Raises ApiError."""
         name, inventory = self.lease.pod.name, self.lease.pool.inventory
         item = await self.cluster.pod(self.entry.namespace, name)
@@ -245,17 +245,17 @@ class Run:
             return self._partial(Phase.TIMED_OUT, Reason.TIMEOUT, f"it did not end within {seconds} s")
         problem = self._loss(pod)
         if problem.reason is Reason.STREAM_BROKEN and not answers:
-            problem = Problem(reason=problem.reason, message=f"{problem.message}: {error}")
+            problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
         log.warning("a run was lost: %s (%s)", problem.message, error, extra=self.entry.log_fields)
         return self._lost(problem)
 
-    def _loss(self, pod: Object | None) -> Problem:
+    def _loss(self, pod: Object | None) -> PodProblem:
         known = self.lease.pod
         return loss_of(
             pod, name=known.name, node_loss=self.nodes.loss(known.node), drained=self.nodes.cordoned(known.node)
         )
 
-    def _lost(self, problem: Problem) -> Outcome:
+    def _lost(self, problem: PodProblem) -> Outcome:
         return self._partial(Phase.FAILED, problem.reason, problem.message)
 
     def _partial(self, phase: Phase, reason: Reason, message: str) -> Outcome:

@@ -13,7 +13,7 @@ from mcp_exec_operator.executions.outcome import Decided
 from mcp_exec_operator.executions.record import Entry
 from mcp_exec_operator.executions.status import failed
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.toolservers.broker import BrokerLink
 from mcp_exec_operator.toolservers.wrappers import Wrappers
 
@@ -42,7 +42,7 @@ class Tooling:
         return self.link, self.link.url
 
     async def equip(
-        self, entry: Entry, spec: CodeExecutionSpec, *, pool: Pool, pod: Pod, run_seconds: float
+        self, entry: Entry, spec: CodeExecutionSpec, *, pool: Partition, pod: Pod, run_seconds: float
     ) -> JobTools:
         """What the execution's job says of its tools. Raises Decided; waits for wrappers two seconds at most.
 

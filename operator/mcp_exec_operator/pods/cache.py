@@ -104,7 +104,7 @@ class Pod:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class PodCounts:
     """How many pods are in each state."""
 
     creating: int = 0
@@ -114,8 +114,8 @@ class Counts:
     busy: int = 0
     terminating: int = 0
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+    def __add__(self, other: "PodCounts") -> "PodCounts":
+        return PodCounts(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
     @property
     def total(self) -> int:
@@ -129,7 +129,7 @@ class Counts:
 
 
 @dataclass(kw_only=True)
-class Inventory:
+class PodCache:
     """All pods of a pool. Every operation is O(1) but for those over all pods."""
 
     trusts: Callable[[str | None], bool] = lambda node: True
@@ -142,9 +142,9 @@ class Inventory:
     """Those whose container has ended, for good."""
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PodCounts:
         """How many pods are in each state."""
-        return Counts(**{state.value: len(pods) for state, pods in self._in.items()})
+        return PodCounts(**{state.value: len(pods) for state, pods in self._in.items()})
 
     def get(self, name: str) -> Pod | None:
         """The pod of that name, if it is known."""

@@ -28,7 +28,7 @@ class Node:
 
 
 @dataclass(kw_only=True, eq=False)
-class Nodes:
+class NodeCache:
     """All nodes that the watch told of."""
 
     _nodes: dict[str, Node] = field(default_factory=dict)

@@ -26,7 +26,7 @@ _WAITING_WELL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class PodProblem:
     """Why there is no pod, or no longer one: a word for programs and a sentence for people."""
 
     reason: Reason
@@ -93,23 +93,23 @@ def is_over(pod: Object) -> bool:
     return phase_of(pod) in (PodPhase.FAILED, PodPhase.SUCCEEDED) or _terminated(pod) is not None
 
 
-def starting_problem(pod: Object) -> Problem | None:
+def starting_problem(pod: Object) -> PodProblem | None:
     """Why a pod that is not ready won't be so soon, or None while all goes well."""
     name = pod["metadata"]["name"]
     if is_over(pod):
-        return Problem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
+        return PodProblem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
     if (scheduled := _condition(pod, "PodScheduled")).get("status") == "False":
-        return Problem(reason=Reason.UNSCHEDULABLE, message=str(scheduled.get("message", "")), held=True)
+        return PodProblem(reason=Reason.UNSCHEDULABLE, message=str(scheduled.get("message", "")), held=True)
     waiting = (_container(pod).get("state") or {}).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
     if reason in _PULL_REASONS:
-        return Problem(reason=Reason.IMAGE_PULL_FAILED, message=f"{reason}: {message}", held=True)
+        return PodProblem(reason=Reason.IMAGE_PULL_FAILED, message=f"{reason}: {message}", held=True)
     if reason not in _WAITING_WELL:
-        return Problem(reason=Reason.POD_FAILED, message=f"{reason}: {message}")
+        return PodProblem(reason=Reason.POD_FAILED, message=f"{reason}: {message}")
     return None
 
 
-def loss_of(pod: Object | None, *, name: str, node_loss: str = "", drained: bool = False) -> Problem:
+def loss_of(pod: Object | None, *, name: str, node_loss: str = "", drained: bool = False) -> PodProblem:
     """Why an execution's pod no longer answers. `pod` is None where there is none any more.
 
     `node_loss` says why its node is lost, where it is, `drained` whether the node is to be left by its pods.
@@ -117,50 +117,50 @@ def loss_of(pod: Object | None, *, name: str, node_loss: str = "", drained: bool
     if pod is not None and (killed := _killed(pod)) is not None:
         return killed
     if node_loss:
-        return Problem(reason=Reason.NODE_LOST, message=node_loss)
+        return PodProblem(reason=Reason.NODE_LOST, message=node_loss)
     if pod is None:
-        return Problem(reason=Reason.SANDBOX_LOST, message=f"pod {name} is gone")
+        return PodProblem(reason=Reason.SANDBOX_LOST, message=f"pod {name} is gone")
     if (moved := _moved(pod, name)) is not None:
         return moved
     if is_terminating(pod):
         message = f"pod {name} was deleted while it ran"
         if drained:
-            return Problem(reason=Reason.EVICTED, message=f"{message}: its node is cordoned")
-        return Problem(reason=Reason.SANDBOX_LOST, message=message)
+            return PodProblem(reason=Reason.EVICTED, message=f"{message}: its node is cordoned")
+        return PodProblem(reason=Reason.SANDBOX_LOST, message=message)
     if is_over(pod):
         reason = Reason.SUPERVISOR_DIED if _terminated(pod) else Reason.SANDBOX_LOST
-        return Problem(reason=reason, message=f"pod {name} ended: {_end(pod)}")
-    return Problem(reason=Reason.STREAM_BROKEN, message=f"pod {name} does not answer")
+        return PodProblem(reason=reason, message=f"pod {name} ended: {_end(pod)}")
+    return PodProblem(reason=Reason.STREAM_BROKEN, message=f"pod {name} does not answer")
 
 
-def _killed(pod: Object) -> Problem | None:
+def _killed(pod: Object) -> PodProblem | None:
     """That the sandbox was ended for what it used, if it was."""
     status = pod.get("status") or {}
     message = str(status.get("message") or "")
     if status.get("reason") == "Evicted":
         lowered = message.lower()
         full = any(word in lowered for word in ("ephemeral", "emptydir", "local storage"))
-        return Problem(reason=Reason.STORAGE_LIMIT if full else Reason.EVICTED, message=message)
+        return PodProblem(reason=Reason.STORAGE_LIMIT if full else Reason.EVICTED, message=message)
     if (_terminated(pod) or {}).get("reason") == "OOMKilled":
-        return Problem(
+        return PodProblem(
             reason=Reason.OUT_OF_MEMORY, message="the sandbox was killed: it used more memory than its limit"
         )
     return None
 
 
-def _moved(pod: Object, name: str) -> Problem | None:
+def _moved(pod: Object, name: str) -> PodProblem | None:
     """That the pod had to leave its node, or went with it, if Kubernetes says so."""
     if (pod.get("status") or {}).get("reason") in _NODE_REASONS:
-        return Problem(reason=Reason.NODE_LOST, message=f"pod {name} ended with its node: {_end(pod)}")
+        return PodProblem(reason=Reason.NODE_LOST, message=f"pod {name} ended with its node: {_end(pod)}")
     disruption = _condition(pod, "DisruptionTarget")  # from Kubernetes 1.26 on
     if disruption.get("status") != "True":
         return None
     reason = Reason.NODE_LOST if disruption.get("reason") == "DeletionByPodGC" else Reason.EVICTED
     text = disruption.get("message") or disruption.get("reason")
-    return Problem(reason=reason, message=f"pod {name} had to go: {text}")
+    return PodProblem(reason=reason, message=f"pod {name} had to go: {text}")
 
 
-def refusal_of(error: ApiError) -> Problem:
+def refusal_of(error: ApiError) -> PodProblem:
     """Why the API server does not take a pod."""
     text = error.message
     lowered = text.lower()
@@ -172,7 +172,7 @@ def refusal_of(error: ApiError) -> Problem:
         reason = Reason.POOL_UNAVAILABLE
     else:
         reason = Reason.POD_REFUSED
-    return Problem(reason=reason, message=text)
+    return PodProblem(reason=reason, message=text)
 
 
 def _limit_range(lowered: str) -> bool:

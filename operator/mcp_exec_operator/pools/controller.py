@@ -20,11 +20,11 @@ from mcp_exec_operator.kube.write_priority import Claims
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod
-from mcp_exec_operator.pods.status import Problem, age_of_deletion, refusal_of, starting_problem
-from mcp_exec_operator.pools.isolation import Wall
-from mcp_exec_operator.pools.partition import Pool
-from mcp_exec_operator.pools.readiness import OnWarm, Prober
-from mcp_exec_operator.pools.status_writer import PoolReport
+from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
+from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
+from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
+from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ _ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeeperConfig:
+class PoolControllerConfig:
     """What all keepers share."""
 
     release_namespace: str
@@ -62,36 +62,36 @@ class KeeperConfig:
 
 
 @dataclass(kw_only=True, eq=False)
-class Keeper:
+class PoolController:
     """The task of one pool. Decisions are the pool's; the calls to API server and supervisors are made here."""
 
-    pool: Pool
+    pool: Partition
     cluster: Cluster
     sandboxes: SupervisorClient
     tasks: Tasks
     metrics: Metrics
-    config: KeeperConfig
-    report: PoolReport
+    config: PoolControllerConfig
+    report: PoolStatusWriter
     """The whole pool's, which the keeper of its base alone writes."""
     claims: Claims = field(default_factory=Claims)
     """What its own work is put off for."""
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
     on_warm: OnWarm = lambda pool, pod: None
-    wall: Wall = field(init=False)
-    prober: Prober = field(init=False)
+    wall: NetworkPolicyEnforcer = field(init=False)
+    prober: ReadinessProber = field(init=False)
     _leftovers: set[str] = field(default_factory=set)
     """Pods that the last sweep found to be of no use."""
 
     def __post_init__(self) -> None:
         # all parts of a pool share the policy that its base sees to
-        self.wall = Wall(
+        self.wall = NetworkPolicyEnforcer(
             pool=self.pool,
             cluster=self.cluster,
             release_namespace=self.config.release_namespace,
             broker=self.config.broker,
             wanted=not self.pool.variant,
         )
-        self.prober = Prober(
+        self.prober = ReadinessProber(
             pool=self.pool,
             sandboxes=self.sandboxes,
             tasks=self.tasks,
@@ -203,7 +203,7 @@ class Keeper:
             self._give_up(pod, waited)
         elif waited > self.config.pod_start_timeout_seconds:
             message = pod.warning or f"pod {pod.name} was not ready after {waited:.0f} s"
-            self._fail(pod, problem or Problem(reason=Reason.POD_FAILED, message=message), at)
+            self._fail(pod, problem or PodProblem(reason=Reason.POD_FAILED, message=message), at)
         elif waited > _LOOK_FOR_EVENTS_SECONDS and not pod.address and not pod.looked_for_events:
             pod.looked_for_events = True
             self.tasks.spawn(self._look_for_events(pod), name=f"events of {pod.name}")
@@ -216,9 +216,9 @@ class Keeper:
         self.metrics.pod_failures.labels(self.pool.name, Reason.POD_FAILED).inc()
         self.retire(pod)
 
-    def _fail(self, pod: Pod, problem: Problem | None, at: float) -> None:
+    def _fail(self, pod: Pod, problem: PodProblem | None, at: float) -> None:
         pool = self.pool
-        pool.failure = problem or Problem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
+        pool.failure = problem or PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
         pool.backoff.fail(at)
         self.metrics.pod_failures.labels(pool.name, pool.failure.reason).inc()
         if not pod.ready_at:
@@ -226,7 +226,7 @@ class Keeper:
         log.warning("pod %s: %s", pod.name, pool.failure.message, extra={"pool": pool.name, "pod": pod.name})
         self.retire(pod)
 
-    def _blame(self, problem: Problem) -> None:
+    def _blame(self, problem: PodProblem) -> None:
         """A pod did not become ready for a reason that may be its variant's."""
         if self.pool.variant and problem.reason not in _NO_FAULT:
             self.pool.mixture.record(self.pool.variant).failed(problem.message)

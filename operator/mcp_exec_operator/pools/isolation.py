@@ -8,15 +8,15 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import Cluster
 from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
-from mcp_exec_operator.pods.status import Problem
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pools.partition import Partition
 
 
 @dataclass(kw_only=True, eq=False)
-class Wall:
+class NetworkPolicyEnforcer:
     """The NetworkPolicy of one pool."""
 
-    pool: Pool
+    pool: Partition
     cluster: Cluster
     release_namespace: str
     broker: bool = False
@@ -38,7 +38,7 @@ class Wall:
             elif has_drifted(found, policy):
                 await self.cluster.replace_network_policy_spec(policy)
         except ApiError as error:
-            pool.exposed = Problem(
+            pool.exposed = PodProblem(
                 reason=Reason.POOL_UNAVAILABLE, message=f"no pod is made without its NetworkPolicy: {error.message}"
             )
             # only a refusal proves that it does not stand; without an answer, it stands as it was last seen

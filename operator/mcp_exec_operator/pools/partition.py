@@ -13,28 +13,28 @@ from mcp_exec_api.meta import field_errors
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
-from mcp_exec_operator.pods.cache import Inventory, Pod, PodState
+from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
 from mcp_exec_operator.pods.manifest import PoolIdentity, template_hash
-from mcp_exec_operator.pods.nodes import Nodes
-from mcp_exec_operator.pods.status import Problem
-from mcp_exec_operator.pools.pool import Mixture
+from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.shortage import starting_problem_of, why_not
-from mcp_exec_operator.queueing.wait_queue import Waiter, Waiters
-from mcp_exec_operator.scaling.autoscaler import Scaler
-from mcp_exec_operator.scaling.outdated import Lookout
+from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
+from mcp_exec_operator.scaling.autoscaler import Autoscaler
+from mcp_exec_operator.scaling.outdated import OutdatedPods
 from mcp_exec_operator.scaling.plan import Stock
 from mcp_exec_operator.scaling.stragglers import Stragglers
 
 
 @dataclass(kw_only=True, eq=False)
-class Pool:
+class Partition:
     """A pool and all that is known of it. `kicked` is set whenever its keeper should look at it."""
 
     namespace: str
     name: str
     variant: str = ""
     """The variant whose pods these are, where this is a part of a pool that has variants."""
-    mixture: Mixture = field(init=False)
+    mixture: WarmPool = field(init=False)
     """All parts of the pool, this one too."""
     allotted: int | None = None
     """How many of the pool's desired pods are this part's; None where it has no other parts."""
@@ -48,44 +48,44 @@ class Pool:
     """The hash of the pods that the spec asks for."""
     newest: Object | None = None
     """The pool's object as last seen."""
-    invalid: Problem | None = None
+    invalid: PodProblem | None = None
     """What is wrong with the spec."""
-    exposed: Problem | None = None
+    exposed: PodProblem | None = None
     """Why its NetworkPolicy could not be verified."""
     isolated: bool = False
     """Whether its NetworkPolicy was seen to stand."""
-    refusal: Problem | None = None
+    refusal: PodProblem | None = None
     """Why the API server refused its last pod."""
-    failure: Problem | None = None
+    failure: PodProblem | None = None
     """Why its last pod that failed did so."""
     refused_fields: tuple[str, ...] = ()
     """What its template asks for in vain."""
-    nodes: Nodes = field(default_factory=Nodes)
-    inventory: Inventory = field(init=False)
-    scaler: Scaler = field(default_factory=Scaler)
+    nodes: NodeCache = field(default_factory=NodeCache)
+    inventory: PodCache = field(init=False)
+    scaler: Autoscaler = field(default_factory=Autoscaler)
     clock: Callable[[], float] = monotonic
-    waiters: Waiters = field(default_factory=Waiters)
+    waiters: WaitQueue = field(default_factory=WaitQueue)
     served_at: float = 0.0
     """When the last of those who wait got a pod: while the queue moves, nobody in it has waited too long."""
     backoff: Backoff = field(default_factory=Backoff)
     kicked: asyncio.Event = field(default_factory=asyncio.Event)
     lacking_since: float | None = None
     """Since when fewer pods are warm than should be, or None while enough are."""
-    lookout: Lookout = field(init=False)
+    lookout: OutdatedPods = field(init=False)
     stock: Stock = field(init=False)
     """Which pods are to be made and ended."""
     stragglers: Stragglers = field(init=False)
     """Which pods take far longer to start than others."""
 
     def __post_init__(self) -> None:
-        self.inventory = Inventory(trusts=self.nodes.trusts)
-        self.lookout = Lookout(nodes=self.nodes)
+        self.inventory = PodCache(trusts=self.nodes.trusts)
+        self.lookout = OutdatedPods(nodes=self.nodes)
         self.stock = Stock(pool=self)
         self.stragglers = Stragglers(pool=self)
-        self.mixture = Mixture(base=self, make=self._make_part)
+        self.mixture = WarmPool(base=self, make=self._make_part)
 
-    def _make_part(self, variant: str) -> "Pool":
-        part = Pool(namespace=self.namespace, name=self.name, variant=variant, nodes=self.nodes, clock=self.clock)
+    def _make_part(self, variant: str) -> "Partition":
+        part = Partition(namespace=self.namespace, name=self.name, variant=variant, nodes=self.nodes, clock=self.clock)
         part.mixture, part.scaler = self.mixture, self.scaler
         return part
 
@@ -155,9 +155,11 @@ class Pool:
             self.scaler.configure(spec)
         except ValidationError as error:
             text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error))
-            self.invalid = Problem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
+            self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
         except (ValueError, TypeError, AttributeError, KeyError) as error:
-            self.invalid = Problem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's template is invalid: {error}")
+            self.invalid = PodProblem(
+                reason=Reason.POOL_UNAVAILABLE, message=f"the pool's template is invalid: {error}"
+            )
         self.mixture.configure()
         self.mixture.heed(body)
         self.kicked.set()
@@ -250,11 +252,11 @@ class Pool:
         """Seconds until time alone may change how many pods should be warm, or None where it can't."""
         return self.scaler.look_in(self.spec) if self.spec is not None and not self.variant else None
 
-    def why_not(self) -> Problem:
+    def why_not(self) -> PodProblem:
         """Why no pod is to be had."""
         return why_not(self)
 
-    def starting_problem(self) -> Problem | None:
+    def starting_problem(self) -> PodProblem | None:
         """What keeps the first of its starting pods from becoming ready, if anything does."""
         return starting_problem_of(self.inventory.all(PodState.STARTING))
 

@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Final
 from mcp_exec_api.code_execution import Reason
 from mcp_exec_api.constants import ANNOTATION_RESTORE, LABEL_VARIANT
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.pods.cache import Counts, Pod
+from mcp_exec_operator.pods.cache import Pod, PodCounts
 from mcp_exec_operator.pods.manifest import template_hash
 from mcp_exec_operator.variants.assignment import assign, shares
-from mcp_exec_operator.variants.outlier_detection import FAULTS, Health, Out, Record, judge, rotation
+from mcp_exec_operator.variants.outlier_detection import (
+    FAULTS,
+    Ejection,
+    VariantHealth,
+    VariantHealthSnapshot,
+    detect_outlier,
+    select_rotation,
+)
 
 if TYPE_CHECKING:
-    from mcp_exec_operator.pools.partition import Pool
+    from mcp_exec_operator.pools.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -28,31 +35,31 @@ _MAX_ASKED: Final = 128
 
 
 @dataclass(kw_only=True, eq=False)
-class Mixture:
+class WarmPool:
     """All parts of one pool."""
 
-    base: "Pool"
-    make: Callable[[str], "Pool"]
+    base: "Partition"
+    make: Callable[[str], "Partition"]
     """Makes the part of a variant."""
-    parts: dict[str, "Pool"] = field(default_factory=dict)
+    parts: dict[str, "Partition"] = field(default_factory=dict)
     """By variant; those too that the spec does not have any more, until their pods are gone."""
     weights: dict[str, int] = field(default_factory=dict)
     """Of the spec's variants."""
     rotation: tuple[str, ...] = ()
     """The variants that callers are assigned to."""
-    out: dict[str, Out] = field(default_factory=dict)
+    out: dict[str, Ejection] = field(default_factory=dict)
     """Those that were taken out of rotation."""
     restored: str | None = None
     """The value of the annotation that was acted upon last."""
-    _records: dict[str, Record] = field(default_factory=dict)
+    _records: dict[str, VariantHealth] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator["Pool"]:
+    def __iter__(self) -> Iterator["Partition"]:
         """All parts, the base first."""
         yield self.base
         yield from self.parts.values()
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PodCounts:
         """How many pods of all parts are in each state."""
         return sum((part.inventory.counts for part in self.parts.values()), self.base.inventory.counts)
 
@@ -65,7 +72,7 @@ class Mixture:
         """Takes over what an operator before this one decided."""
         self.restored = status.get("restored")
         self.out = {
-            str(each["name"]): Out(
+            str(each["name"]): Ejection(
                 reason=str(each["reason"]),
                 message=str(each.get("message") or each["reason"]),
                 template=str(each.get("template") or ""),
@@ -110,39 +117,39 @@ class Mixture:
         self._rotate(self.base.clock())
         self.base.kicked.set()
 
-    def assign(self, key: str) -> "Pool":
+    def assign(self, key: str) -> "Partition":
         """The part whose pods a caller gets."""
         if not self.rotation:
             return self.base
         weights = {name: self.weights[name] for name in self.rotation}
         return self.parts[assign(key, weights, pool=f"{self.base.namespace}/{self.base.name}")]
 
-    def is_open(self, part: "Pool") -> bool:
+    def is_open(self, part: "Partition") -> bool:
         """Whether callers are assigned to a part."""
         return part.variant in self.rotation if part.variant else not self.rotation
 
-    def part_of(self, item: Object) -> "Pool":
+    def part_of(self, item: Object) -> "Partition":
         """The part that a pod's object belongs to: the one that knows it, else the one whose label it has."""
         meta = item["metadata"]
         variant = (meta.get("labels") or {}).get(LABEL_VARIANT, "")
         return self.part_with(meta["name"]) or self.parts.get(variant, self.base)
 
-    def part_with(self, pod: str) -> "Pool | None":
+    def part_with(self, pod: str) -> "Partition | None":
         """The part that knows a pod of that name."""
         return next((part for part in self if part.inventory.get(pod) is not None), None)
 
-    def adopt(self, pod: str, *, now: float) -> tuple["Pool", Pod]:
+    def adopt(self, pod: str, *, now: float) -> tuple["Partition", Pod]:
         """An execution has the pod by its status: the pod, busy, and its part."""
         part = self.part_with(pod) or self.base
         return part, part.inventory.adopt(pod, now=now)
 
-    def elsewhere(self, part: "Pool") -> int:
+    def elsewhere(self, part: "Partition") -> int:
         """Pods of the other parts, which take of `maxPods` too."""
         return self.counts.total - part.inventory.counts.total if self.parts else 0
 
-    def record(self, variant: str) -> Record:
+    def record(self, variant: str) -> VariantHealth:
         """What is remembered of a variant."""
-        return self._records.setdefault(variant, Record())
+        return self._records.setdefault(variant, VariantHealth())
 
     def ended(self, variant: str, reason: Reason, *, now: float) -> None:
         """A run in a pod of the variant ended."""
@@ -156,12 +163,12 @@ class Mixture:
         base = self.base
         if base.spec is None:
             return
-        base.scaler.decide(base.spec, waiting=self.queued, counts=self.counts, now=now)
+        base.scaler.recommend(base.spec, waiting=self.queued, counts=self.counts, now=now)
         if self.parts:
             self._judge(now)
             self._allot()
 
-    def discard(self) -> list["Pool"]:
+    def discard(self) -> list["Partition"]:
         """Forgets the parts that the spec does not have and that have neither pods nor anybody that waits."""
         idle = [part for part in self.parts.values() if not part.inventory.counts.total and not part.waiters]
         gone = [part for part in idle if part.variant not in self.weights]
@@ -178,7 +185,7 @@ class Mixture:
             part.remove()
 
     def _judge(self, now: float) -> None:
-        while (verdict := judge({name: self._health(name, now) for name in self.rotation})) is not None:
+        while (verdict := detect_outlier({name: self._health(name, now) for name in self.rotation})) is not None:
             name, reason = verdict
             health, part = self._health(name, now), self.parts[name]
             if reason == "StartFailures":
@@ -186,7 +193,7 @@ class Mixture:
             else:
                 text = f"{health.faults} of its last {health.runs} runs ended by its fault, far more than its siblings'"
             message = text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
-            self.out[name] = Out(reason=reason, message=message, template=part.template)
+            self.out[name] = Ejection(reason=reason, message=message, template=part.template)
             log.warning("variant %s is out of rotation: %s", name, message, extra={"pool": self.base.name})
             self._rotate(now)
 
@@ -233,11 +240,11 @@ class Mixture:
 
     def _rotate(self, now: float) -> None:
         healths = {name: self._health(name, now) for name in self.weights}
-        self.rotation = rotation(self.weights, self.out, healths) if self.parts else ()
+        self.rotation = select_rotation(self.weights, self.out, healths) if self.parts else ()
         for part in self.parts.values():
             part.kicked.set()
 
-    def _health(self, name: str, now: float) -> Health:
+    def _health(self, name: str, now: float) -> VariantHealthSnapshot:
         health, part = self.record(name).health(now), self.parts.get(name)
         # pods from before this operator show too that they come up
         stand = part is not None and part.inventory.counts.warm + part.inventory.counts.busy > 0

@@ -11,7 +11,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnec
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -20,15 +20,15 @@ _FIRST_PAUSE: Final = 0.02
 _LAST_PAUSE: Final = 0.5
 _AT_ONCE: Final = 32
 """Sandboxes that are asked at a time. A new operator may find thousands, and has to renew its lease meanwhile."""
-OnWarm = Callable[[Pool, Pod], None]
+OnWarm = Callable[[Partition, Pod], None]
 """Told of each pod that has become warm and that nobody waited for; it must not wait."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Prober:
+class ReadinessProber:
     """Asks each pod that starts, over and over, until it is idle."""
 
-    pool: Pool
+    pool: Partition
     sandboxes: SupervisorClient
     tasks: Tasks
     metrics: Metrics

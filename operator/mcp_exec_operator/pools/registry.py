@@ -9,38 +9,38 @@ from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Key, key_of
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pods.nodes import Nodes
-from mcp_exec_operator.pools.controller import Keeper
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pools.controller import PoolController
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.tasks import Tasks
 
 
 @dataclass(kw_only=True, eq=False)
-class Pools:
+class PoolRegistry:
     """Finds a pool by its key, takes in what watches and lists tell, and starts and ends the keepers."""
 
     tasks: Tasks
-    make_keeper: Callable[[Pool], Keeper]
-    nodes: Nodes = field(default_factory=Nodes)
+    make_keeper: Callable[[Partition], PoolController]
+    nodes: NodeCache = field(default_factory=NodeCache)
     opened: bool = False
     """Whether keepers work: not before the first sweep, which tells what pods executions have."""
-    _pools: dict[Key, Pool] = field(default_factory=dict)
-    _keepers: dict[Pool, Keeper] = field(default_factory=dict)
+    _pools: dict[Key, Partition] = field(default_factory=dict)
+    _keepers: dict[Partition, PoolController] = field(default_factory=dict)
     """Each part of a pool that has variants has its own."""
-    _running: dict[Pool, asyncio.Task[None]] = field(default_factory=dict)
+    _running: dict[Partition, asyncio.Task[None]] = field(default_factory=dict)
 
-    def get(self, key: Key) -> Pool:
+    def get(self, key: Key) -> Partition:
         """The pool of that namespace and name; one that does not exist yet is empty and may come to be."""
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = Pool(namespace=key[0], name=key[1], nodes=self.nodes)
+            pool = self._pools[key] = Partition(namespace=key[0], name=key[1], nodes=self.nodes)
             self._keepers[pool] = self.make_keeper(pool)
         return pool
 
-    def __iter__(self) -> Iterator[Pool]:
+    def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._pools.values()))
 
-    def discard(self, pool: Pool) -> None:
+    def discard(self, pool: Partition) -> None:
         """Forgets a pool that does not exist, that has no pods, and for which nobody waits."""
         key = (pool.namespace, pool.name)
         for part in pool.mixture.discard():
@@ -101,7 +101,7 @@ class Pools:
                 pool.remove()
         for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
             pool = self.get(key)
-            by_part: dict[Pool, list[Object]] = {}
+            by_part: dict[Partition, list[Object]] = {}
             for item in by_pool.get(key, ()):
                 by_part.setdefault(pool.mixture.part_of(item), []).append(item)
             for part in pool.mixture:
@@ -117,7 +117,7 @@ class Pools:
         for pool in self:
             self._start(pool)
 
-    def retire(self, pool: Pool, pod: Pod) -> None:
+    def retire(self, pool: Partition, pod: Pod) -> None:
         """Ends a pod; of a pool that is forgotten, no pod is left."""
         part = pool.mixture.part_with(pod.name)
         if part is not None and (keeper := self._keepers.get(part)) is not None:
@@ -136,7 +136,7 @@ class Pools:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         self._running.clear()
 
-    def _start(self, pool: Pool) -> None:
+    def _start(self, pool: Partition) -> None:
         for part in pool.mixture:
             if part not in self._keepers:
                 self._keepers[part] = self.make_keeper(part)
@@ -144,7 +144,7 @@ class Pools:
                 name = f"keeper {part.name} {part.variant}".rstrip()
                 self._running[part] = self.tasks.spawn(self._keepers[part].run(), name=name)
 
-    def _end(self, part: Pool) -> None:
+    def _end(self, part: Partition) -> None:
         self._keepers.pop(part, None)
         if (task := self._running.pop(part, None)) is not None:
             task.cancel()

@@ -8,16 +8,16 @@ from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condit
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus, VariantStatus
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.manifest import pool_labels
-from mcp_exec_operator.pods.status import Problem
-from mcp_exec_operator.pools.partition import Pool
-from mcp_exec_operator.pools.pool import Mixture
+from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import WarmPool
 
 PATIENCE_SECONDS: Final = 10.0
 """How long pods may be short, without a known problem, while the pool still counts as ready: they are on their way."""
 _MAX_MESSAGE: Final = 1024
 
 
-def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStatus:
+def build_status(pool: Partition, *, moment: datetime, now: float) -> SandboxPoolStatus:
     """The status of a pool at a moment; `now` is the same of the monotonic clock."""
     mixture = pool.mixture
     counts = mixture.counts
@@ -53,7 +53,7 @@ def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStat
     )
 
 
-def _variant(mixture: Mixture, name: str) -> VariantStatus:
+def _variant(mixture: WarmPool, name: str) -> VariantStatus:
     part, out = mixture.parts[name], mixture.out.get(name)
     counts = part.inventory.counts
     return VariantStatus(
@@ -70,7 +70,7 @@ def _variant(mixture: Mixture, name: str) -> VariantStatus:
     )
 
 
-def build_event(pool: Pool, condition: Condition, *, moment: datetime) -> Object:
+def build_event(pool: Partition, condition: Condition, *, moment: datetime) -> Object:
     """A Warning about a pool, for `kubectl describe`."""
     at = micro_time(moment)
     return {
@@ -99,13 +99,13 @@ def condition_of(status: SandboxPoolStatus, kind: str) -> Condition | None:
     return next((condition for condition in status.conditions if condition.type == kind), None)
 
 
-def _conditions_of(pool: Pool) -> list[Condition]:
+def _conditions_of(pool: Partition) -> list[Condition]:
     found = ((pool.newest or {}).get("status") or {}).get("conditions") or []
     conditions = [Condition.model_validate(condition) for condition in found]
     return [each for each in conditions if each.type != "VariantsHealthy" or pool.mixture.weights]
 
 
-def _problem(pool: Pool) -> Problem | None:
+def _problem(pool: Partition) -> PodProblem | None:
     """Of its parts that are used, the first that has one."""
     for part in (part for part in pool.mixture if part.open):
         problem = part.invalid or part.exposed or part.refusal or part.starting_problem() or part.failure
@@ -114,7 +114,7 @@ def _problem(pool: Pool) -> Problem | None:
     return None
 
 
-def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
+def _ready(pool: Partition, moment: datetime, now: float) -> Condition:
     counts = pool.mixture.counts
     have = f"{counts.warm} of {pool.total_desired} pods are warm"
     enough = pool.spec is not None and not any(part.lacking for part in pool.mixture)
@@ -134,14 +134,14 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     return _condition("Ready", False, "Starting", f"{have}; {counts.coming} start", moment)
 
 
-def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
+def _scaled(pool: Partition, moment: datetime) -> list[Condition]:
     decision = pool.scaler.decision
     if pool.spec is None or decision is None:
         return []
     return [_condition("Scaled", not decision.limited, decision.reason, decision.message, moment)]
 
 
-def _current(pool: Pool, moment: datetime, now: float) -> Condition:
+def _current(pool: Partition, moment: datetime, now: float) -> Condition:
     notes = {part.variant: part.stock.turnover(now).note for part in pool.mixture}
     note = "; ".join(f"{name}: {note}" if name else note for name, note in notes.items() if note)
     if note:
@@ -149,7 +149,7 @@ def _current(pool: Pool, moment: datetime, now: float) -> Condition:
     return _condition("Current", True, "Current", "no idle pod is to be replaced", moment)
 
 
-def _healthy(pool: Pool, moment: datetime) -> list[Condition]:
+def _healthy(pool: Partition, moment: datetime) -> list[Condition]:
     mixture = pool.mixture
     if not mixture.weights:
         return []
@@ -162,7 +162,7 @@ def _healthy(pool: Pool, moment: datetime) -> list[Condition]:
     return [_condition("VariantsHealthy", False, reason, "; ".join(notes), moment)]
 
 
-def _isolated(pool: Pool, moment: datetime) -> Condition:
+def _isolated(pool: Partition, moment: datetime) -> Condition:
     if pool.exposed is not None:
         return _condition("Isolated", False, "NetworkPolicyFailed", pool.exposed.message, moment)
     if not pool.isolated:
@@ -170,7 +170,7 @@ def _isolated(pool: Pool, moment: datetime) -> Condition:
     return _condition("Isolated", True, "NetworkPolicy", "the pool's NetworkPolicy stands", moment)
 
 
-def _honoured(pool: Pool, moment: datetime) -> Condition:
+def _honoured(pool: Partition, moment: datetime) -> Condition:
     if refused := sorted({name for part in pool.mixture for name in part.refused_fields}):
         message = "the template may not set " + ", ".join(refused)
         return _condition("TemplateHonoured", False, "FieldsRefused", message, moment)

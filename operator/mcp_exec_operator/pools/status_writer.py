@@ -12,7 +12,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.status import lean
 from mcp_exec_operator.kube.api import Cluster
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.status import build_event, build_status, condition_of
 
 log = logging.getLogger(__name__)
@@ -24,10 +24,10 @@ _QUIET_REASONS: Final = frozenset({"Starting", "Refilling", "PoolAtCapacity"})
 
 
 @dataclass(kw_only=True, eq=False)
-class PoolReport:
+class PoolStatusWriter:
     """The status that was last written, and when a newer one is due."""
 
-    pool: Pool
+    pool: Partition
     cluster: Cluster
     metrics: Metrics
     _written: SandboxPoolStatus | None = None

@@ -30,7 +30,7 @@ def next_after(waiting: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice:
+class QueueUpdate:
     """Why an execution waits, and where it stands."""
 
     reason: str = ""

@@ -34,7 +34,7 @@ class Waiter:
 
 
 @dataclass(kw_only=True, eq=False)
-class Waiters:
+class WaitQueue:
     """A bounded, fair queue. Times are of a monotonic clock, in seconds."""
 
     _queue: FairQueue[Waiter] = field(default_factory=FairQueue)

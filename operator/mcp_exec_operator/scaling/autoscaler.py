@@ -7,9 +7,9 @@ from typing import Final
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.token_bucket import TokenBucket
-from mcp_exec_operator.pods.cache import Counts
+from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.scaling.demand import STARTUP_GUESS_SECONDS, Demand
-from mcp_exec_operator.scaling.targets import Bounds, Decision, Need, decide, fixed
+from mcp_exec_operator.scaling.targets import DemandEstimate, ScalingDecision, WarmPodBounds, fixed, recommend
 
 _REFILL_PER_SECOND: Final = 50.0
 """What kube-scheduler binds in a second by default: more pods at once would only wait, and hold up those waited for."""
@@ -17,7 +17,7 @@ _LOOK_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(kw_only=True)
-class Peak:
+class SlidingMaximum:
     """The highest value of a time that ends now. Only values that are still to be the highest are kept."""
 
     _values: deque[tuple[float, int]] = field(default_factory=deque)
@@ -36,15 +36,15 @@ class Peak:
 
 
 @dataclass(kw_only=True, eq=False)
-class Scaler:
+class Autoscaler:
     """Times are of one monotonic clock, in seconds, and are passed in."""
 
     demand: Demand = field(default_factory=Demand)
     refill: TokenBucket = field(default_factory=TokenBucket)
     """Bounds how fast pods are made that nobody waits for yet."""
-    decision: Decision | None = None
+    decision: ScalingDecision | None = None
     """The last one."""
-    _peak: Peak = field(default_factory=Peak)
+    _peak: SlidingMaximum = field(default_factory=SlidingMaximum)
 
     def remember(self, status: Object, now: float) -> None:
         """Takes over what an operator before this one found: it must not end pods for want of a memory."""
@@ -62,13 +62,13 @@ class Scaler:
         self.refill.per_second = scaling.refill_per_second or default
         self.refill.burst = scaling.refill_burst
 
-    def decide(self, spec: SandboxPoolSpec, *, waiting: int, counts: Counts, now: float) -> Decision:
+    def recommend(self, spec: SandboxPoolSpec, *, waiting: int, counts: PodCounts, now: float) -> ScalingDecision:
         """How many pods should be warm now."""
         if not spec.follows_demand:
             self.decision = fixed(spec.warm.min)
             return self.decision
         measured = self.demand.measured(now)
-        need = Need(
+        need = DemandEstimate(
             rate=measured.rate,
             startup_seconds=measured.startup_seconds or STARTUP_GUESS_SECONDS,
             waiting=waiting,
@@ -76,10 +76,10 @@ class Scaler:
         )
         self._peak.note(min(need.lasting, spec.most_warm), now)
         room = spec.max_pods - counts.busy - counts.terminating
-        self.decision = decide(
+        self.decision = recommend(
             need=need,
             kept=self._peak.over(spec.scaling.stable_seconds, now),
-            bounds=Bounds(least=spec.warm.min, most=spec.most_warm, room=room),
+            bounds=WarmPodBounds(least=spec.warm.min, most=spec.most_warm, room=room),
         )
         return self.decision
 

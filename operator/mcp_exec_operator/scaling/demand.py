@@ -46,7 +46,7 @@ class SlidingCount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class DemandMeasurement:
     """What was measured of a pool's demand at a moment."""
 
     rate: float
@@ -97,10 +97,10 @@ class Demand:
         self._startup = ordered[math.ceil(0.95 * len(ordered)) - 1]
         self._usual_startup = ordered[len(ordered) // 2]
 
-    def measured(self, now: float) -> Measured:
+    def measured(self, now: float) -> DemandMeasurement:
         """What is known now."""
         fast, slow = self._fast.total(now), self._slow.total(now)
-        return Measured(
+        return DemandMeasurement(
             rate=coarse(max(fast / self._fast.seconds, slow / self._slow.seconds)),
             startup_seconds=None if self._startup is None else _two_digits(self._startup),
             hit_rate=round(self._hits.total(now) / slow, 2) if slow else None,

@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import Final
 
 from mcp_exec_api.meta import now as this_moment
-from mcp_exec_operator.pods.cache import Inventory, Pod, PodState
-from mcp_exec_operator.pods.nodes import Nodes
+from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
+from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import tolerations_of
 
 _SPREAD: Final = 0.2
@@ -18,7 +18,7 @@ _LOOK_SECONDS: Final = 1.0
 """How often, at most, the warm pods are looked through: a pool may have thousands."""
 
 
-class Why(IntEnum):
+class OutdatedReason(IntEnum):
     """Why a pod is replaced, the most urgent first."""
 
     NODE = 0
@@ -30,24 +30,24 @@ class Why(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outdated:
+class OutdatedPod:
     """A warm pod that should be replaced."""
 
     pod: Pod
-    why: Why
+    why: OutdatedReason
     message: str
 
 
 @dataclass(kw_only=True, eq=False)
-class Lookout:
+class OutdatedPods:
     """Finds the outdated pods of one pool, and remembers them until the next look."""
 
-    nodes: Nodes
+    nodes: NodeCache
     look_at: float = 0.0
     """When the pods are to be looked through again; 0 means now."""
-    _found: list[Outdated] = field(default_factory=list)
+    _found: list[OutdatedPod] = field(default_factory=list)
 
-    def outdated(self, inventory: Inventory, *, template: str, max_age: float | None, now: float) -> list[Outdated]:
+    def outdated(self, inventory: PodCache, *, template: str, max_age: float | None, now: float) -> list[OutdatedPod]:
         """The outdated pods, the most urgent first. `now` is of the monotonic clock."""
         if now >= self.look_at:
             self.look_at = now + _LOOK_SECONDS
@@ -59,17 +59,17 @@ class Lookout:
 
 
 def outdated_pods(
-    pods: Iterable[Pod], *, template: str, max_age: float | None, nodes: Nodes, now: float, moment: datetime
-) -> list[Outdated]:
+    pods: Iterable[Pod], *, template: str, max_age: float | None, nodes: NodeCache, now: float, moment: datetime
+) -> list[OutdatedPod]:
     """The warm pods that should be replaced, the most urgent first. `now` and `moment` are the same moment."""
     found = []
     for pod in pods:
         if why := nodes.why_leave(pod.node, tolerations_of(pod.newest)):
-            found.append(Outdated(pod=pod, why=Why.NODE, message=why))
+            found.append(OutdatedPod(pod=pod, why=OutdatedReason.NODE, message=why))
         elif pod.template != template:
-            found.append(Outdated(pod=pod, why=Why.TEMPLATE, message="the pool's template has changed"))
+            found.append(OutdatedPod(pod=pod, why=OutdatedReason.TEMPLATE, message="the pool's template has changed"))
         elif max_age is not None and pod.age(now, moment) > max_age * share_of_age(pod.name):
-            found.append(Outdated(pod=pod, why=Why.AGE, message="maxIdleAgeSeconds are over"))
+            found.append(OutdatedPod(pod=pod, why=OutdatedReason.AGE, message="maxIdleAgeSeconds are over"))
     return sorted(found, key=lambda each: each.why)
 
 

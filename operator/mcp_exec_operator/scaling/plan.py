@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 from mcp_exec_api.code_execution import Reason
 from mcp_exec_api.sandbox_pool import OnEmpty
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.scaling.outdated import Outdated
-from mcp_exec_operator.scaling.rollout import Turnover, turn_over
+from mcp_exec_operator.scaling.outdated import OutdatedPod
+from mcp_exec_operator.scaling.rollout import RolloutStep, plan_rollout
 from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
 
 if TYPE_CHECKING:
-    from mcp_exec_operator.pools.partition import Pool
+    from mcp_exec_operator.pools.partition import Partition
 
 REFILL_DELAY_SECONDS: Final = 0.15
 """How long a shortage stands before it is filled, unless a pod ends or somebody waits: claims come first."""
@@ -21,7 +21,7 @@ REFILL_DELAY_SECONDS: Final = 0.15
 class Stock:
     """What a pool has of pods against what it should have."""
 
-    pool: "Pool"
+    pool: "Partition"
     short_since: float | None = None
     """Since when pods are short and should be made, or None while none are."""
     hurried: bool = False
@@ -88,12 +88,12 @@ class Stock:
             return [*stale, *[pod for pod in starting if pod not in stale], *old, *warm][:many]
         return [*stale, *turnover.ending]
 
-    def turnover(self, now: float) -> Turnover:
+    def turnover(self, now: float) -> RolloutStep:
         """What is to be done about warm pods that should be replaced, and about those that are unfit."""
         if self.pool.spec is None:
-            return Turnover()
+            return RolloutStep()
         outdated, counts = self._outdated(now), self.pool.inventory.counts
-        return turn_over(
+        return plan_rollout(
             outdated=outdated,
             unfit=self.pool.inventory.all(PodState.UNFIT) if counts.unfit else [],
             counts=counts,
@@ -102,7 +102,7 @@ class Stock:
             blocked=self._blocked() if outdated else "",
         )
 
-    def _outdated(self, now: float) -> list[Outdated]:
+    def _outdated(self, now: float) -> list[OutdatedPod]:
         max_age = self.pool.spec.max_idle_age_seconds if self.pool.spec is not None else None
         return self.pool.lookout.outdated(self.pool.inventory, template=self.pool.template, max_age=max_age, now=now)
 

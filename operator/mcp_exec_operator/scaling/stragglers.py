@@ -15,7 +15,7 @@ from mcp_exec_operator.pods.status import starting_problem
 from mcp_exec_operator.scaling.demand import STARTUP_GUESS_SECONDS
 
 if TYPE_CHECKING:
-    from mcp_exec_operator.pools.partition import Pool
+    from mcp_exec_operator.pools.partition import Partition
 
 _LEAST_SECONDS: Final = 10.0
 _TIMES: Final = 3.0
@@ -30,7 +30,7 @@ _AFTER_SECONDS: Final = 3.0
 class Stragglers:
     """Those of one pool. Times are of the monotonic clock, in seconds."""
 
-    pool: "Pool"
+    pool: "Partition"
     _look_at: float = 0.0
     _late: list[Pod] = field(default_factory=list)
     """What was found by the last look."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_operator.pods.cache import Counts
+from mcp_exec_operator.pods.cache import PodCounts
 
 MAX_COMING: Final = 10
 """Pods of a pool that may be on their way at a time, where its warm ones are not more: a crowd that waits for cold
@@ -12,7 +12,7 @@ starts must not flood the scheduler with pods that no node has room for."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Need:
+class DemandEstimate:
     """What is asked of a pool at a moment."""
 
     rate: float = 0.0
@@ -51,7 +51,7 @@ class Need:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
+class WarmPodBounds:
     """Between what the number of warm pods is chosen."""
 
     least: int
@@ -63,7 +63,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class ScalingDecision:
     """How many pods should be warm or on their way, and why."""
 
     desired: int
@@ -77,12 +77,12 @@ class Decision:
     """Why, as a sentence for people."""
 
 
-def fixed(size: int) -> Decision:
+def fixed(size: int) -> ScalingDecision:
     """The decision for a pool whose size is fixed."""
-    return Decision(desired=size, reason="FixedSize", message=f"warm.min is {size}, and warm.max is not more")
+    return ScalingDecision(desired=size, reason="FixedSize", message=f"warm.min is {size}, and warm.max is not more")
 
 
-def decide(*, need: Need, kept: int, bounds: Bounds) -> Decision:
+def recommend(*, need: DemandEstimate, kept: int, bounds: WarmPodBounds) -> ScalingDecision:
     """How many pods should be warm or on their way.
 
     `kept` is what was needed at most in the time that fewer pods must have been enough for: the number rises at once
@@ -104,7 +104,7 @@ def decide(*, need: Need, kept: int, bounds: Bounds) -> Decision:
     if desired > max(bounds.room, bounds.least):
         desired, reason = max(bounds.room, bounds.least), "AtMaxPods"
         message += f"; maxPods leaves room for {max(bounds.room, 0)}"
-    return Decision(
+    return ScalingDecision(
         desired=desired,
         expected=min(need.expected, desired),
         limited=desired < need.pods,
@@ -113,7 +113,7 @@ def decide(*, need: Need, kept: int, bounds: Bounds) -> Decision:
     )
 
 
-def pods_to_create(*, warm_min: int, max_pods: int, cold_starts: int, counts: Counts) -> int:
+def pods_to_create(*, warm_min: int, max_pods: int, cold_starts: int, counts: PodCounts) -> int:
     """Pods to ask for: what is short of the warm ones or of those that wait, as far as the pool may grow
     and no faster than pods come up.
 
@@ -124,6 +124,6 @@ def pods_to_create(*, warm_min: int, max_pods: int, cold_starts: int, counts: Co
     return max(0, min(short, max_pods - counts.total, max(warm_min, MAX_COMING) - counts.coming))
 
 
-def pods_to_delete(*, warm_min: int, waiting: int, counts: Counts) -> int:
+def pods_to_delete(*, warm_min: int, waiting: int, counts: PodCounts) -> int:
     """Idle pods that are too many. Pods that still start are not ended while somebody waits for one."""
     return max(0, counts.warm + counts.coming - warm_min - waiting)

@@ -17,8 +17,8 @@ from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.kube.write_priority import Claims
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.partition import Pool
-from mcp_exec_operator.pools.registry import Pools
+from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.tasks import Tasks
 from mcp_exec_operator.toolservers.api import ToolObjects
@@ -41,7 +41,7 @@ class Tools:
     wrappers: Wrappers | None = None
     servers: ToolServers | None = None
     reflectors: list[Reflector] = field(default_factory=list)
-    _pools: list[Pools] = field(default_factory=list)
+    _pools: list[PoolRegistry] = field(default_factory=list)
     _loops: list[asyncio.Task[None]] = field(default_factory=list)
 
     @classmethod
@@ -98,11 +98,11 @@ class Tools:
         """What equips executions."""
         return Tooling(link=self.link, wrappers=self.wrappers)
 
-    def attach(self, pools: Pools) -> None:
+    def attach(self, pools: PoolRegistry) -> None:
         """Names the pools whose idle pods are given wrappers."""
         self._pools.append(pools)
 
-    def became_warm(self, pool: Pool, pod: Pod) -> None:
+    def became_warm(self, pool: Partition, pod: Pod) -> None:
         """A pod stands idle."""
         if self.wrappers is not None:
             self.wrappers.became_warm(pool, pod)

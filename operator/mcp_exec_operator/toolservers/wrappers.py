@@ -18,7 +18,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.kube.write_priority import Claims
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Wrappers:
     """What deliveries are put off for."""
     namespaces: tuple[str, ...]
     refresh_seconds: float
-    pools: Callable[[], Iterable[Pool]]
+    pools: Callable[[], Iterable[Partition]]
     """All pools."""
     has_servers: Callable[[str], bool]
     """Whether a namespace has any ToolServer."""
@@ -84,7 +84,7 @@ class Wrappers:
             shelf.asked_for.set()
             shelf.answered.clear()
 
-    def became_warm(self, pool: Pool, pod: Pod) -> None:
+    def became_warm(self, pool: Partition, pod: Pod) -> None:
         """Gives a pod that stands idle what it lacks, in a task."""
         shelf = self._shelves.get(pool.namespace)
         if shelf is not None and shelf.bundle is not None and pod.wrappers != shelf.bundle.hash:

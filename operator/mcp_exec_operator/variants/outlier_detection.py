@@ -33,7 +33,7 @@ _MOST_RUNS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health:
+class VariantHealthSnapshot:
     """How a variant does at a moment."""
 
     failures: int = 0
@@ -52,7 +52,7 @@ class Health:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Out:
+class Ejection:
     """That a variant was taken out of rotation, and why."""
 
     reason: str
@@ -64,7 +64,7 @@ class Out:
 
 
 @dataclass(kw_only=True, eq=False)
-class Record:
+class VariantHealth:
     """What is remembered of a variant. Times are of one monotonic clock, in seconds."""
 
     failures: int = 0
@@ -84,15 +84,17 @@ class Record:
         """A run ended."""
         self._runs.append((now, fault))
 
-    def health(self, now: float) -> Health:
+    def health(self, now: float) -> VariantHealthSnapshot:
         """How it does now."""
         while self._runs and self._runs[0][0] + WINDOW_SECONDS < now:
             self._runs.popleft()
         faults = sum(fault for _, fault in self._runs)
-        return Health(failures=self.failures, comes_up=self.comes_up, runs=len(self._runs), faults=faults)
+        return VariantHealthSnapshot(
+            failures=self.failures, comes_up=self.comes_up, runs=len(self._runs), faults=faults
+        )
 
 
-def judge(healths: Mapping[str, Health]) -> tuple[str, str] | None:
+def detect_outlier(healths: Mapping[str, VariantHealthSnapshot]) -> tuple[str, str] | None:
     """Of the variants in rotation the one that goes next, and the reason; None where all may stay.
 
     Whoever goes leaves a sibling behind that does better, so that the last one never goes.
@@ -107,7 +109,9 @@ def judge(healths: Mapping[str, Health]) -> tuple[str, str] | None:
     return None
 
 
-def rotation(weights: Mapping[str, int], out: Collection[str], healths: Mapping[str, Health]) -> tuple[str, ...]:
+def select_rotation(
+    weights: Mapping[str, int], out: Collection[str], healths: Mapping[str, VariantHealthSnapshot]
+) -> tuple[str, ...]:
     """The variants that get callers: those that weigh something and are not out, or else the least bad alone."""
     weighing = [name for name, weight in weights.items() if weight > 0]
     if within := [name for name in weighing if name not in out]:
@@ -116,7 +120,7 @@ def rotation(weights: Mapping[str, int], out: Collection[str], healths: Mapping[
     return tuple(sorted(weighing, key=lambda name: (healths[name].failures, healths[name].share))[:1])
 
 
-def _is_far_above(health: Health, siblings: Collection[Health]) -> bool:
+def _is_far_above(health: VariantHealthSnapshot, siblings: Collection[VariantHealthSnapshot]) -> bool:
     runs = sum(each.runs for each in siblings)
     if health.runs < LEAST_RUNS or runs < LEAST_RUNS:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.component.operator.world import NODES, PODS, SBP, World
 
-from mcp_exec_operator.pods.cache import Inventory, PodState
+from mcp_exec_operator.pods.cache import PodCache, PodState
 
 Operating = Callable[..., Any]
 
@@ -16,13 +16,13 @@ Operating = Callable[..., Any]
 def watch_warm(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many pods were warm after each change, from now on."""
     counts: list[int] = []
-    move = Inventory._move
+    move = PodCache._move
 
-    def count(inventory: Inventory, pod: Any, state: PodState) -> None:
+    def count(inventory: PodCache, pod: Any, state: PodState) -> None:
         move(inventory, pod, state)
         counts.append(inventory.counts.warm)
 
-    monkeypatch.setattr(Inventory, "_move", count)
+    monkeypatch.setattr(PodCache, "_move", count)
     return counts
 
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from mcp_exec_operator.pods.cache import DOUBT_SECONDS, EXPECTATION_SECONDS, Inventory, Pod, PodState
+from mcp_exec_operator.pods.cache import DOUBT_SECONDS, EXPECTATION_SECONDS, Pod, PodCache, PodState
 from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
 
 WARM_MIN, MAX_PODS = 3, 7
@@ -32,20 +32,20 @@ def item(
     return {"metadata": meta, "spec": {"nodeName": node}, "status": status}
 
 
-def warm(inventory: Inventory, *names: str) -> None:
+def warm(inventory: PodCache, *names: str) -> None:
     for name in names:
         inventory.observe(item(name), now=0)
         inventory.ready(name, now=1)
 
 
 def test_warm_pods_are_taken_in_the_order_in_which_they_became_ready() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     warm(inventory, "a", "b", "c")
     assert [pod.name for pod in iter(inventory.take, None)] == ["a", "b", "c"]
 
 
 def test_a_pod_that_is_put_back_is_the_next_to_be_taken() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     warm(inventory, "a", "b")
     taken = inventory.take()
     assert taken is not None
@@ -54,7 +54,7 @@ def test_a_pod_that_is_put_back_is_the_next_to_be_taken() -> None:
 
 
 def test_a_pod_that_was_asked_for_counts_at_once_and_once() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     inventory.expect("a", template="t", now=0)
     assert inventory.counts.creating == 1
     inventory.observe(item("a"), now=1)
@@ -63,7 +63,7 @@ def test_a_pod_that_was_asked_for_counts_at_once_and_once() -> None:
 
 
 def test_a_pod_whose_creation_had_no_answer_counts_until_a_list_tells_that_it_was_not_made() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     for name in ("made", "never"):
         inventory.expect(name, template="t", now=0)
         inventory.doubt(name, now=10)
@@ -74,7 +74,7 @@ def test_a_pod_whose_creation_had_no_answer_counts_until_a_list_tells_that_it_wa
 
 
 def test_a_pod_that_an_execution_names_is_never_warm() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     warm(inventory, "a")
     inventory.adopt("a", now=2)
     inventory.adopt("unseen", now=2)
@@ -84,7 +84,7 @@ def test_a_pod_that_an_execution_names_is_never_warm() -> None:
 
 
 def test_a_pod_that_ended_is_not_taken() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     warm(inventory, "a", "b", "c")
     inventory.observe(item("a", phase="Failed"), now=2)
     inventory.observe(item("b", deleted=True), now=2)
@@ -93,7 +93,7 @@ def test_a_pod_that_ended_is_not_taken() -> None:
 
 
 def test_whoever_has_a_pod_hears_that_it_is_lost() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     warm(inventory, "a", "b", "c")
     told: list[str] = []
     for name in ("a", "b", "c"):
@@ -107,7 +107,7 @@ def test_whoever_has_a_pod_hears_that_it_is_lost() -> None:
 
 
 def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_is_again() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     warm(inventory, "a", "b")
     inventory.observe(item("a", ready="False"), now=2)
     assert (inventory.counts.unfit, inventory.counts.warm) == (1, 1)
@@ -119,7 +119,7 @@ def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_i
 
 def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of_it() -> None:
     lost: set[str | None] = set()
-    inventory = Inventory(trusts=lambda node: node not in lost)
+    inventory = PodCache(trusts=lambda node: node not in lost)
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
         inventory.observe(item(name, node=node), now=0)
         inventory.ready(name, now=1)
@@ -138,7 +138,7 @@ def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of
 
 
 def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
-    inventory = Inventory()
+    inventory = PodCache()
     warm(inventory, "old", "kept")
     inventory.expect("asked", template="", now=5)
     inventory.expect("made", template="", now=5)
@@ -158,7 +158,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lost = False
-        self.inventory = Inventory(trusts=lambda node: not self.lost)
+        self.inventory = PodCache(trusts=lambda node: not self.lost)
         self.made = 0
         self.used: set[str] = set()
         self.exists: set[str] = set()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_operator.pods.nodes import Nodes, tolerates
+from mcp_exec_operator.pods.nodes import NodeCache, tolerates
 
 
 def node(*, ready: str | None = "True", cordoned: bool = False, taints: Any = ()) -> Any:
@@ -17,8 +17,8 @@ def node(*, ready: str | None = "True", cordoned: bool = False, taints: Any = ()
     }
 
 
-def nodes(**fields: Any) -> Nodes:
-    made = Nodes()
+def nodes(**fields: Any) -> NodeCache:
+    made = NodeCache()
     made.observe(node(**fields), deleted=False)
     return made
 

@@ -7,22 +7,22 @@ from tests.unit.operator.test_inventory import item
 
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.executions.record import Entry
-from mcp_exec_operator.pods.cache import Counts
+from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS
 from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
 
 
-def pool(**spec: Any) -> Pool:
-    made = Pool(namespace="agents", name="default")
+def pool(**spec: Any) -> Partition:
+    made = Partition(namespace="agents", name="default")
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 2}, **spec}})
     made.isolated = True
     return made
 
 
-def make_ready(made: Pool, *names: str) -> None:
+def make_ready(made: Partition, *names: str) -> None:
     for name in names:
         made.inventory.observe(item(name), now=0)
         made.became_ready(name)
@@ -31,19 +31,19 @@ def make_ready(made: Pool, *names: str) -> None:
 @pytest.mark.parametrize(
     ("warm_min", "max_pods", "cold", "counts", "expected"),
     [
-        (3, 10, 0, Counts(), 3),
-        (3, 10, 0, Counts(warm=1, starting=1), 1),
-        (3, 10, 0, Counts(creating=2, starting=1), 0),
-        (3, 10, 5, Counts(), 5),
-        (3, 10, 5, Counts(starting=3), 2),
-        (0, 10, 2, Counts(busy=4), 2),
-        (3, 4, 0, Counts(busy=2, terminating=1), 1),
-        (3, 4, 9, Counts(busy=5), 0),
-        (0, 10, 0, Counts(), 0),
+        (3, 10, 0, PodCounts(), 3),
+        (3, 10, 0, PodCounts(warm=1, starting=1), 1),
+        (3, 10, 0, PodCounts(creating=2, starting=1), 0),
+        (3, 10, 5, PodCounts(), 5),
+        (3, 10, 5, PodCounts(starting=3), 2),
+        (0, 10, 2, PodCounts(busy=4), 2),
+        (3, 4, 0, PodCounts(busy=2, terminating=1), 1),
+        (3, 4, 9, PodCounts(busy=5), 0),
+        (0, 10, 0, PodCounts(), 0),
     ],
 )
 def test_what_is_short_is_made_as_far_as_there_is_room(
-    warm_min: int, max_pods: int, cold: int, counts: Counts, expected: int
+    warm_min: int, max_pods: int, cold: int, counts: PodCounts, expected: int
 ) -> None:
     assert pods_to_create(warm_min=warm_min, max_pods=max_pods, cold_starts=cold, counts=counts) == expected
 
@@ -51,13 +51,13 @@ def test_what_is_short_is_made_as_far_as_there_is_room(
 @pytest.mark.parametrize(
     ("warm_min", "waiting", "counts", "expected"),
     [
-        (3, 0, Counts(warm=3), 0),
-        (1, 0, Counts(warm=3), 2),
-        (1, 1, Counts(starting=3), 1),
-        (0, 5, Counts(starting=3), 0),
+        (3, 0, PodCounts(warm=3), 0),
+        (1, 0, PodCounts(warm=3), 2),
+        (1, 1, PodCounts(starting=3), 1),
+        (0, 5, PodCounts(starting=3), 0),
     ],
 )
-def test_what_is_too_much_is_ended(warm_min: int, waiting: int, counts: Counts, expected: int) -> None:
+def test_what_is_too_much_is_ended(warm_min: int, waiting: int, counts: PodCounts, expected: int) -> None:
     assert pods_to_delete(warm_min=warm_min, waiting=waiting, counts=counts) == expected
 
 
@@ -140,7 +140,7 @@ def test_a_pod_that_starts_with_an_older_template_is_ended_at_once() -> None:
 
 
 def test_a_pool_tells_that_it_does_not_exist() -> None:
-    assert Pool(namespace="agents", name="x").why_not().reason == "PoolNotFound"
+    assert Partition(namespace="agents", name="x").why_not().reason == "PoolNotFound"
 
 
 @pytest.mark.parametrize("spec", [{"image": ""}, {"warm": {"min": -1}}, {"resources": {"limits": {"memory": "lots"}}}])

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.operator.test_inventory import item
 
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.status import build_status, condition_of
 from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS
 
@@ -20,15 +20,15 @@ class Clock:
         return self.now
 
 
-def pool(clock: Clock, **spec: Any) -> Pool:
-    made = Pool(namespace="agents", name="default", clock=clock)
+def pool(clock: Clock, **spec: Any) -> Partition:
+    made = Partition(namespace="agents", name="default", clock=clock)
     given = {"image": "i", "warm": {"min": 1, "max": 20}, "scaling": {"headroom": 1, "stableSeconds": 60}} | spec
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": given})
     made.isolated = True
     return made
 
 
-def turn(made: Pool, clock: Clock) -> int:
+def turn(made: Partition, clock: Clock) -> int:
     """One look, as the keeper has it. Returns how many pods were asked for, once what is short has stood a while."""
     made.decide(clock.now)
     for pod in made.stock.surplus(clock.now):
@@ -43,7 +43,7 @@ def turn(made: Pool, clock: Clock) -> int:
     return asked
 
 
-def start(made: Pool, clock: Clock, *, after: float) -> None:
+def start(made: Partition, clock: Clock, *, after: float) -> None:
     clock.now += after
     for pod in made.inventory.all():
         if pod.state == "creating":
@@ -51,7 +51,7 @@ def start(made: Pool, clock: Clock, *, after: float) -> None:
             made.became_ready(pod.name)
 
 
-def status(made: Pool, clock: Clock) -> SandboxPoolStatus:
+def status(made: Partition, clock: Clock) -> SandboxPoolStatus:
     made.note_warmth(clock.now)
     return build_status(made, moment=datetime(2026, 11, 22, tzinfo=UTC), now=clock.now)
 

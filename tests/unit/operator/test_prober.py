@@ -9,7 +9,7 @@ from tests.unit.operator.test_pool import pool
 
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.readiness import Prober
+from mcp_exec_operator.pools.readiness import ReadinessProber
 from mcp_exec_operator.tasks import Tasks
 
 
@@ -35,7 +35,7 @@ async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time(
     made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), Tasks()
     for number in range(2000):
         made.inventory.observe(item(f"pod-{number}"), now=0)
-    Prober(
+    ReadinessProber(
         pool=made, sandboxes=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(),
         timeout_seconds=60,
         retire=lambda pod: None, on_warm=lambda pool, pod: None,

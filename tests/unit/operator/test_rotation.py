@@ -4,11 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.variants.outlier_detection import FAILURES, WINDOW_SECONDS, Health, Record, judge, rotation
+from mcp_exec_operator.variants.outlier_detection import (
+    FAILURES,
+    WINDOW_SECONDS,
+    VariantHealth,
+    detect_outlier,
+    select_rotation,
+)
+from mcp_exec_operator.variants.outlier_detection import (
+    VariantHealthSnapshot as Snapshot,
+)
 
-WELL = Health(comes_up=True, runs=100)
+WELL = Snapshot(comes_up=True, runs=100)
 HEALTH = st.builds(
-    lambda failures, comes_up, runs, share: Health(
+    lambda failures, comes_up, runs, share: Snapshot(
         failures=failures, comes_up=comes_up, runs=runs, faults=round(runs * share)
     ),
     failures=st.integers(0, 9),
@@ -21,32 +30,32 @@ HEALTH = st.builds(
 @pytest.mark.parametrize(
     ("health", "sibling", "reason"),
     [
-        (Health(failures=3), WELL, "StartFailures"),
-        (Health(failures=2), WELL, None),
-        (Health(failures=3), Health(failures=1, comes_up=True), None),
-        (Health(failures=3), Health(), None),
-        (Health(runs=10, faults=2), WELL, "ErrorRate"),
-        (Health(runs=9, faults=9), WELL, None),
-        (Health(runs=100, faults=19), WELL, None),
-        (Health(runs=100, faults=50), Health(runs=100, faults=10), "ErrorRate"),
-        (Health(runs=100, faults=49), Health(runs=100, faults=10), None),
-        (Health(runs=100, faults=90), Health(runs=9), None),
+        (Snapshot(failures=3), WELL, "StartFailures"),
+        (Snapshot(failures=2), WELL, None),
+        (Snapshot(failures=3), Snapshot(failures=1, comes_up=True), None),
+        (Snapshot(failures=3), Snapshot(), None),
+        (Snapshot(runs=10, faults=2), WELL, "ErrorRate"),
+        (Snapshot(runs=9, faults=9), WELL, None),
+        (Snapshot(runs=100, faults=19), WELL, None),
+        (Snapshot(runs=100, faults=50), Snapshot(runs=100, faults=10), "ErrorRate"),
+        (Snapshot(runs=100, faults=49), Snapshot(runs=100, faults=10), None),
+        (Snapshot(runs=100, faults=90), Snapshot(runs=9), None),
     ],
 )
 def test_a_variant_goes_that_fails_far_more_than_its_sibling(
-    health: Health, sibling: Health, reason: str | None
+    health: Snapshot, sibling: Snapshot, reason: str | None
 ) -> None:
-    assert judge({"a": health, "b": sibling}) == (("a", reason) if reason else None)
+    assert detect_outlier({"a": health, "b": sibling}) == (("a", reason) if reason else None)
 
 
 def test_a_variant_alone_stays_however_it_fails() -> None:
-    assert judge({"a": Health(failures=9, runs=100, faults=100)}) is None
+    assert detect_outlier({"a": Snapshot(failures=9, runs=100, faults=100)}) is None
 
 
 @given(healths=st.dictionaries(st.sampled_from("abcdefgh"), HEALTH, min_size=1))
-def test_whatever_goes_one_stays(healths: dict[str, Health]) -> None:
+def test_whatever_goes_one_stays(healths: dict[str, Snapshot]) -> None:
     within = dict(healths)
-    while (verdict := judge(within)) is not None:
+    while (verdict := detect_outlier(within)) is not None:
         del within[verdict[0]]
     assert within
 
@@ -60,7 +69,7 @@ def test_rotation_is_never_empty_and_has_nobody_who_is_out_while_another_is_not(
     weights: dict[str, int], out: set[str], data: st.DataObject
 ) -> None:
     healths = {name: data.draw(HEALTH) for name in weights}
-    found = rotation(weights, out, healths)
+    found = select_rotation(weights, out, healths)
     assert found
     assert all(weights[name] for name in found)
     if {name for name, weight in weights.items() if weight} - out:
@@ -70,15 +79,19 @@ def test_rotation_is_never_empty_and_has_nobody_who_is_out_while_another_is_not(
 
 
 def test_the_least_bad_stays_where_all_are_out() -> None:
-    healths = {"a": Health(failures=5), "b": Health(failures=3), "c": Health(failures=3, runs=10, faults=9)}
-    assert rotation({"a": 1, "b": 1, "c": 1}, {"a", "b", "c"}, healths) == ("b",)
+    healths = {
+        "a": Snapshot(failures=5),
+        "b": Snapshot(failures=3),
+        "c": Snapshot(failures=3, runs=10, faults=9),
+    }
+    assert select_rotation({"a": 1, "b": 1, "c": 1}, {"a", "b", "c"}, healths) == ("b",)
 
 
 def test_failures_in_a_row_end_with_a_pod_that_starts_and_runs_are_forgotten_in_time() -> None:
-    record = Record()
+    record = VariantHealth()
     for _ in range(FAILURES):
         record.failed("no such image")
     record.ran(fault=True, now=0.0)
-    assert record.health(WINDOW_SECONDS) == Health(failures=FAILURES, runs=1, faults=1)
+    assert record.health(WINDOW_SECONDS) == Snapshot(failures=FAILURES, runs=1, faults=1)
     record.started()
-    assert record.health(WINDOW_SECONDS + 1) == Health(comes_up=True)
+    assert record.health(WINDOW_SECONDS + 1) == Snapshot(comes_up=True)

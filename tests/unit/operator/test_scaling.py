@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_operator.pods.cache import Counts
-from mcp_exec_operator.scaling.autoscaler import Peak, Scaler
-from mcp_exec_operator.scaling.targets import Bounds, Decision, Need, decide, pods_to_create
+from mcp_exec_operator.pods.cache import PodCounts
+from mcp_exec_operator.scaling.autoscaler import Autoscaler, SlidingMaximum
+from mcp_exec_operator.scaling.targets import DemandEstimate, ScalingDecision, WarmPodBounds, pods_to_create, recommend
 
 needs = st.builds(
-    Need,
+    DemandEstimate,
     rate=st.floats(0, 500),
     startup_seconds=st.floats(0.01, 300),
     waiting=st.integers(0, 5000),
@@ -21,24 +21,28 @@ needs = st.builds(
 
 
 @st.composite
-def bounds(draw: st.DrawFn) -> Bounds:
+def bounds(draw: st.DrawFn) -> WarmPodBounds:
     least = draw(st.integers(0, 50))
-    return Bounds(least=least, most=draw(st.integers(least, 500)), room=draw(st.integers(-10, 600)))
+    return WarmPodBounds(least=least, most=draw(st.integers(least, 500)), room=draw(st.integers(-10, 600)))
 
 
 def spec(**changes: Any) -> SandboxPoolSpec:
     return SandboxPoolSpec.model_validate({"image": "i", "warm": {"min": 1, "max": 20}} | changes)
 
 
-def decided(scaler: Scaler, now: float, *, waiting: int = 0, counts: Counts | None = None, **changes: Any) -> Decision:
+def decided(
+    scaler: Autoscaler, now: float, *, waiting: int = 0, counts: PodCounts | None = None, **changes: Any
+) -> ScalingDecision:
     made = spec(**changes)
     scaler.configure(made)
-    return scaler.decide(made, waiting=waiting, counts=counts or Counts(), now=now)
+    return scaler.recommend(made, waiting=waiting, counts=counts or PodCounts(), now=now)
 
 
 @given(need=needs, kept=st.integers(0, 1000), within=bounds())
-def test_never_fewer_than_the_least_nor_more_than_any_bound_allows(need: Need, kept: int, within: Bounds) -> None:
-    found = decide(need=need, kept=kept, bounds=within)
+def test_never_fewer_than_the_least_nor_more_than_any_bound_allows(
+    need: DemandEstimate, kept: int, within: WarmPodBounds
+) -> None:
+    found = recommend(need=need, kept=kept, bounds=within)
     assert within.least <= found.desired <= within.most
     assert found.desired <= max(within.room, within.least)
     assert 0 <= found.expected <= found.desired
@@ -48,26 +52,28 @@ def test_never_fewer_than_the_least_nor_more_than_any_bound_allows(need: Need, k
 
 
 @given(need=needs, within=bounds())
-def test_what_is_needed_is_had_at_once_as_far_as_bounds_allow(need: Need, within: Bounds) -> None:
-    found = decide(need=need, kept=0, bounds=within)
+def test_what_is_needed_is_had_at_once_as_far_as_bounds_allow(need: DemandEstimate, within: WarmPodBounds) -> None:
+    found = recommend(need=need, kept=0, bounds=within)
     assert found.desired == max(within.least, min(need.pods, within.most, within.room))
 
 
 @given(less=needs, more=needs, kept=st.integers(0, 1000), within=bounds())
-def test_more_demand_never_means_fewer_pods(less: Need, more: Need, kept: int, within: Bounds) -> None:
-    higher = Need(
+def test_more_demand_never_means_fewer_pods(
+    less: DemandEstimate, more: DemandEstimate, kept: int, within: WarmPodBounds
+) -> None:
+    higher = DemandEstimate(
         rate=max(less.rate, more.rate),
         startup_seconds=max(less.startup_seconds, more.startup_seconds),
         waiting=max(less.waiting, more.waiting),
         headroom=max(less.headroom, more.headroom),
     )
-    found = [decide(need=need, kept=kept, bounds=within).desired for need in (less, higher)]
+    found = [recommend(need=need, kept=kept, bounds=within).desired for need in (less, higher)]
     assert found == sorted(found)
 
 
 @given(within=bounds(), headroom=st.integers(0, 1000))
-def test_without_demand_the_least_is_enough(within: Bounds, headroom: int) -> None:
-    found = decide(need=Need(startup_seconds=3, headroom=headroom), kept=0, bounds=within)
+def test_without_demand_the_least_is_enough(within: WarmPodBounds, headroom: int) -> None:
+    found = recommend(need=DemandEstimate(startup_seconds=3, headroom=headroom), kept=0, bounds=within)
     assert (found.desired, found.reason) == (within.least, "AtMinimum")
 
 
@@ -75,14 +81,14 @@ def test_without_demand_the_least_is_enough(within: Bounds, headroom: int) -> No
     need=needs, kept=st.integers(0, 1000), within=bounds(), pods=st.lists(st.integers(0, 30), min_size=5, max_size=5)
 )
 def test_pods_that_were_asked_for_are_not_asked_for_again(
-    need: Need, kept: int, within: Bounds, pods: list[int]
+    need: DemandEstimate, kept: int, within: WarmPodBounds, pods: list[int]
 ) -> None:
-    counts = Counts(**dict(zip(("creating", "starting", "warm", "busy", "terminating"), pods, strict=True)))
+    counts = PodCounts(**dict(zip(("creating", "starting", "warm", "busy", "terminating"), pods, strict=True)))
     max_pods = max(within.room, 0) + counts.busy + counts.terminating
-    desired = decide(need=need, kept=kept, bounds=within).desired
+    desired = recommend(need=need, kept=kept, bounds=within).desired
     args: dict[str, int] = {"warm_min": desired, "max_pods": max_pods, "cold_starts": need.waiting}
     asked = pods_to_create(**args, counts=counts)
-    after = Counts(
+    after = PodCounts(
         creating=counts.creating + asked,
         starting=counts.starting,
         warm=counts.warm,
@@ -98,7 +104,7 @@ def test_pods_that_were_asked_for_are_not_asked_for_again(
     seconds=st.floats(0, 60),
 )
 def test_a_peak_is_the_highest_of_its_window(values: list[tuple[float, int]], seconds: float) -> None:
-    peak, at, seen = Peak(), 0.0, []
+    peak, at, seen = SlidingMaximum(), 0.0, []
     for gap, value in values:
         at += gap
         seen.append((at, value))
@@ -111,7 +117,7 @@ def test_a_peak_is_the_highest_of_its_window(values: list[tuple[float, int]], se
     stable=st.integers(0, 60),
 )
 def test_it_grows_at_once_and_shrinks_only_after_the_stable_time(steps: list[tuple[float, int]], stable: int) -> None:
-    scaler, now = Scaler(), 0.0
+    scaler, now = Autoscaler(), 0.0
     scaling = {"stableSeconds": stable, "fastWindowSeconds": 5, "slowWindowSeconds": 20}
     seen: list[tuple[float, int]] = []
     for gap, arrivals in steps:
@@ -120,25 +126,25 @@ def test_it_grows_at_once_and_shrinks_only_after_the_stable_time(steps: list[tup
             scaler.demand.arrived(now, warm=True)
         found = decided(scaler, now, scaling=scaling)
         measured = scaler.demand.measured(now)
-        need = Need(rate=measured.rate, startup_seconds=3.0, headroom=2)
+        need = DemandEstimate(rate=measured.rate, startup_seconds=3.0, headroom=2)
         seen.append((now, min(20, max(1, need.pods))))
         assert found.desired == max(pods for when, pods in seen if when + stable >= now)
     assert decided(scaler, now + stable + 21, scaling=scaling).desired == 1
 
 
 def test_what_waits_is_added_for_as_long_as_it_waits() -> None:
-    scaler = Scaler()
+    scaler = Autoscaler()
     assert decided(scaler, 0, waiting=5).desired == 7
     assert decided(scaler, 1).desired == 2
 
 
 def test_pods_that_run_or_end_leave_less_room() -> None:
-    found = decided(Scaler(), 0, waiting=15, counts=Counts(busy=20, terminating=5), maxPods=30)
+    found = decided(Autoscaler(), 0, waiting=15, counts=PodCounts(busy=20, terminating=5), maxPods=30)
     assert (found.desired, found.limited, found.reason) == (5, True, "AtMaxPods")
 
 
 def test_a_pool_of_fixed_size_stays_as_it_is() -> None:
-    scaler = Scaler()
+    scaler = Autoscaler()
     for _ in range(100):
         scaler.demand.arrived(1.0, warm=False)
     for warm in ({"min": 3}, {"min": 3, "max": 3}, {"min": 3, "max": 1}):
@@ -151,7 +157,7 @@ def test_a_minimum_over_the_maximum_lifts_it() -> None:
 
 
 def test_a_new_operator_keeps_the_pods_that_the_one_before_it_found_to_be_needed() -> None:
-    scaler = Scaler()
+    scaler = Autoscaler()
     scaler.remember({"desired": 12, "startupP95": 4.5}, now=0)
     assert decided(scaler, 179).desired == 12
     assert decided(scaler, 181).desired == 1
@@ -162,50 +168,50 @@ def test_a_new_operator_keeps_the_pods_that_the_one_before_it_found_to_be_needed
     ("need", "kept", "within", "reason", "message"),
     [
         (
-            Need(rate=2.5, startup_seconds=3.1, headroom=2),
+            DemandEstimate(rate=2.5, startup_seconds=3.1, headroom=2),
             0,
-            Bounds(least=3, most=50, room=99),
+            WarmPodBounds(least=3, most=50, room=99),
             "Demand",
             "2.5/s arrive and a pod takes 3.1 s to start: 8, and 2 headroom",
         ),
         (
-            Need(rate=2.5, startup_seconds=3.1, headroom=2, waiting=4),
+            DemandEstimate(rate=2.5, startup_seconds=3.1, headroom=2, waiting=4),
             0,
-            Bounds(least=3, most=9, room=99),
+            WarmPodBounds(least=3, most=9, room=99),
             "AtMaximum",
             "2.5/s arrive and a pod takes 3.1 s to start: 8, and 2 headroom, and 4 that wait;"
             " 14 are more than warm.max, 9",
         ),
         (
-            Need(rate=0.1, startup_seconds=3),
+            DemandEstimate(rate=0.1, startup_seconds=3),
             0,
-            Bounds(least=3, most=9, room=99),
+            WarmPodBounds(least=3, most=9, room=99),
             "AtMinimum",
             "0.1/s arrive and a pod takes 3 s to start: 1; warm.min is 3",
         ),
         (
-            Need(headroom=2),
+            DemandEstimate(headroom=2),
             7,
-            Bounds(least=0, most=9, room=99),
+            WarmPodBounds(least=0, most=9, room=99),
             "Stabilizing",
             "nothing was asked for lately; 7 were needed a while ago",
         ),
         (
-            Need(waiting=4, headroom=2),
+            DemandEstimate(waiting=4, headroom=2),
             0,
-            Bounds(least=0, most=9, room=3),
+            WarmPodBounds(least=0, most=9, room=3),
             "AtMaxPods",
             "2 headroom and 4 that wait; maxPods leaves room for 3",
         ),
     ],
 )
-def test_a_decision_says_why(need: Need, kept: int, within: Bounds, reason: str, message: str) -> None:
-    found = decide(need=need, kept=kept, bounds=within)
+def test_a_decision_says_why(need: DemandEstimate, kept: int, within: WarmPodBounds, reason: str, message: str) -> None:
+    found = recommend(need=need, kept=kept, bounds=within)
     assert (found.reason, found.message) == (reason, message)
 
 
 def test_time_alone_changes_nothing_in_a_pool_at_its_minimum() -> None:
-    scaler = Scaler()
+    scaler = Autoscaler()
     decided(scaler, 0)
     assert scaler.look_in(spec()) is None
     decided(scaler, 0, waiting=3)

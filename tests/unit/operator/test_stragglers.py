@@ -8,38 +8,38 @@ from tests.unit.operator.test_inventory import item
 from tests.unit.operator.test_pool import pool
 
 from mcp_exec_api.meta import now as this_moment
-from mcp_exec_operator.pools.partition import Pool
+from mcp_exec_operator.pools.partition import Partition
 
 PULLING = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}
 
 
 @pytest.fixture
-def made() -> Pool:
+def made() -> Partition:
     """A pool of two pods, whose time stands at 0."""
     found = pool()
     found.clock = lambda: 0.0
     return found
 
 
-def starts(made: Pool, name: str, *, at: float, node: str = "n1", **status: Any) -> None:
+def starts(made: Partition, name: str, *, at: float, node: str = "n1", **status: Any) -> None:
     """A pod is asked for, and its node makes it."""
     made.inventory.expect(name, template=made.template, now=at)
     seen = item(name, phase="Pending", template=made.template, node=node)
     made.inventory.observe({**seen, "status": {**seen["status"], **status}}, now=at)
 
 
-def comes_up(made: Pool, name: str, *, at: float, node: str = "n1") -> None:
+def comes_up(made: Partition, name: str, *, at: float, node: str = "n1") -> None:
     made.inventory.observe(item(name, template=made.template, node=node), now=at)
     made.clock = lambda: at
     made.became_ready(name)
 
 
-def missing(made: Pool, at: float) -> int:
+def missing(made: Partition, at: float) -> int:
     made.stock.hurried = True
     return made.stock.missing(at)
 
 
-def test_one_more_pod_is_made_beside_those_that_are_late(made: Pool) -> None:
+def test_one_more_pod_is_made_beside_those_that_are_late(made: Partition) -> None:
     starts(made, "a", at=0)
     starts(made, "b", at=0)
     assert (missing(made, 9.0), missing(made, 11.0)) == (0, 1)
@@ -47,13 +47,13 @@ def test_one_more_pod_is_made_beside_those_that_are_late(made: Pool) -> None:
     assert (missing(made, 12.0), made.stock.surplus(12.0)) == (0, [])
 
 
-def test_a_late_pod_that_nobody_wants_is_ended(made: Pool) -> None:
+def test_a_late_pod_that_nobody_wants_is_ended(made: Partition) -> None:
     starts(made, "a", at=0)
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 0}}})
     assert (missing(made, 11.0), [pod.name for pod in made.stock.surplus(11.0)]) == (0, ["a"])
 
 
-async def test_one_more_pod_is_made_for_who_waits_for_a_late_one(made: Pool) -> None:
+async def test_one_more_pod_is_made_for_who_waits_for_a_late_one(made: Partition) -> None:
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 0}}})
     made.wait()
     assert missing(made, 0.0) == 1
@@ -61,7 +61,7 @@ async def test_one_more_pod_is_made_for_who_waits_for_a_late_one(made: Pool) -> 
     assert (missing(made, 9.0), missing(made, 11.0)) == (0, 1)
 
 
-def test_a_pod_may_take_three_times_as_long_as_others_did_in_the_median(made: Pool) -> None:
+def test_a_pod_may_take_three_times_as_long_as_others_did_in_the_median(made: Partition) -> None:
     for name, at in (("a", 20), ("b", 20), ("held-up", 100)):
         starts(made, name, at=0)
         comes_up(made, name, at=at)
@@ -71,7 +71,7 @@ def test_a_pod_may_take_three_times_as_long_as_others_did_in_the_median(made: Po
     assert (missing(made, 159.0), missing(made, 161.0)) == (0, 1)
 
 
-def test_a_pod_that_comes_up_late_leaves_one_too_many(made: Pool) -> None:
+def test_a_pod_that_comes_up_late_leaves_one_too_many(made: Partition) -> None:
     starts(made, "a", at=0)
     starts(made, "b", at=0)
     starts(made, "c", at=11)
@@ -80,7 +80,7 @@ def test_a_pod_that_comes_up_late_leaves_one_too_many(made: Pool) -> None:
     assert [pod.name for pod in made.stock.surplus(15.0)] == ["c"]
 
 
-def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(made: Pool) -> None:
+def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(made: Partition) -> None:
     starts(made, "a", at=0)
     starts(made, "b", at=5)
     starts(made, "c", at=12)
@@ -96,7 +96,7 @@ def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(ma
 
 
 @pytest.mark.parametrize("other", [{"node": "n2"}, {"template": "another"}])
-def test_a_pod_of_another_node_or_image_says_nothing_of_late_ones(made: Pool, other: dict[str, str]) -> None:
+def test_a_pod_of_another_node_or_image_says_nothing_of_late_ones(made: Partition, other: dict[str, str]) -> None:
     starts(made, "a", at=0)
     made.template = other.get("template", made.template)
     starts(made, "c", at=12, node=other.get("node", "n1"))
@@ -107,14 +107,16 @@ def test_a_pod_of_another_node_or_image_says_nothing_of_late_ones(made: Pool, ot
 
 
 @pytest.mark.parametrize(("node", "status"), [("", {}), ("n1", PULLING)])
-def test_a_pod_without_a_node_or_an_image_is_held_and_not_late(made: Pool, node: str, status: dict[str, Any]) -> None:
+def test_a_pod_without_a_node_or_an_image_is_held_and_not_late(
+    made: Partition, node: str, status: dict[str, Any]
+) -> None:
     starts(made, "a", at=0, node=node, **status)
     starts(made, "b", at=0, node=node, **status)
     assert made.stragglers.late(100.0) == []
     assert missing(made, 100.0) == 0
 
 
-def test_a_pod_that_another_operator_asked_for_is_as_late_as_it_is_old(made: Pool) -> None:
+def test_a_pod_that_another_operator_asked_for_is_as_late_as_it_is_old(made: Partition) -> None:
     for name, seconds in (("a", 30), ("b", 5)):
         seen = item(name, phase="Pending", template=made.template)
         seen["metadata"]["creationTimestamp"] = (this_moment() - timedelta(seconds=seconds)).isoformat()

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.test_inventory import item
 
-from mcp_exec_operator.pods.cache import Counts, Pod, PodState
-from mcp_exec_operator.pods.nodes import Nodes
-from mcp_exec_operator.scaling.outdated import Outdated, Why, outdated_pods, share_of_age
-from mcp_exec_operator.scaling.rollout import turn_over
+from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
+from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.scaling.outdated import OutdatedPod, OutdatedReason, outdated_pods, share_of_age
+from mcp_exec_operator.scaling.rollout import plan_rollout
 from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
 
 MOMENT = datetime(2026, 11, 21, 20, tzinfo=UTC)
@@ -24,26 +24,28 @@ def pod(name: str, *, template: str = "new", age: float = 0, node: str = "n1") -
     return Pod(name=name, state=PodState.WARM, template=template, node=node, newest=newest)
 
 
-def old(*names: str, why: Why = Why.TEMPLATE) -> list[Outdated]:
-    return [Outdated(pod=pod(name), why=why, message=f"for {why.name}") for name in names]
+def old(*names: str, why: OutdatedReason = OutdatedReason.TEMPLATE) -> list[OutdatedPod]:
+    return [OutdatedPod(pod=pod(name), why=why, message=f"for {why.name}") for name in names]
 
 
-def find(*pods: Pod, nodes: Nodes | None = None, max_age: float | None = None, later: float = 0) -> list[Outdated]:
+def find(
+    *pods: Pod, nodes: NodeCache | None = None, max_age: float | None = None, later: float = 0
+) -> list[OutdatedPod]:
     moment = MOMENT + timedelta(seconds=later)
     return outdated_pods(
-        pods, template="new", max_age=max_age, nodes=nodes or Nodes(), now=1000.0 + later, moment=moment
+        pods, template="new", max_age=max_age, nodes=nodes or NodeCache(), now=1000.0 + later, moment=moment
     )
 
 
 def test_a_pod_is_outdated_by_its_node_its_template_or_its_age_the_most_urgent_first() -> None:
-    nodes = Nodes()
+    nodes = NodeCache()
     nodes.observe({"metadata": {"name": "n2"}, "spec": {"unschedulable": True}}, deleted=False)
     pods = [pod("fresh"), pod("aged", age=100), pod("other", template="old"), pod("away", node="n2", age=100)]
     found = find(*pods, nodes=nodes, max_age=100)
     assert [(each.pod.name, each.why) for each in found] == [
-        ("away", Why.NODE),
-        ("other", Why.TEMPLATE),
-        ("aged", Why.AGE),
+        ("away", OutdatedReason.NODE),
+        ("other", OutdatedReason.TEMPLATE),
+        ("aged", OutdatedReason.AGE),
     ]
     assert [each.pod.name for each in find(pod("aged", age=10**6))] == []
 
@@ -64,39 +66,39 @@ def test_the_ages_at_which_pods_go_are_spread_and_none_is_above_the_highest() ->
 )
 def test_a_tenth_of_the_pods_is_replaced_at_a_time(desired: int, outdated: int, extra: int) -> None:
     found = old(*map(str, range(outdated)))
-    counts = Counts(warm=desired)
-    assert turn_over(outdated=found, unfit=[], counts=counts, desired=desired, max_pods=100).extra == extra
+    counts = PodCounts(warm=desired)
+    assert plan_rollout(outdated=found, unfit=[], counts=counts, desired=desired, max_pods=100).extra == extra
 
 
 def test_pods_that_are_old_alone_are_replaced_one_at_a_time() -> None:
-    found = old(*map(str, range(50)), why=Why.AGE)
-    assert turn_over(outdated=found, unfit=[], counts=Counts(warm=50), desired=50, max_pods=100).extra == 1
+    found = old(*map(str, range(50)), why=OutdatedReason.AGE)
+    assert plan_rollout(outdated=found, unfit=[], counts=PodCounts(warm=50), desired=50, max_pods=100).extra == 1
 
 
 @pytest.mark.parametrize(
     ("counts", "max_pods", "blocked", "why", "ending"),
     [
-        (Counts(warm=2), 10, "", Why.TEMPLATE, 0),
-        (Counts(warm=2, starting=1), 10, "", Why.TEMPLATE, 0),
-        (Counts(warm=3), 10, "", Why.TEMPLATE, 1),
+        (PodCounts(warm=2), 10, "", OutdatedReason.TEMPLATE, 0),
+        (PodCounts(warm=2, starting=1), 10, "", OutdatedReason.TEMPLATE, 0),
+        (PodCounts(warm=3), 10, "", OutdatedReason.TEMPLATE, 1),
         # the pool can have no pod more, ever
-        (Counts(warm=2), 2, "", Why.TEMPLATE, 1),
-        (Counts(warm=2), 2, "", Why.AGE, 1),
-        (Counts(warm=1, terminating=1), 2, "", Why.TEMPLATE, 0),
+        (PodCounts(warm=2), 2, "", OutdatedReason.TEMPLATE, 1),
+        (PodCounts(warm=2), 2, "", OutdatedReason.AGE, 1),
+        (PodCounts(warm=1, terminating=1), 2, "", OutdatedReason.TEMPLATE, 0),
         # others take the room for now
-        (Counts(warm=2, busy=8), 10, "", Why.TEMPLATE, 0),
+        (PodCounts(warm=2, busy=8), 10, "", OutdatedReason.TEMPLATE, 0),
         # nodes or a quota leave no room, of which a place given up may help
-        (Counts(warm=2, starting=1), 10, "0/1 nodes are available", Why.TEMPLATE, 1),
-        (Counts(warm=2), 10, "exceeded quota", Why.TEMPLATE, 1),
-        (Counts(warm=1, starting=2), 10, "0/1 nodes are available", Why.TEMPLATE, 0),
-        (Counts(warm=2, starting=1), 10, "0/1 nodes are available", Why.NODE, 0),
-        (Counts(warm=2, starting=1), 10, "0/1 nodes are available", Why.AGE, 0),
+        (PodCounts(warm=2, starting=1), 10, "0/1 nodes are available", OutdatedReason.TEMPLATE, 1),
+        (PodCounts(warm=2), 10, "exceeded quota", OutdatedReason.TEMPLATE, 1),
+        (PodCounts(warm=1, starting=2), 10, "0/1 nodes are available", OutdatedReason.TEMPLATE, 0),
+        (PodCounts(warm=2, starting=1), 10, "0/1 nodes are available", OutdatedReason.NODE, 0),
+        (PodCounts(warm=2, starting=1), 10, "0/1 nodes are available", OutdatedReason.AGE, 0),
     ],
 )
 def test_a_pod_goes_when_another_stands_in_its_place_or_none_ever_could(
-    counts: Counts, max_pods: int, blocked: str, why: Why, ending: int
+    counts: PodCounts, max_pods: int, blocked: str, why: OutdatedReason, ending: int
 ) -> None:
-    found = turn_over(
+    found = plan_rollout(
         outdated=old("a", "b", why=why), unfit=[], counts=counts, desired=2, max_pods=max_pods, blocked=blocked
     )
     assert len(found.ending) == ending
@@ -108,16 +110,18 @@ def test_a_pod_goes_when_another_stands_in_its_place_or_none_ever_could(
 @pytest.mark.parametrize(
     ("counts", "max_pods", "ending"),
     [
-        (Counts(warm=2, unfit=2), 10, 2),
-        (Counts(warm=1, starting=1, unfit=2), 10, 0),
-        (Counts(unfit=2), 10, 0),
-        (Counts(unfit=2), 2, 2),
-        (Counts(starting=1, unfit=2), 3, 1),
+        (PodCounts(warm=2, unfit=2), 10, 2),
+        (PodCounts(warm=1, starting=1, unfit=2), 10, 0),
+        (PodCounts(unfit=2), 10, 0),
+        (PodCounts(unfit=2), 2, 2),
+        (PodCounts(starting=1, unfit=2), 3, 1),
     ],
 )
-def test_unfit_pods_go_when_others_stand_in_their_place_or_need_it(counts: Counts, max_pods: int, ending: int) -> None:
+def test_unfit_pods_go_when_others_stand_in_their_place_or_need_it(
+    counts: PodCounts, max_pods: int, ending: int
+) -> None:
     unfit = [pod("a"), pod("b")]
-    found = turn_over(outdated=[], unfit=unfit, counts=counts, desired=2, max_pods=max_pods)
+    found = plan_rollout(outdated=[], unfit=unfit, counts=counts, desired=2, max_pods=max_pods)
     assert len(found.ending) == ending
     assert "not ready any more" in found.note
 
@@ -138,8 +142,8 @@ class Rolling:
         self.least = self.warm_old
 
     @property
-    def counts(self) -> Counts:
-        return Counts(warm=self.warm_old + self.warm_new, starting=self.starting, terminating=self.terminating)
+    def counts(self) -> PodCounts:
+        return PodCounts(warm=self.warm_old + self.warm_new, starting=self.starting, terminating=self.terminating)
 
     def keep(self) -> None:
         """What a keeper does in one turn."""
@@ -155,7 +159,7 @@ class Rolling:
 
     def decision(self) -> Any:
         found = old(*map(str, range(self.warm_old)))
-        return turn_over(outdated=found, unfit=[], counts=self.counts, desired=self.desired, max_pods=self.max_pods)
+        return plan_rollout(outdated=found, unfit=[], counts=self.counts, desired=self.desired, max_pods=self.max_pods)
 
 
 @given(st.integers(1, 60), st.integers(0, 8), st.data())

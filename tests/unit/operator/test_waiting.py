@@ -13,7 +13,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.pods.cache import PodState
 from mcp_exec_operator.pods.status import refusal_of
 from mcp_exec_operator.queueing.throughput import Throughput
-from mcp_exec_operator.queueing.updates import Notice, first_after, next_after
+from mcp_exec_operator.queueing.updates import QueueUpdate, first_after, next_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 
 
@@ -92,19 +92,23 @@ def test_an_expected_wait_is_never_negative(steps: list[float], later: float) ->
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        (Notice(), Notice(reason="PoolAtCapacity", place=place(3)), True),
-        (Notice(reason="PoolAtCapacity", place=place(3)), Notice(reason="QuotaExceeded", place=place(3)), True),
-        (Notice(reason="PoolAtCapacity"), Notice(reason="PoolAtCapacity", place=place(3)), True),
-        (Notice(reason="x", place=place(5)), Notice(reason="x", place=place(5)), False),
-        (Notice(reason="x", place=place(5)), Notice(reason="x", place=place(4)), True),
-        (Notice(reason="x", place=place(40)), Notice(reason="x", place=place(37)), False),
-        (Notice(reason="x", place=place(40)), Notice(reason="x", place=place(36)), True),
-        (Notice(reason="x", place=place(5)), Notice(reason="x", place=place(5, 3.0)), True),
-        (Notice(reason="x", place=place(5, 10.0)), Notice(reason="x", place=place(5, 14.0)), False),
-        (Notice(reason="x", place=place(5, 10.0)), Notice(reason="x", place=place(5, 16.0)), True),
+        (QueueUpdate(), QueueUpdate(reason="PoolAtCapacity", place=place(3)), True),
+        (
+            QueueUpdate(reason="PoolAtCapacity", place=place(3)),
+            QueueUpdate(reason="QuotaExceeded", place=place(3)),
+            True,
+        ),
+        (QueueUpdate(reason="PoolAtCapacity"), QueueUpdate(reason="PoolAtCapacity", place=place(3)), True),
+        (QueueUpdate(reason="x", place=place(5)), QueueUpdate(reason="x", place=place(5)), False),
+        (QueueUpdate(reason="x", place=place(5)), QueueUpdate(reason="x", place=place(4)), True),
+        (QueueUpdate(reason="x", place=place(40)), QueueUpdate(reason="x", place=place(37)), False),
+        (QueueUpdate(reason="x", place=place(40)), QueueUpdate(reason="x", place=place(36)), True),
+        (QueueUpdate(reason="x", place=place(5)), QueueUpdate(reason="x", place=place(5, 3.0)), True),
+        (QueueUpdate(reason="x", place=place(5, 10.0)), QueueUpdate(reason="x", place=place(5, 14.0)), False),
+        (QueueUpdate(reason="x", place=place(5, 10.0)), QueueUpdate(reason="x", place=place(5, 16.0)), True),
     ],
 )
-def test_what_changed_little_is_not_told_again(before: Notice, after: Notice, told: bool) -> None:
+def test_what_changed_little_is_not_told_again(before: QueueUpdate, after: QueueUpdate, told: bool) -> None:
     assert after.says_more_than(before) is told
 
 
@@ -120,14 +124,14 @@ def test_however_many_wait_their_notices_keep_to_the_budget(waiting: int) -> Non
 @pytest.mark.parametrize(
     ("status", "notice"),
     [
-        ({}, Notice()),
-        ({"reason": "PoolAtCapacity"}, Notice(reason="PoolAtCapacity")),
-        ({"reason": "x", "queue": {"position": 3, "of": 40}}, Notice(reason="x", place=place(3))),
-        ({"reason": "x", "queue": {"position": "?"}}, Notice(reason="x")),
+        ({}, QueueUpdate()),
+        ({"reason": "PoolAtCapacity"}, QueueUpdate(reason="PoolAtCapacity")),
+        ({"reason": "x", "queue": {"position": 3, "of": 40}}, QueueUpdate(reason="x", place=place(3))),
+        ({"reason": "x", "queue": {"position": "?"}}, QueueUpdate(reason="x")),
     ],
 )
-def test_what_an_operator_before_said_is_taken_up(status: dict[str, Any], notice: Notice) -> None:
-    assert Notice.of(status) == notice
+def test_what_an_operator_before_said_is_taken_up(status: dict[str, Any], notice: QueueUpdate) -> None:
+    assert QueueUpdate.of(status) == notice
 
 
 async def test_a_full_quota_a_full_pool_and_a_lack_of_nodes_are_told_apart_while_some_pods_come() -> None:
