@@ -176,7 +176,6 @@ class Binder:
         """The pod that becomes ready for it, and of which part of the pool it is: another than at first where that one
         is taken out of rotation. Says meanwhile why it waits and where it stands, as often as is useful."""
         waiter = self._join(entry, pool, priority)
-        entry.on_cancel = waiter.woken.set
         began = monotonic()
         told, tell_at = QueueUpdate.of(entry.status), began + first_after(len(pool.waiters))
         try:
@@ -185,12 +184,12 @@ class Binder:
                 await waiter.pause(min(_LOOK_SECONDS, max(0.0, next_at - monotonic())))
                 if waiter.future.done():
                     break
+                entry.wakeup.clear()
                 self._still_wanted(entry)
                 if not pool.open:
                     pool.leave(waiter)
                     pool = pool.mixture.assign(entry.variant_key)
                     waiter = self._join(entry, pool, priority)
-                    entry.on_cancel = waiter.woken.set
                 at = monotonic()
                 if at >= self._deadline(began, pool):
                     problem = pool.why_not()
@@ -206,15 +205,15 @@ class Binder:
             pool.leave(waiter)
             self.pools.discard(pool)
             raise
-        finally:
-            entry.on_cancel = None
         return pool, waiter.future.result()
 
     def _join(self, entry: Entry, pool: Partition, priority: Priority) -> Waiter:
         try:
-            return pool.wait(caller=entry.caller, priority=priority)
+            waiter = pool.wait(caller=entry.caller, priority=priority)
         except QueueFull as error:
             raise Decided(failed(Reason.QUEUE_FULL, f"{error}: {pool.why_not().message}")) from error
+        waiter.woken = entry.wakeup
+        return waiter
 
     def _deadline(self, began: float, pool: Partition) -> float:
         """Until when it waits: a queue that moves is waited in longer, but not for ever."""

@@ -210,7 +210,7 @@ class Reconciler:
         calls = Calls(
             entry=entry, brokers=brokers, cluster=self.cluster, writer=self.writer, tasks=self.tasks, clock=self.clock
         )
-        run.collector.on_approval = calls.hint
+        run.calls = calls
         try:
             outcome = await run.outcome()
         except asyncio.CancelledError:

@@ -1,7 +1,6 @@
 """Gathers a run's events into its output. All of it comes from inside a sandbox, so everything is bounded here."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
@@ -12,7 +11,7 @@ from pydantic import JsonValue
 from mcp_exec_api.code_execution import ExecutionError, Output, Phase, Reason
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.supervisor.protocol import ApprovalEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
+from mcp_exec_common.supervisor.protocol import EndEvent, Event, ResultEvent, StatusEvent, TextEvent
 
 _MARKER_ROOM: Final = 256
 """Characters that a stream may have beyond its limit: the line that says how much was cut."""
@@ -60,8 +59,6 @@ class Collector:
     ended: float | None = None
     """When the end was heard of, by the monotonic clock."""
     end: EndEvent | None = None
-    on_approval: Callable[[], None] | None = None
-    """Called when the sandbox says that a call waits for consent."""
     _streams: dict[str, _Stream] = field(default_factory=lambda: {"stdout": _Stream(), "stderr": _Stream()})
     _result: JsonValue = None
     _truncated: bool = False
@@ -80,8 +77,6 @@ class Collector:
         elif isinstance(event, EndEvent):
             self.end, self.ended = event, monotonic()
             return True
-        elif isinstance(event, ApprovalEvent) and self.on_approval is not None:
-            self.on_approval()
         return False
 
     def output(self) -> Object:

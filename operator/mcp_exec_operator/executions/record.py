@@ -1,7 +1,6 @@
 """One execution in memory, from the moment that it is seen until it has ended."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -40,8 +39,8 @@ class Entry:
     """Whether its task has had its first turn."""
     writing: int = 0
     """Writes of its status that are under way: a shutdown waits for them."""
-    on_cancel: Callable[[], None] | None = None
-    """Called once, when somebody asks to cancel it."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a cancellation is requested, the spec changes, the pod is lost, or the pod's node changes."""
     changed: list[str] = field(default_factory=list)
     """Fields of the spec that somebody changed although they can't be."""
 
@@ -108,8 +107,9 @@ class Entry:
         self.body = body
         if touched and spec_digest(body.get("spec") or {}) != self.digest:
             self.changed = changed_fields(self.spec, body.get("spec") or {})
-        if self.cancel_requested and not asked_before and self.on_cancel is not None:
-            self.on_cancel()
+            self.wakeup.set()
+        if self.cancel_requested and not asked_before:
+            self.wakeup.set()
 
 
 def phase_of(body: Object) -> Phase:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
@@ -14,12 +14,13 @@ from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
-from mcp_exec_common.supervisor.protocol import Event, SandboxError, SandboxUsed
+from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, SandboxError, SandboxUsed
 from mcp_exec_operator.executions.binder import Lease, job_of, longest_run
 from mcp_exec_operator.executions.outcome import Decided
 from mcp_exec_operator.executions.output import Collector
 from mcp_exec_operator.executions.record import Entry
 from mcp_exec_operator.executions.status import Outcome, cancelled, failed
+from mcp_exec_operator.executions.tool_calls import Calls
 from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.kube.api import Cluster
 from mcp_exec_operator.pods.manifest import busy_patch
@@ -58,7 +59,11 @@ class Run:
     nodes: NodeCache
     tooling: Tooling
     collector: Collector = field(init=False)
+    calls: Calls | None = None
+    """What watches its calls; None if it may call no tool."""
     _accepted: bool = False
+    _cancelling: bool = False
+    """Whether its supervisor is being asked to end it."""
     _bound: asyncio.Timeout | None = None
     _over: bool = False
     _questioned: bool = False
@@ -79,17 +84,35 @@ class Run:
         await self._check(sandbox)
         if self.spec.tools and self.lease.tools is None and not self._accepted:
             await self._equip(sandbox)
-        self._label()
+        self.lease.pod.wakeup = self.entry.wakeup
+        observer = self.tasks.spawn(self._observe(sandbox), name=f"observe {self.lease.pod.name}")
         try:
             async with asyncio.timeout(longest_run(self.spec)) as self._bound:
-                self._watch_for_ends(sandbox)
                 await self._follow(sandbox)
         except (_Lost, TimeoutError) as error:
             return await self._broken_off(error, sandbox)
         finally:
             self._over = True
-            self.lease.pod.on_lost = self.lease.pod.on_doubt = self.entry.on_cancel = None
+            observer.cancel()
         return self._ended()
+
+    async def _observe(self, sandbox: SupervisorConnection) -> None:
+        """React to a cancellation, to the loss of the pod and to its node, until cancelled. Label the pod meanwhile."""
+        label_at = None if self.lease.pod.labelled_busy else monotonic() + _LABEL_AFTER_SECONDS
+        while True:
+            self.entry.wakeup.clear()
+            if self.lease.pod.lost:
+                self._hasten(_LAST_WORDS_SECONDS)
+            if self.entry.cancel_requested and not self._cancelling:
+                self._cancelling = True
+                self._begin_cancel(sandbox)
+            self._doubt(sandbox)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if label_at is None else max(0.0, label_at - monotonic())):
+                    await self.entry.wakeup.wait()
+            if label_at is not None and monotonic() >= label_at:
+                label_at = None
+                self.tasks.spawn(self._label(), name=f"label {self.lease.pod.name}")
 
     async def _follow(self, sandbox: SupervisorConnection) -> None:
         """Reads events until the last, over as many connections as that takes."""
@@ -101,6 +124,8 @@ class Run:
                     async for event in events:
                         if self.collector.add(event):
                             return
+                        if isinstance(event, ApprovalEvent) and self.calls is not None:
+                            self.calls.hint()
             except SandboxUsed as used:
                 if used.id != self.entry.uid:
                     raise _Lost(str(used)) from used
@@ -121,16 +146,6 @@ class Run:
             return offer.run()
         # a sandbox accepts one execution in its life: to ask once more, of the same one, can't run anything twice
         return sandbox.run(job_of(self.entry, self.spec, self.lease.tools), timeout_seconds=seconds)
-
-    def _watch_for_ends(self, sandbox: SupervisorConnection) -> None:
-        self.lease.pod.on_lost = lambda: self._hasten(_LAST_WORDS_SECONDS)
-        self.lease.pod.on_doubt = lambda: self._doubt(sandbox)
-        self._doubt(sandbox)
-        self.entry.on_cancel = lambda: self._begin_cancel(sandbox)
-        if self.lease.pod.lost:
-            self._hasten(_LAST_WORDS_SECONDS)
-        if self.entry.cancel_requested:
-            self._begin_cancel(sandbox)
 
     def _hasten(self, seconds: float) -> None:
         """Gives the run no more than so many seconds from now."""
@@ -215,14 +230,7 @@ class Run:
             self.entry, self.spec, pool=pool, pod=self.lease.pod, run_seconds=seconds
         )
 
-    def _label(self) -> None:
-        if not self.lease.pod.labelled_busy:
-            self.tasks.spawn(self._write_label(), name=f"label {self.lease.pod.name}")
-
-    async def _write_label(self) -> None:
-        await asyncio.sleep(_LABEL_AFTER_SECONDS)
-        if self._over:
-            return  # the pod is deleted before anybody could want to know
+    async def _label(self) -> None:
         patch = busy_patch(execution_name=self.entry.name, execution_uid=self.entry.uid)
         try:
             await self.cluster.patch_pod(self.entry.namespace, self.lease.pod.name, patch)

@@ -4,6 +4,7 @@ A pod that was asked for counts before any watch tells of it, so that nothing is
 that was taken is never handed out again, unless whoever took it says that it is unused.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
@@ -72,10 +73,8 @@ class Pod:
     """When it was last seen to be held for a reason that is not its own: it had no node, say."""
     overtaken_at: float = 0.0
     """When one that was made much later came up on its node before it."""
-    on_lost: Callable[[], None] | None = None
-    """Called once when it ends or vanishes while it is busy."""
-    on_doubt: Callable[[], None] | None = None
-    """Called when its node changes while it is busy: it may be lost with it."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the pod is lost or its node changes. An execution that has the pod puts its own event here."""
 
     def age(self, now: float, moment: datetime) -> float:
         """Seconds since it was created. `now` and `moment` are the same moment."""
@@ -96,11 +95,6 @@ class Pod:
         if self.gone:
             return True
         return self.newest is not None and (is_over(self.newest) or is_terminating(self.newest))
-
-    def tell_lost(self) -> None:
-        """Tells whoever uses it that it is lost."""
-        if self.on_lost is not None:
-            self.on_lost()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +177,7 @@ class PodCache:
             self._ended.pop(name, None)
             del self._in[pod.state][name]
             pod.gone = True
-            pod.tell_lost()
+            pod.wakeup.set()
 
     def observe(self, item: Object, *, now: float) -> Pod:
         """Takes in a pod's object, from a watch or a list, and returns what is known of it now."""
@@ -206,7 +200,7 @@ class PodCache:
             pod.existing_since = now
             self._move(pod, PodState.STARTING)
         if pod.lost:
-            pod.tell_lost()
+            pod.wakeup.set()
             if pod.state in (PodState.STARTING, PodState.WARM, PodState.UNFIT) and is_terminating(item):
                 self._move(pod, PodState.TERMINATING)
         self._judge(pod, now)
@@ -217,8 +211,7 @@ class PodCache:
         for pod in self._pods.values():
             if pod.node == node:
                 self._judge(pod, now)
-                if pod.on_doubt is not None:
-                    pod.on_doubt()
+                pod.wakeup.set()
 
     def ready(self, name: str, *, now: float) -> Pod | None:
         """Its supervisor answered that it is idle: it is warm, if it was starting."""
@@ -251,7 +244,6 @@ class PodCache:
 
     def put_back(self, pod: Pod) -> bool:
         """It was taken and not used: it is the next to be taken. False where it is lost in the meantime."""
-        pod.on_lost = pod.on_doubt = None
         if self._pods.get(pod.name) is not pod or pod.state is not PodState.BUSY:
             return False
         if pod.lost:
@@ -265,7 +257,6 @@ class PodCache:
         """It is about to be deleted. False where it is on its way out already."""
         if self._pods.get(pod.name) is not pod or pod.state is PodState.TERMINATING:
             return False
-        pod.on_lost = pod.on_doubt = None
         self._move(pod, PodState.TERMINATING)
         return True
 

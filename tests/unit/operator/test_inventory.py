@@ -95,15 +95,15 @@ def test_a_pod_that_ended_is_not_taken() -> None:
 def test_whoever_has_a_pod_hears_that_it_is_lost() -> None:
     inventory = PodCache()
     warm(inventory, "a", "b", "c")
-    told: list[str] = []
-    for name in ("a", "b", "c"):
-        pod = inventory.take()
-        assert pod is not None
-        pod.on_lost = lambda name=name: told.append(name)  # type: ignore[misc]
+    taken = [inventory.take() for _ in range(3)]
+    assert not any(pod is None or pod.wakeup.is_set() for pod in taken)
     inventory.forget("a")
     inventory.observe(item("b", phase="Failed"), now=2)
     inventory.observe(item("c", uid="another"), now=2)
-    assert told == ["a", "b", "c"]
+    assert all(pod is not None and pod.wakeup.is_set() and pod.lost for pod in taken[:2])
+    assert taken[2] is not None
+    assert taken[2].wakeup.is_set()
+    assert taken[2].gone
 
 
 def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_is_again() -> None:
@@ -123,13 +123,13 @@ def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
         inventory.observe(item(name, node=node), now=0)
         inventory.ready(name, now=1)
-    doubts: list[str] = []
     busy = inventory.take()
     assert busy is not None
-    busy.on_doubt = lambda: doubts.append(busy.name)
+    assert not busy.wakeup.is_set()
     lost.add("n1")
     inventory.node_changed("n1", now=2)
-    assert (doubts, inventory.counts.unfit, inventory.counts.warm) == (["a"], 1, 1)
+    assert (busy.name, busy.wakeup.is_set()) == ("a", True)
+    assert (inventory.counts.unfit, inventory.counts.warm) == (1, 1)
     assert not inventory.put_back(busy)
     assert [pod.name for pod in iter(inventory.take, None)] == ["c"]
     lost.clear()

@@ -180,17 +180,18 @@ def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
 def test_an_older_version_that_is_told_late_changes_nothing() -> None:
     meta = {"name": "e", "namespace": "agents", "uid": "u", "resourceVersion": "9"}
     entry = Entry.of({"metadata": meta, "spec": {"code": "x"}})
-    cancelled: list[bool] = []
-    entry.on_cancel = lambda: cancelled.append(True)
     entry.take_in({"metadata": {**meta, "resourceVersion": "8"}, "spec": {"code": "y", "cancelRequested": True}})
-    assert (entry.cancel_requested, entry.changed, cancelled) == (False, [], [])
+    assert (entry.cancel_requested, entry.changed, entry.wakeup.is_set()) == (False, [], False)
     newer = {
         "metadata": {**meta, "resourceVersion": "10", "generation": 2},
         "spec": {"code": "y", "cancelRequested": True},
     }
     entry.take_in(newer)
     entry.take_in({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
-    assert (entry.cancel_requested, entry.changed, cancelled) == (True, ["code"], [True])
+    assert (entry.cancel_requested, entry.changed, entry.wakeup.is_set()) == (True, ["code"], True)
+    entry.wakeup.clear()
+    entry.take_in({**newer, "metadata": {**newer["metadata"], "resourceVersion": "12"}})
+    assert not entry.wakeup.is_set()
 
 
 def test_an_older_spec_that_is_told_late_changes_nothing() -> None:
