@@ -1,0 +1,67 @@
+"""The rules of the repository's structure that no other tool holds."""
+
+import ast
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).parents[2]
+NOT_PRODUCT = ("tests", "servers", "examples")
+MAX_MODULES = 14
+SHARED_NAMES = {"Settings", "Metrics"}
+"""Class names that mean the same in every process."""
+KNOWN_CLASHES: set[str] = {  # shrinks to nothing
+    *("ApiKeys", "Audit", "Bounds", "Broker", "Calls", "Catalogs", "Connection", "Connections", "Entry", "Execution"),
+    *("Gateway", "Gone", "Grant", "Health", "Interruption", "Job", "KeyLimits", "Limits", "Nodes", "Outcome", "Pool"),
+    *("Pools", "Problem", "Query", "Reason", "Refused", "Report", "Request", "Resources", "Run", "Secrets", "Servers"),
+    *("Service", "Session", "SettingsError", "StatusWriter", "Streams", "Target", "Tokens", "Trace", "Verdict"),
+    *("Workload", "Wrappers"),
+}
+KNOWN_LARGE_FOLDERS = {"bench", "client/mcp_exec_client", "sandbox_image/mcp_exec_sandbox/supervisor"}
+KNOWN_CIRCLES = {"mcp_exec_operator.pools", "mcp_exec_operator.scaling"}
+
+
+def product_modules() -> list[Path]:
+    folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name[0] not in "._"]
+    return [path for folder in folders if folder.name not in NOT_PRODUCT for path in folder.rglob("*.py")]
+
+
+def test_a_public_class_name_is_unique() -> None:
+    places = defaultdict(list)
+    for path in product_modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    clashes = {name: where for name, where in places.items() if len(where) > 1 and name not in SHARED_NAMES}
+    assert {name: where for name, where in clashes.items() if name not in KNOWN_CLASHES} == {}
+
+
+def test_no_folder_holds_too_many_modules() -> None:
+    sizes: dict[str, int] = defaultdict(int)
+    for path in product_modules():
+        sizes[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
+    large = {folder: size for folder, size in sizes.items() if size > MAX_MODULES}
+    assert {folder: size for folder, size in large.items() if folder not in KNOWN_LARGE_FOLDERS} == {}
+
+
+def test_no_imports_form_a_circle() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    graph = grimp.build_graph(*settings["root_packages"], cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    circles = remove_ends(remove_ends(imports, backwards=False), backwards=True)
+    assert {
+        module: targets for module, targets in circles.items() if module.rpartition(".")[0] not in KNOWN_CIRCLES
+    } == {}
+
+
+def remove_ends(imports: dict[str, set[str]], *, backwards: bool) -> dict[str, set[str]]:
+    """Return the imports without the modules that import nothing of the rest; `backwards`, that nothing imports."""
+    rest = {module: set(targets) for module, targets in imports.items()}
+    while True:
+        imported = set().union(*rest.values()) if rest else set()
+        ends = {module for module in rest if (module not in imported if backwards else not rest[module])}
+        if not ends:
+            return rest
+        rest = {module: targets - ends for module, targets in rest.items() if module not in ends}
