@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_api.constants import EXECUTIONS, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -30,7 +31,7 @@ from mcp_exec_common.supervisor.protocol import (
     ToolResultEvent,
 )
 from mcp_exec_gateway.events.position import Position
-from mcp_exec_gateway.executions.index import Executions, Gone, bound, finished
+from mcp_exec_gateway.executions.index import Executions, Gone, is_bound
 
 log = logging.getLogger(__name__)
 
@@ -75,18 +76,21 @@ class Follower:
 
     async def frames(self) -> AsyncGenerator[Frame, None]:
         """The events after the position, up to `end`. Raises ApiError, Released or Problem where it can't go on."""
-        with self.executions.until(self.key, bound) as binding, self.executions.until(self.key, finished) as ending:
+        with (
+            self.executions.until(self.key, is_bound) as binding,
+            self.executions.until(self.key, is_finished) as ending,
+        ):
             try:
                 execution = await self.kube.get(
                     custom_resource_path(EXECUTIONS, namespace=self.key[0], name=self.key[1])
                 )
-                if not bound(execution):
+                if not is_bound(execution):
                     if not self.resumed:
                         yield Frame(
                             type="status", position=self.position, at=micro_time(now()), fields={"phase": "Pending"}
                         )
                     execution = await binding
-                if not finished(execution):
+                if not is_finished(execution):
                     async with aclosing(self._live(execution, ending)) as live:
                         async for frame in live:
                             yield frame

@@ -6,12 +6,12 @@ from pydantic import Field
 
 from mcp_exec_api.approvals import ApprovalChoice, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
+from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Key
-from mcp_exec_gateway.executions.index import finished
 from mcp_exec_gateway.http.problems import Problem, not_found, unavailable
 
 _ATTEMPTS: Final = 8
@@ -85,7 +85,7 @@ def _check_open(execution: Object, approval: Object) -> None:
         why = f"it is {state}" + (f", by {who}" if who else "")
     elif str(approval["expiresAt"]) <= micro_time(now()):
         why = f"it expired at {approval['expiresAt']}"
-    elif finished(execution):
+    elif is_finished(execution):
         why = "the execution has ended"
     if why:
         detail = f"approval {approval['id']} can't be decided any more: {why}"

@@ -13,6 +13,7 @@ from typing import Final
 
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER
+from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Key, Reflector, key_of
@@ -33,19 +34,9 @@ class Released(Exception):
     """The process stops, so nobody waits any longer."""
 
 
-def phase_of(execution: Object) -> Phase:
-    """The phase; Pending where there is no status yet."""
-    return Phase((execution.get("status") or {}).get("phase", Phase.PENDING))
-
-
-def finished(execution: Object) -> bool:
-    """Whether it ended."""
-    return phase_of(execution).finished
-
-
-def bound(execution: Object) -> bool:
+def is_bound(execution: Object) -> bool:
     """Whether it has a pod, or ended."""
-    return bool((execution.get("status") or {}).get("podName")) or finished(execution)
+    return bool((execution.get("status") or {}).get("podName")) or is_finished(execution)
 
 
 def lean(execution: Object) -> Object:
@@ -56,7 +47,7 @@ def lean(execution: Object) -> Object:
             **{name: metadata[name] for name in _KEPT if name in metadata},
             "labels": {LABEL_CALLER: _caller_of(execution)},
         },
-        "status": {"phase": str(phase_of(execution))},
+        "status": {"phase": str((execution.get("status") or {}).get("phase") or Phase.PENDING)},
     }
 
 
@@ -86,7 +77,7 @@ class Executions:
         """Takes note of one change."""
         key = key_of(execution)
         self._unseen.pop(key, None)
-        self._count(key, execution, under_way=not deleted and not finished(execution))
+        self._count(key, execution, under_way=not deleted and not is_finished(execution))
         for predicate, future in self._waits.get(key, ()):
             if future.done():
                 continue

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, Reason, Start
-from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_CALLER
+from mcp_exec_api.constants import LABEL_CALLER
+from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_common.kube.objects import Object
 
@@ -138,7 +139,7 @@ class CallList(Model):
 def execution_view(execution: Object) -> dict[str, Any]:
     """One execution as an answer shows it, with the empty texts that old API servers refuse to store."""
     status = execution.get("status") or {}
-    view = {**_identity(execution), "phase": "Pending", "reason": "", "createdAt": created_at(execution), **status}
+    view = {**_identity(execution), "phase": "Pending", "reason": "", "createdAt": read_created_at(execution), **status}
     if "output" in status:
         view["output"] = _OUTPUT | status["output"]
     if "error" in status:
@@ -153,7 +154,7 @@ def summary_view(execution: Object) -> dict[str, Any]:
         **_identity(execution),
         "phase": status.get("phase", "Pending"),
         "reason": "",
-        "createdAt": status.get("createdAt") or created_at(execution),
+        "createdAt": read_created_at(execution),
         **{name: status[name] for name in _SUMMARY if name in status},
     }
 
@@ -167,13 +168,6 @@ def _identity(execution: Object) -> dict[str, Any]:
         "pool": (spec.get("poolRef") or {}).get("name", "default"),
         **({"caller": caller} if caller else {}),
     }
-
-
-def created_at(execution: Object) -> str:
-    """When the gateway created it, else what the API server says, in whole seconds."""
-    metadata = execution["metadata"]
-    annotated = (metadata.get("annotations") or {}).get(ANNOTATION_CREATED)
-    return str(annotated or metadata.get("creationTimestamp", ""))
 
 
 def to_json(data: object) -> bytes:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.constants import EXECUTIONS
+from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -18,7 +19,6 @@ from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.caller import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.executions.code_check import check_code
-from mcp_exec_gateway.executions.index import finished
 from mcp_exec_gateway.executions.naming import is_object_name
 from mcp_exec_gateway.executions.submission import fitted_spec
 from mcp_exec_gateway.executions.views import execution_view, json_response, summary_view
@@ -80,12 +80,12 @@ class Service:
         trace_of(request.scope).execution = key[1]
         try:
             # the wait stands before the execution does, so that no event is lost between the two
-            with d.executions.until(key, finished) as ending:
+            with d.executions.until(key, is_finished) as ending:
                 with d.metrics.stage("create"):
                     found = await d.submitter.submit(submission, caller=caller)
                 if found is None:
                     return None
-                ended: Object | None = found if finished(found) else None
+                ended: Object | None = found if is_finished(found) else None
                 if ended is None and query.wait > 0:
                     with d.metrics.stage("wait"):
                         ended = await outcome(ending, name=key[1], receive=request.receive, seconds=query.wait)
@@ -96,15 +96,15 @@ class Service:
                 await self._request_cancel(key)
             raise
         return json_response(
-            execution_view(found), status=200 if finished(found) else 202, headers=_location(key, query.namespace)
+            execution_view(found), status=200 if is_finished(found) else 202, headers=_location(key, query.namespace)
         )
 
     async def get(self, request: Request, key: Key, *, query: GetQuery) -> Response:
         """One execution, waited for where that is asked."""
         self.check_wait(query.wait)
-        with self.dependencies.executions.until(key, finished) as ending:
+        with self.dependencies.executions.until(key, is_finished) as ending:
             found = await self.find(key)
-            if query.wait > 0 and not finished(found):
+            if query.wait > 0 and not is_finished(found):
                 with self.dependencies.metrics.stage("wait"):
                     ended = await outcome(ending, name=key[1], receive=request.receive, seconds=query.wait)
                 found = ended or await self.find(key)
@@ -142,7 +142,7 @@ class Service:
     async def cancel(self, key: Key) -> Response:
         """Asks for an execution's end."""
         found = await self.find(key)
-        if finished(found):
+        if is_finished(found):
             return json_response(execution_view(found))
         asked = await self._request_cancel(key)
         if asked is None:

@@ -200,6 +200,21 @@ async def test_a_list_is_filtered_by_phase_and_label(gateway: Gateway, api: Fake
     assert [item["name"] for item in page["items"]] == [names[2]]
 
 
+async def test_a_phase_of_a_newer_version_is_shown_and_stops_nothing(gateway: Gateway, api: FakeApiServer) -> None:
+    name = (await gateway.post(query="?wait=0")).json["name"]
+    gateway.finish(name, phase="Suspended", startedAt=None, finishedAt=None)
+    assert (await gateway.ask("GET", f"/v1/executions/{name}?wait=0.01")).json["phase"] == "Suspended"
+    page = (await gateway.ask("GET", "/v1/executions")).json
+    assert [item["phase"] for item in page["items"]] == ["Suspended"]
+    assert (await gateway.ask("GET", f"/v1/executions/{name}/approvals")).json == {"items": []}
+    asking = asyncio.create_task(gateway.ask("GET", f"/v1/executions/{name}?wait=30"))
+    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    gateway.finish(name)
+    assert (await asking).json["phase"] == "Succeeded"
+    gateway.finish_all()
+    assert (await gateway.post()).status == 200
+
+
 async def test_another_namespaces_executions_are_not_there(gateway: Gateway) -> None:
     name = (await gateway.post(query="?wait=0")).json["name"]
     for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/events")]:

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.executions.index import Executions, Gone, Released, bound, finished, lean
+from mcp_exec_api.execution_state import is_finished
+from mcp_exec_gateway.executions.index import Executions, Gone, Released, is_bound, lean
 from mcp_exec_gateway.http.problems import Problem
 
 KEY = ("agents", "exec-a")
@@ -45,7 +46,7 @@ def test_the_copy_keeps_neither_code_nor_output() -> None:
 
 
 async def test_a_wait_ends_by_the_first_state_that_fits(executions: Executions) -> None:
-    with executions.until(KEY, bound) as binding, executions.until(KEY, finished) as ending:
+    with executions.until(KEY, is_bound) as binding, executions.until(KEY, is_finished) as ending:
         executions.on_change(execution(), False)
         assert not binding.done()
         executions.on_change(execution("Running", podName="p"), False)
@@ -61,16 +62,16 @@ async def test_a_wait_ends_by_the_first_state_that_fits(executions: Executions) 
 
 
 async def test_a_wait_for_what_is_deleted_fails(executions: Executions) -> None:
-    with executions.until(KEY, finished) as ending:
+    with executions.until(KEY, is_finished) as ending:
         executions.on_change(execution("Running"), True)
         with pytest.raises(Gone):
             ending.result()
 
 
 async def test_release_ends_waits_that_stand_and_that_come(executions: Executions) -> None:
-    with executions.until(KEY, finished) as standing:
+    with executions.until(KEY, is_finished) as standing:
         executions.release()
-        with executions.until(KEY, finished) as coming:
+        with executions.until(KEY, is_finished) as coming:
             for future in (standing, coming):
                 with pytest.raises(Released):
                     await future
@@ -78,11 +79,11 @@ async def test_release_ends_waits_that_stand_and_that_come(executions: Execution
 
 
 async def test_waits_are_bounded(executions: Executions) -> None:
-    with executions.until(KEY, bound), executions.until(KEY, bound), executions.until(KEY, bound):
-        with pytest.raises(Problem, match="wait for executions"), executions.until(KEY, bound):
+    with executions.until(KEY, is_bound), executions.until(KEY, is_bound), executions.until(KEY, is_bound):
+        with pytest.raises(Problem, match="wait for executions"), executions.until(KEY, is_bound):
             raise AssertionError
         assert executions.waiting == 3
-    with executions.until(KEY, bound) as future:
+    with executions.until(KEY, is_bound) as future:
         assert not future.done()
 
 
@@ -119,8 +120,16 @@ def test_a_creation_counts_from_before_it_is_seen_and_not_twice() -> None:
     assert executions.under_way("agents", "team-a") == 0
 
 
+async def test_a_phase_of_a_newer_version_ends_no_wait_and_still_counts(executions: Executions) -> None:
+    with executions.until(KEY, is_finished) as ending:
+        executions.on_change(execution("Suspended"), False)
+        assert not ending.done()
+    assert executions.under_way("agents", "team-a") == 1
+    assert lean(execution("Suspended"))["status"] == {"phase": "Suspended"}
+
+
 async def test_a_wait_that_is_left_is_forgotten(executions: Executions) -> None:
-    with pytest.raises(asyncio.TimeoutError), executions.until(KEY, finished):
+    with pytest.raises(asyncio.TimeoutError), executions.until(KEY, is_finished):
         raise TimeoutError
     assert executions.waits_for(KEY) == 0
     executions.on_change(execution("Succeeded"), False)
