@@ -19,7 +19,7 @@ from mcp_exec_common.process.logging import configure_logging
 from mcp_exec_common.process.settings import SettingsError
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.health import Health
-from mcp_exec_operator.kube.leader_election import Leadership, LeaseLost
+from mcp_exec_operator.kube.leader_election import LeaderElector, LeaseLost
 from mcp_exec_operator.manager import Service
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart, check_api
@@ -43,8 +43,8 @@ async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) ->
     ):
         _on_signals(loop, stop)
         service = Service.create(settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics)
-        leadership = Leadership.create(settings=settings, kube=kube, metrics=metrics)
-        health = Health(leadership=leadership, sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)
+        elector = LeaderElector.create(settings=settings, kube=kube, metrics=metrics)
+        health = Health(elector=elector, sweep=service.sweep, metrics=metrics, stuck_seconds=_STUCK_SECONDS)
         async with health.serving(settings.port):
             await check_api(
                 kube,
@@ -52,17 +52,17 @@ async def operate(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) ->
                 watch_nodes=settings.watch_nodes,
                 wait_seconds=settings.api_wait_seconds,
             )
-            if await _elected(leadership, stop):
-                await _lead(leadership, service, kube, settings=settings, stop=stop)
+            if await _elected(elector, stop):
+                await _lead(elector, service, kube, settings=settings, stop=stop)
 
 
-async def _elected(leadership: Leadership, stop: asyncio.Event) -> bool:
+async def _elected(elector: LeaderElector, stop: asyncio.Event) -> bool:
     """Waits until this operator leads. False where it is told to stop before."""
 
     async def elect() -> None:
-        if not await leadership.attempt():
+        if not await elector.try_acquire_or_renew():
             await _warm_up()
-            await leadership.acquired()
+            await elector.wait_until_leader()
 
     loop = asyncio.get_running_loop()
     electing, stopping = loop.create_task(elect(), name="election"), loop.create_task(stop.wait(), name="stopping")
@@ -73,16 +73,16 @@ async def _elected(leadership: Leadership, stop: asyncio.Event) -> bool:
         return True
     electing.cancel()
     await asyncio.gather(electing, return_exceptions=True)
-    await leadership.release()  # it may just have been taken
+    await elector.release()  # it may just have been taken
     return False
 
 
 async def _lead(
-    leadership: Leadership, service: Service, kube: KubeClient, *, settings: Settings, stop: asyncio.Event
+    elector: LeaderElector, service: Service, kube: KubeClient, *, settings: Settings, stop: asyncio.Event
 ) -> None:
     """Works until `stop` is set, and gives the lease up once all writes are over. Raises LeaseLost."""
     async with AsyncExitStack() as stack:
-        lease = await stack.enter_async_context(leadership.kept())
+        lease = await stack.enter_async_context(elector.holding())
         work = asyncio.get_running_loop().create_task(
             _work(service, kube, settings=settings, stop=stop, working=stack), name="work"
         )
@@ -116,9 +116,9 @@ async def _watch(
     kopf cancels all tasks that were made after it when it ends, so the service ends before kopf does.
     """
     await _warm_up()  # what waits is served meanwhile
-    from mcp_exec_operator.kube.watches import pods_followed
+    from mcp_exec_operator.kube.watches import follow_pods
 
-    async with pods_followed(kube=kube, namespaces=settings.namespaces, on_pod=service.on_pod):
+    async with follow_pods(kube=kube, namespaces=settings.namespaces, on_pod=service.on_pod):
         await _watch_by_kopf(service, kube, settings=settings, stop=stop, working=working)
 
 

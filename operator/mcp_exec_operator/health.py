@@ -8,7 +8,7 @@ from time import monotonic
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from mcp_exec_operator.kube.leader_election import Leadership
+from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.resync import Sweep
 
@@ -17,7 +17,7 @@ from mcp_exec_operator.resync import Sweep
 class Health:
     """Answers `/healthz`, `/readyz` and `/metrics`. That it answers at all shows that the loop turns."""
 
-    leadership: Leadership
+    elector: LeaderElector
     sweep: Sweep
     metrics: Metrics
     stuck_seconds: float
@@ -25,7 +25,7 @@ class Health:
 
     def why_unhealthy(self) -> str:
         """What is wrong, or an empty text. An operator that stands by does nothing that could go wrong."""
-        if not self.leadership.leads:
+        if not self.elector.is_leader:
             return ""
         silence = monotonic() - self.sweep.turned_at
         if silence > self.stuck_seconds:
@@ -36,9 +36,9 @@ class Health:
 
     def why_not_ready(self) -> str:
         """What is missing, or an empty text. Who stands by is ready to take over, and a rollout may go on."""
-        if self.leadership.leads:
+        if self.elector.is_leader:
             return "" if self.sweep.done.is_set() else "the first sweep is not over"
-        return self.leadership.trouble
+        return self.elector.problem
 
     @asynccontextmanager
     async def serving(self, port: int, *, host: str | None = None) -> AsyncIterator[int]:
@@ -63,8 +63,8 @@ class Health:
         return _answer(self.why_unhealthy())
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        leads = self.leadership.leads
-        return _answer(self.why_not_ready(), fine="leads" if leads else f"stands by: {self.leadership.holder} leads")
+        leads = self.elector.is_leader
+        return _answer(self.why_not_ready(), fine="leads" if leads else f"stands by: {self.elector.holder} leads")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -13,8 +13,8 @@ from mcp_exec_operator.executions.admission import CodeChecks
 from mcp_exec_operator.executions.binder import Binder
 from mcp_exec_operator.executions.controller import Reconciler
 from mcp_exec_operator.executions.status_writer import StatusWriter
-from mcp_exec_operator.kube.api import Cluster
-from mcp_exec_operator.kube.write_priority import Claims
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.partition import Partition
@@ -44,9 +44,14 @@ class Service:
     def create(cls, *, settings: Settings, kube: KubeClient, sandboxes: SupervisorClient, metrics: Metrics) -> Self:
         """Builds all parts. Nothing runs yet."""
         tasks = Tasks()
-        cluster, claims = Cluster(kube=kube, metrics=metrics), Claims()
+        api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
         tools = Tools.create(
-            settings=settings, kube=kube, sandboxes=sandboxes, metrics=metrics, tasks=tasks, claims=claims
+            settings=settings,
+            kube=kube,
+            sandboxes=sandboxes,
+            metrics=metrics,
+            tasks=tasks,
+            write_priority=write_priority,
         )
         config = PoolControllerConfig(
             broker=tools.link is not None,
@@ -56,25 +61,25 @@ class Service:
         )
 
         def make_keeper(pool: Partition) -> PoolController:
-            report = PoolStatusWriter(pool=pool, cluster=cluster, metrics=metrics)
+            report = PoolStatusWriter(pool=pool, api=api, metrics=metrics)
             return PoolController(
                 pool=pool,
-                cluster=cluster,
+                api=api,
                 sandboxes=sandboxes,
                 tasks=tasks,
                 metrics=metrics,
                 config=config,
                 report=report,
-                claims=claims,
+                write_priority=write_priority,
                 on_warm=tools.became_warm,
             )
 
         pools = PoolRegistry(tasks=tasks, make_keeper=make_keeper)
         tools.attach(pools)
-        writer = StatusWriter(cluster=cluster, claims=claims)
-        expiry = Expiry(cluster=cluster)
+        writer = StatusWriter(api=api, write_priority=write_priority)
+        expiry = Expiry(api=api)
         reconciler = Reconciler(
-            cluster=cluster,
+            api=api,
             pools=pools,
             binder=Binder(
                 pools=pools,
@@ -92,7 +97,7 @@ class Service:
             metrics=metrics,
         )
         sweep = Sweep(
-            cluster=cluster,
+            api=api,
             pools=pools,
             reconciler=reconciler,
             metrics=metrics,

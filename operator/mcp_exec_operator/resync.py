@@ -12,7 +12,7 @@ from typing import Final
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.executions.controller import Reconciler
-from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 
@@ -26,7 +26,7 @@ _DEAF_AFTER: Final = 3
 class Sweep:
     """The lists, and what they say about the watches."""
 
-    cluster: Cluster
+    api: OperatorApi
     pools: PoolRegistry
     reconciler: Reconciler
     metrics: Metrics
@@ -71,9 +71,9 @@ class Sweep:
     async def _namespace(self, namespace: str) -> int:
         """Pods are listed last: one that a listed execution has is then in the list, or gone."""
         listed_at = now()
-        pools = await self.cluster.pools(namespace)
-        executions = await self.cluster.executions(namespace)
+        pools = await self.api.list_pools(namespace)
+        executions = await self.api.list_executions(namespace)
         pods_listed_at = monotonic()
-        pods = await self.cluster.pods(namespace)
+        pods = await self.api.list_pods(namespace)
         news = self.pools.replace(namespace, pools, pods, listed_at=pods_listed_at)
         return news + self.reconciler.replace(namespace, executions, listed_at=listed_at)

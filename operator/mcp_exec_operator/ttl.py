@@ -12,7 +12,7 @@ from typing import Final
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Key, key_of
-from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.api import OperatorApi
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _TRY_AGAIN_SECONDS: Final = 20.0
 class Expiry:
     """The finished executions, and when each is to be deleted."""
 
-    cluster: Cluster
+    api: OperatorApi
     _due: dict[str, float] = field(default_factory=dict)
     """By uid, in seconds since 1970."""
     _heap: list[tuple[float, str, Key]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Expiry:
     async def _delete(self, chunk: list[tuple[str, Key]]) -> None:
         for uid, key in chunk:
             try:
-                await self.cluster.delete_execution(*key, uid=uid)
+                await self.api.delete_execution(*key, uid=uid)
                 self._due.pop(uid, None)
             except ApiError as error:
                 log.warning("an execution was not deleted: %s", error, extra={"execution": key[1]})

@@ -32,7 +32,7 @@ from mcp_exec_operator.executions.status import (
 from mcp_exec_operator.executions.status_writer import ExecutionGone, StatusTooLarge, StatusWriter
 from mcp_exec_operator.executions.tool_calls import Calls
 from mcp_exec_operator.executions.tools import Tooling
-from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.tasks import Tasks
@@ -48,7 +48,7 @@ _SMALL_STATUS_BYTES: Final = 64 * 1024
 class Reconciler:
     """All executions. `offer` is all that watches call: it never waits."""
 
-    cluster: Cluster
+    api: OperatorApi
     pools: PoolRegistry
     binder: Binder
     writer: StatusWriter
@@ -196,7 +196,7 @@ class Reconciler:
             entry=entry,
             lease=lease,
             spec=spec,
-            cluster=self.cluster,
+            api=self.api,
             sandboxes=self.sandboxes,
             tasks=self.tasks,
             nodes=self.pools.nodes,
@@ -208,7 +208,7 @@ class Reconciler:
 
     async def _run_with_tools(self, entry: Entry, run: Run, brokers: BrokerClient) -> Outcome:
         calls = Calls(
-            entry=entry, brokers=brokers, cluster=self.cluster, writer=self.writer, tasks=self.tasks, clock=self.clock
+            entry=entry, brokers=brokers, api=self.api, writer=self.writer, tasks=self.tasks, clock=self.clock
         )
         run.calls = calls
         try:

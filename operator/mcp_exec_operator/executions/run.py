@@ -22,7 +22,7 @@ from mcp_exec_operator.executions.record import Entry
 from mcp_exec_operator.executions.status import Outcome, cancelled, failed
 from mcp_exec_operator.executions.tool_calls import Calls
 from mcp_exec_operator.executions.tools import Tooling
-from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import PodProblem, loss_of
@@ -53,7 +53,7 @@ class Run:
     entry: Entry
     lease: Lease
     spec: CodeExecutionSpec
-    cluster: Cluster
+    api: OperatorApi
     sandboxes: SupervisorClient
     tasks: Tasks
     nodes: NodeCache
@@ -194,7 +194,7 @@ class Run:
     async def _find(self) -> PodProblem | None:
         """Looks up a pod of which only the name is known. Returns why it is lost, if it is. Raises ApiError."""
         name, inventory = self.lease.pod.name, self.lease.pool.inventory
-        item = await self.cluster.pod(self.entry.namespace, name)
+        item = await self.api.get_pod(self.entry.namespace, name)
         if item is not None:
             inventory.observe(item, now=monotonic())
             self.lease.pod = inventory.adopt(name, now=monotonic())
@@ -233,7 +233,7 @@ class Run:
     async def _label(self) -> None:
         patch = busy_patch(execution_name=self.entry.name, execution_uid=self.entry.uid)
         try:
-            await self.cluster.patch_pod(self.entry.namespace, self.lease.pod.name, patch)
+            await self.api.patch_pod(self.entry.namespace, self.lease.pod.name, patch)
         except ApiError as error:
             # the execution's status says it too, and that is what counts
             if error.code != 404:
@@ -242,7 +242,7 @@ class Run:
     async def _broken_off(self, error: Exception, sandbox: SupervisorConnection) -> Outcome:
         """Why there is no end: by the pod's state, by who cancelled it, or by the time."""
         try:
-            pod = await self.cluster.pod(self.entry.namespace, self.lease.pod.name)
+            pod = await self.api.get_pod(self.entry.namespace, self.lease.pod.name)
         except ApiError:
             pod = self.lease.pod.newest
         answers = isinstance(error, TimeoutError) and pod is not None and not self.lease.pod.lost and not self._silent

@@ -9,8 +9,8 @@ from typing import Final
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.record import Entry
-from mcp_exec_operator.kube.api import Cluster
-from mcp_exec_operator.kube.write_priority import Claims
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.write_priority import WritePriority
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ class StatusTooLarge(Exception):
 class StatusWriter:
     """Every write names the version that it was made for; where that is not the newest, all is decided anew."""
 
-    cluster: Cluster
-    claims: Claims = field(default_factory=Claims)
+    api: OperatorApi
+    write_priority: WritePriority = field(default_factory=WritePriority)
 
     async def write(self, entry: Entry, decide: Callable[[Object], Object | None], *, what: str) -> bool:
         """Writes what `decide` makes of the newest object, and False where that is nothing.
@@ -48,8 +48,8 @@ class StatusWriter:
                 if status is None:
                     return False
                 try:
-                    with self.claims.one():
-                        written = await self.cluster.write_execution(
+                    with self.write_priority.writing():
+                        written = await self.api.replace_execution_status(
                             entry.namespace, entry.name, version=entry.version, status=status, what=what
                         )
                     entry.take_in(written)
@@ -79,7 +79,7 @@ class StatusWriter:
         pause = _FIRST_PAUSE
         while True:
             try:
-                found = await self.cluster.execution(entry.namespace, entry.name)
+                found = await self.api.get_execution(entry.namespace, entry.name)
             except ApiError as error:
                 log.warning("an execution can't be read: %s", error, extra=entry.log_fields)
                 await asyncio.sleep(pause)

@@ -21,7 +21,7 @@ from mcp_exec_operator.executions.output import shorten
 from mcp_exec_operator.executions.record import Entry, phase_of
 from mcp_exec_operator.executions.status import Outcome, approvals_status, lean
 from mcp_exec_operator.executions.status_writer import ExecutionGone, StatusTooLarge, StatusWriter
-from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Calls:
 
     entry: Entry
     brokers: BrokerClient
-    cluster: Cluster
+    api: OperatorApi
     writer: StatusWriter
     tasks: Tasks
     clock: Callable[[], datetime] = now
@@ -140,7 +140,7 @@ class Calls:
 
     async def _tell(self, approval: Object) -> None:
         try:
-            await self.cluster.create_event(approval_event(self.entry, approval, moment=self.clock()))
+            await self.api.create_event(approval_event(self.entry, approval, moment=self.clock()))
         except ApiError as error:
             log.warning("no Event for an execution: %s", error, extra=self.entry.log_fields)
 

@@ -1,4 +1,4 @@
-"""The operator's calls to the API server, each counted, and what they mean."""
+"""Requests of the operator to the API server. Every write is counted in a metric."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,44 +18,61 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.metrics import Metrics
 
 POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NAME}"
-_NETWORK: Final = "networking.k8s.io/v1"
-_CHUNK: Final = 100
-"""Objects per page of a list: parsing a page must not hold up executions."""
+"""Label selector of sandbox pods."""
+_NETWORKING_GROUP: Final = "networking.k8s.io/v1"
+_PAGE_SIZE: Final = 100
+"""Objects per page of a list. Parsing a page blocks the event loop, and with it all executions."""
+
+
+async def get_or_none(kube: KubeClient, path: str) -> Object | None:
+    """Return the object at a path, or None if it does not exist. Raises ApiError."""
+    try:
+        return await kube.get(path)
+    except ApiError as error:
+        if error.code == 404:
+            return None
+        raise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """The API server as the operator uses it. All methods raise ApiError, and ApiUnreachable without an answer."""
+class OperatorApi:
+    """Typed access to executions, pools, pods and what belongs to them.
+
+    All methods raise ApiError, or its subclass ApiUnreachable if there is no answer.
+    """
 
     kube: KubeClient
     metrics: Metrics
 
-    async def executions(self, namespace: str) -> list[Object]:
-        """All executions of a namespace."""
-        return (await self.kube.list(custom_resource_path(EXECUTIONS, namespace=namespace), chunk=_CHUNK))[0]
+    async def list_executions(self, namespace: str) -> list[Object]:
+        """Return all executions of a namespace."""
+        return (await self.kube.list(custom_resource_path(EXECUTIONS, namespace=namespace), chunk=_PAGE_SIZE))[0]
 
-    async def pools(self, namespace: str) -> list[Object]:
-        """All pools of a namespace."""
-        return (await self.kube.list(custom_resource_path(POOLS, namespace=namespace), chunk=_CHUNK))[0]
+    async def list_pools(self, namespace: str) -> list[Object]:
+        """Return all pools of a namespace."""
+        return (await self.kube.list(custom_resource_path(POOLS, namespace=namespace), chunk=_PAGE_SIZE))[0]
 
-    async def pods(self, namespace: str) -> list[Object]:
-        """All sandbox pods of a namespace."""
+    async def list_pods(self, namespace: str) -> list[Object]:
+        """Return all sandbox pods of a namespace."""
         path = resource_path("pods", namespace=namespace)
-        return (await self.kube.list(path, selector=POD_SELECTOR, chunk=_CHUNK))[0]
+        return (await self.kube.list(path, selector=POD_SELECTOR, chunk=_PAGE_SIZE))[0]
 
-    async def execution(self, namespace: str, name: str) -> Object | None:
-        """One execution as it is now, or None where there is none."""
-        return await self._maybe(custom_resource_path(EXECUTIONS, namespace=namespace, name=name))
+    async def get_execution(self, namespace: str, name: str) -> Object | None:
+        """Return an execution, or None if it does not exist."""
+        return await get_or_none(self.kube, custom_resource_path(EXECUTIONS, namespace=namespace, name=name))
 
-    async def pod(self, namespace: str, name: str) -> Object | None:
-        """One pod as it is now, or None where there is none."""
-        return await self._maybe(resource_path("pods", namespace=namespace, name=name))
+    async def get_pod(self, namespace: str, name: str) -> Object | None:
+        """Return a pod, or None if it does not exist."""
+        return await get_or_none(self.kube, resource_path("pods", namespace=namespace, name=name))
 
-    async def write_execution(self, namespace: str, name: str, *, version: str, status: Object, what: str) -> Object:
-        """Replaces an execution's status, if its resource version is still this one (else ApiError 409).
+    async def replace_execution_status(
+        self, namespace: str, name: str, *, version: str, status: Object, what: str
+    ) -> Object:
+        """Replace an execution's status and return the stored object.
 
-        Whatever else of the object is sent to the path of its status, the API server ignores. A patch of it costs the
-        API server twice the time, and a merge patch would drop each null inside a result.
+        Raises ApiError 409 if the execution's resource version is not `version`. `what` is the metric's label.
+        The API server ignores all other fields that are sent to the status path. A patch would cost it twice the time,
+        and a merge patch would drop every null inside a result.
         """
         self._count(what)
         metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
@@ -65,75 +82,68 @@ class Cluster:
         )
 
     async def delete_execution(self, namespace: str, name: str, *, uid: str) -> None:
-        """Deletes that very execution."""
+        """Delete an execution if it still has this uid."""
         self._count("execution-delete")
         await self.kube.delete(custom_resource_path(EXECUTIONS, namespace=namespace, name=name), uid=uid)
 
-    async def patch_pool(self, namespace: str, name: str, status: Object) -> Object:
-        """Merges into a pool's status."""
+    async def patch_pool_status(self, namespace: str, name: str, status: Object) -> Object:
+        """Merge fields into a pool's status and return the stored pool."""
         self._count("pool-status")
         return await self.kube.patch(
             custom_resource_path(POOLS, namespace=namespace, name=name) + "/status", {"status": status}
         )
 
     async def create_pod(self, manifest: Object) -> Object:
-        """Creates a pod."""
+        """Create a pod and return it as stored."""
         self._count("pod-create")
         return await self.kube.create(resource_path("pods", namespace=manifest["metadata"]["namespace"]), manifest)
 
     async def patch_pod(self, namespace: str, name: str, body: Object) -> Object:
-        """Merges into a pod."""
+        """Merge fields into a pod and return the stored pod."""
         self._count("pod-label")
         return await self.kube.patch(resource_path("pods", namespace=namespace, name=name), body)
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str | None, grace_seconds: int = 1) -> None:
-        """Deletes a pod, with its uid only that very one."""
+        """Delete a pod; if `uid` is given, only the pod that has it."""
         self._count("pod-delete")
         path = resource_path("pods", namespace=namespace, name=name)
         await self.kube.delete(path, grace_seconds=grace_seconds, uid=uid)
 
-    async def pod_warning(self, namespace: str, name: str) -> str:
-        """The message of the newest warning about a pod, or an empty text."""
-        found = await self.kube.get(
+    async def get_pod_warning(self, namespace: str, name: str) -> str:
+        """Return reason and message of the newest warning Event about a pod; empty if there is none."""
+        listing = await self.kube.get(
             resource_path("events", namespace=namespace),
             fieldSelector=f"involvedObject.kind=Pod,involvedObject.name={name},type=Warning",
             limit="20",
         )
-        events = sorted(found.get("items") or [], key=lambda event: str(event.get("lastTimestamp") or ""))
+        events = sorted(listing.get("items") or [], key=lambda event: str(event.get("lastTimestamp") or ""))
         return f"{events[-1].get('reason')}: {events[-1].get('message')}" if events else ""
 
-    async def network_policy(self, namespace: str, name: str) -> Object | None:
-        """One NetworkPolicy, or None."""
-        return await self._maybe(resource_path("networkpolicies", namespace=namespace, name=name, group=_NETWORK))
+    async def get_network_policy(self, namespace: str, name: str) -> Object | None:
+        """Return a NetworkPolicy, or None if it does not exist."""
+        path = resource_path("networkpolicies", namespace=namespace, name=name, group=_NETWORKING_GROUP)
+        return await get_or_none(self.kube, path)
 
     async def create_network_policy(self, policy: Object) -> None:
-        """Creates a NetworkPolicy."""
+        """Create a NetworkPolicy."""
         self._count("network-policy")
         namespace = policy["metadata"]["namespace"]
-        await self.kube.create(resource_path("networkpolicies", namespace=namespace, group=_NETWORK), policy)
+        await self.kube.create(resource_path("networkpolicies", namespace=namespace, group=_NETWORKING_GROUP), policy)
 
     async def replace_network_policy_spec(self, policy: Object) -> None:
-        """Gives a NetworkPolicy this spec, and nothing of what it had."""
+        """Replace a NetworkPolicy's whole spec; a merge would keep rules that somebody added."""
         self._count("network-policy")
         meta = policy["metadata"]
         await self.kube.patch(
-            resource_path("networkpolicies", namespace=meta["namespace"], name=meta["name"], group=_NETWORK),
+            resource_path("networkpolicies", namespace=meta["namespace"], name=meta["name"], group=_NETWORKING_GROUP),
             [{"op": "replace", "path": "/spec", "value": policy["spec"]}],
             content_type=JSON_PATCH,
         )
 
     async def create_event(self, event: Object) -> None:
-        """Creates an Event."""
+        """Create an Event."""
         self._count("event")
         await self.kube.create(resource_path("events", namespace=event["metadata"]["namespace"]), event)
-
-    async def _maybe(self, path: str) -> Object | None:
-        try:
-            return await self.kube.get(path)
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
 
     def _count(self, what: str) -> None:
         self.metrics.writes.labels(what).inc()

@@ -1,7 +1,8 @@
-"""Leader election by a Lease: one operator works, the others stand by.
+"""Leader election by a Lease: the leader works, all other operators stand by.
 
-The holder renews the Lease. Who sees it unchanged for its whole duration, by the own clock, takes it; the times that
-are written in it are for people. Every write names the version that it was made for, so one of two that take it wins.
+The leader renews the Lease. A standby takes it over once the spec has not changed for the Lease's whole duration,
+measured by the standby's own monotonic clock; the times inside the Lease are for people only. Every write names the
+resource version that it replaces, so at most one of several candidates succeeds.
 """
 
 import asyncio
@@ -20,37 +21,38 @@ from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-GROUP: Final = "coordination.k8s.io/v1"
-_GONE_OR_CHANGED: Final = frozenset({404, 409})
+COORDINATION_GROUP: Final = "coordination.k8s.io/v1"
+_DELETED_OR_CHANGED: Final = frozenset({404, 409})
 
 
 class LeaseLost(Exception):
-    """Another operator has the lease, or may soon have it: nothing may be begun any more."""
+    """Another operator holds the Lease, or may hold it soon. This operator must not begin anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Which Lease it is, who asks for it, and for how long."""
+class LeaseConfig:
+    """Name, candidate and durations of the Lease."""
 
     namespace: str
     name: str
     identity: str
-    """Who asks. A process that is started again in the same pod asks as the same, and so need not wait for itself."""
+    """The candidate. A process restarted in the same pod has the same identity, so it need not wait for itself."""
     duration_seconds: int
-    """Seconds without a renewal after which others take the lease."""
+    """Seconds without a renewal after which other candidates take the Lease over."""
     renew_seconds: float
-    """Seconds without a renewal after which the holder ends; fewer than the duration, so that two never hold it."""
+    """Seconds without a renewal after which the leader stops. Less than the duration, so that two never lead."""
     retry_seconds: float
-    """Seconds between two attempts to take or to renew it."""
+    """Seconds between two attempts to acquire or renew the Lease."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """As the settings say."""
+    def from_settings(cls, settings: Settings) -> Self:
+        """Build the configuration from the operator's settings."""
         return cls(
             namespace=settings.release_namespace,
             name=settings.lease_name,
@@ -60,104 +62,107 @@ class Terms:
             retry_seconds=settings.lease_retry_seconds,
         )
 
-    def held(self, spec: Object, *, moment: datetime) -> Object:
-        """A Lease's spec with this holder: renewed where it is the holder already, else taken over."""
+    def build_spec(self, spec: Object, *, moment: datetime) -> Object:
+        """Return a Lease's spec with this holder: renewed if it is the holder already, else taken over."""
         at = micro_time(moment)
-        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": self.duration_seconds, "renewTime": at}
+        renewal = {"holderIdentity": self.identity, "leaseDurationSeconds": self.duration_seconds, "renewTime": at}
         if spec.get("holderIdentity") == self.identity:
-            return spec | mine
+            return spec | renewal
         transitions = spec.get("leaseTransitions")
-        return spec | mine | {"acquireTime": at, "leaseTransitions": 0 if transitions is None else transitions + 1}
+        return spec | renewal | {"acquireTime": at, "leaseTransitions": 0 if transitions is None else transitions + 1}
 
 
 @dataclass(kw_only=True, eq=False)
-class Leadership:
-    """Takes the lease, keeps it and gives it up."""
+class LeaderElector:
+    """Acquires, renews and releases the Lease."""
 
     kube: KubeClient
-    terms: Terms
+    config: LeaseConfig
     metrics: Metrics
-    leads: bool = False
-    """Whether this operator leads."""
-    trouble: str = "the lease was not read yet"
-    """Why it is not known who leads, or an empty text."""
+    is_leader: bool = False
+    """Whether this operator is the leader."""
+    problem: str = "the lease was not read yet"
+    """Why the leader is unknown; empty if it is known."""
     _lease: Object | None = None
-    _fresh: bool = False
-    """Whether the Lease is as this process wrote it, as far as it knows."""
+    _is_own_write: bool = False
+    """Whether the last known Lease is the result of this process's last write, and nothing has shown otherwise."""
     _changed_at: float = 0.0
-    """When the Lease's spec was first seen as it is."""
+    """Monotonic time at which the Lease's spec was first seen as it is."""
     _renewed_at: float = 0.0
-    """When the last renewal was sent: others see it no earlier."""
-    _free: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the watch tells that nobody holds it."""
+    """Monotonic time at which the last renewal was sent; no other candidate sees it earlier."""
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the watch reports a Lease without holder."""
 
     @classmethod
     def create(cls, *, settings: Settings, kube: KubeClient, metrics: Metrics) -> Self:
-        """One that has not asked for the lease yet."""
-        terms = Terms.of(settings)
-        # an attempt that hangs leaves time for another within the deadline; the retries are its own
+        """Create an elector that has not asked for the Lease yet."""
+        config = LeaseConfig.from_settings(settings)
+        # A request that hangs must leave time for another one before the deadline. The elector retries by itself.
         return cls(
-            kube=replace(kube, timeout_seconds=terms.renew_seconds / 2, backoffs=()), terms=terms, metrics=metrics
+            kube=replace(kube, timeout_seconds=config.renew_seconds / 2, backoffs=()), config=config, metrics=metrics
         )
 
     @property
     def holder(self) -> str:
-        """Who holds the lease, as far as is known; an empty text for nobody."""
+        """Identity of the Lease's holder as last read; empty if there is none."""
         return str(self._spec().get("holderIdentity") or "")
 
-    async def attempt(self) -> bool:
-        """Takes or renews the lease, once. False where another has it, or the API server fails: `trouble` says how."""
-        try:
-            held = await self._take_or_renew()
-        except ApiError as error:
-            self._fresh = False
-            self.trouble = f"the lease {self.terms.name} can't be used: {error}"
-            log.warning("%s", self.trouble)
-            return False
-        self.trouble = ""
-        if held and not self.leads:
-            log.info("leads", extra={"lease": self.terms.name, "identity": self.terms.identity})
-        self._set(leads=held)
-        return held
+    async def try_acquire_or_renew(self) -> bool:
+        """Try once to acquire or renew the Lease; return whether this operator holds it.
 
-    async def acquired(self) -> None:
-        """Returns when this operator leads, however long that takes."""
+        A False may be caused by the API server: `problem` then has the error.
+        """
+        try:
+            holds = await self._acquire_or_renew()
+        except ApiError as error:
+            self._is_own_write = False
+            self.problem = f"the lease {self.config.name} can't be used: {error}"
+            log.warning("%s", self.problem)
+            return False
+        self.problem = ""
+        if holds and not self.is_leader:
+            log.info("became leader", extra={"lease": self.config.name, "identity": self.config.identity})
+        self._set_leader(holds)
+        return holds
+
+    async def wait_until_leader(self) -> None:
+        """Wait, for however long, until this operator is the leader."""
         reflector = Reflector(
             kube=self.kube,
             path=self._path(),
-            fields=f"metadata.name={self.terms.name}",
+            fields=f"metadata.name={self.config.name}",
             on_change=self._on_change,
         )
         async with reflector.running():
-            told = ""
-            while not await self.attempt():
-                if self.holder != told:
-                    told = self.holder
-                    log.info("stands by", extra={"lease": self.terms.name, "holder": told})
-                # the Lease may run out before it is time for another look
-                left = self._left()
+            logged_holder = ""
+            while not await self.try_acquire_or_renew():
+                if self.holder != logged_holder:
+                    logged_holder = self.holder
+                    log.info("standing by", extra={"lease": self.config.name, "holder": logged_holder})
+                # The Lease may expire before the next retry is due.
+                left = self._seconds_left()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left or self.terms.retry_seconds, self.terms.retry_seconds)):
-                        await self._free.wait()
-                self._free.clear()
+                    async with asyncio.timeout(min(left or self.config.retry_seconds, self.config.retry_seconds)):
+                        await self._released.wait()
+                self._released.clear()
 
-    async def renewed(self) -> None:
-        """Renews the lease for as long as that goes well, and raises LeaseLost then."""
+    async def keep_renewing(self) -> None:
+        """Renew the Lease forever. Raises LeaseLost once that fails for too long, or another operator holds it."""
         while True:
-            await asyncio.sleep(self.terms.retry_seconds)
+            await asyncio.sleep(self.config.retry_seconds)
             try:
-                async with asyncio.timeout(self._renewed_at + self.terms.renew_seconds - monotonic()):
+                async with asyncio.timeout(self._renewed_at + self.config.renew_seconds - monotonic()):
                     await self._renew()
             except TimeoutError:
-                self._set(leads=False)
+                self._set_leader(False)
                 raise LeaseLost(
-                    f"the lease {self.terms.name} was not renewed for {self.terms.renew_seconds:g} s: {self.trouble}"
+                    f"the lease {self.config.name} was not renewed for {self.config.renew_seconds:g} s: {self.problem}"
                 ) from None
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Renews the lease while the context stands, then gives it up. Yields the task: only LeaseLost ends it."""
-        renewing = asyncio.get_running_loop().create_task(self.renewed(), name="lease")
+    async def holding(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Renew the Lease while the context lasts, then release it. Yields the task; only LeaseLost ends it."""
+        renewing = asyncio.get_running_loop().create_task(self.keep_renewing(), name="lease")
         try:
             yield renewing
         finally:
@@ -168,55 +173,55 @@ class Leadership:
                 await self.release()
 
     async def release(self) -> None:
-        """Gives the lease up where this operator has it, so that the next need not wait until it runs out."""
-        self._set(leads=False)
+        """Release the Lease if this operator holds it, so that a standby need not wait until it expires."""
+        self._set_leader(False)
         try:
             async with asyncio.timeout(self.kube.timeout_seconds):
-                if not self._fresh:
-                    self._note(await self._read())
-                if self._lease is not None and self.holder == self.terms.identity:
+                if not self._is_own_write:
+                    self._observe(await self._read())
+                if self._lease is not None and self.holder == self.config.identity:
                     await self._write({name: value for name, value in self._spec().items() if name != "holderIdentity"})
-                    log.info("gave the lease up", extra={"lease": self.terms.name})
+                    log.info("released the lease", extra={"lease": self.config.name})
         except (ApiError, TimeoutError) as error:
-            log.warning("the lease %s was not given up and will run out: %s", self.terms.name, error)
+            log.warning("the lease %s was not released and will expire: %s", self.config.name, error)
 
     async def _renew(self) -> None:
-        while not await self.attempt():
-            if not self.trouble and self.holder != self.terms.identity:
-                self._set(leads=False)
-                raise LeaseLost(f"{self.holder or 'somebody else'} has the lease {self.terms.name}")
-            await asyncio.sleep(self.terms.retry_seconds)
+        while not await self.try_acquire_or_renew():
+            if not self.problem and self.holder != self.config.identity:
+                self._set_leader(False)
+                raise LeaseLost(f"{self.holder or 'another operator'} holds the lease {self.config.name}")
+            await asyncio.sleep(self.config.retry_seconds)
 
-    async def _take_or_renew(self) -> bool:
-        """Raises ApiError."""
-        if self._fresh:
+    async def _acquire_or_renew(self) -> bool:
+        """Return whether the Lease is held now. Raises ApiError."""
+        if self._is_own_write:
             try:
-                return await self._write_held()
+                return await self._write_holder()
             except ApiError as error:
-                if error.code not in _GONE_OR_CHANGED:
+                if error.code not in _DELETED_OR_CHANGED:
                     raise
-                self._fresh = False  # somebody has touched it: what it is now decides
-        self._note(await self._read())
-        return self._left() == 0 and await self._write_held()
+                self._is_own_write = False  # somebody else wrote or deleted it: read it
+        self._observe(await self._read())
+        return self._seconds_left() == 0 and await self._write_holder()
 
-    async def _write_held(self) -> bool:
-        sent = monotonic()
-        await self._write(self.terms.held(self._spec(), moment=now()))
-        self._fresh, self._renewed_at = True, sent
+    async def _write_holder(self) -> bool:
+        sent_at = monotonic()
+        await self._write(self.config.build_spec(self._spec(), moment=now()))
+        self._is_own_write, self._renewed_at = True, sent_at
         return True
 
-    def _left(self) -> float:
-        """Seconds for which another has the lease; 0 where nobody has it, or this operator."""
-        if self.holder in ("", self.terms.identity):
+    def _seconds_left(self) -> float:
+        """Return the seconds for which another operator holds the Lease; 0 if none does, or this one."""
+        if self.holder in ("", self.config.identity):
             return 0.0
-        # what its holder promised counts, not what this operator would
-        duration = self._spec().get("leaseDurationSeconds") or self.terms.duration_seconds
+        # The duration that the holder wrote counts, not the own setting.
+        duration = self._spec().get("leaseDurationSeconds") or self.config.duration_seconds
         return max(self._changed_at + duration - monotonic(), 0.0)
 
     def _spec(self) -> Object:
         return dict((self._lease or {}).get("spec") or {})
 
-    def _note(self, lease: Object | None) -> None:
+    def _observe(self, lease: Object | None) -> None:
         before = self._spec()
         self._lease = lease
         if self._spec() != before:
@@ -224,32 +229,27 @@ class Leadership:
 
     def _on_change(self, lease: Object, deleted: bool) -> None:
         if deleted or not (lease.get("spec") or {}).get("holderIdentity"):
-            self._free.set()
+            self._released.set()
 
-    def _set(self, *, leads: bool) -> None:
-        self.leads = leads
-        self.metrics.leader.set(leads)
+    def _set_leader(self, is_leader: bool) -> None:
+        self.is_leader = is_leader
+        self.metrics.leader.set(is_leader)
 
     def _path(self, name: str | None = None) -> str:
-        return resource_path("leases", namespace=self.terms.namespace, name=name, group=GROUP)
+        return resource_path("leases", namespace=self.config.namespace, name=name, group=COORDINATION_GROUP)
 
     async def _read(self) -> Object | None:
-        try:
-            return await self.kube.get(self._path(self.terms.name))
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
+        return await get_or_none(self.kube, self._path(self.config.name))
 
     async def _write(self, spec: Object) -> None:
-        """Makes the Lease, or changes it if it is still as it is known; else raises ApiError, 404 or 409."""
+        """Create the Lease, or change it. Raises ApiError 404 or 409 if it is not as last read."""
         if self._lease is None:
-            metadata = {"name": self.terms.name, "namespace": self.terms.namespace}
-            body = {"apiVersion": GROUP, "kind": "Lease", "metadata": metadata, "spec": spec}
-            self._note(await self.kube.create(self._path(), body))
+            metadata = {"name": self.config.name, "namespace": self.config.namespace}
+            body = {"apiVersion": COORDINATION_GROUP, "kind": "Lease", "metadata": metadata, "spec": spec}
+            self._observe(await self.kube.create(self._path(), body))
             return
         patch: list[dict[str, Any]] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": self._lease["metadata"]["resourceVersion"]},
             {"op": "add", "path": "/spec", "value": spec},
         ]
-        self._note(await self.kube.patch(self._path(self.terms.name), patch, content_type=JSON_PATCH))
+        self._observe(await self.kube.patch(self._path(self.config.name), patch, content_type=JSON_PATCH))

@@ -1,7 +1,7 @@
-"""What the operator hears of: executions, pools and nodes from kopf, and pods, of which most is told, from reflectors.
+"""Event sources: kopf for executions, pools and nodes; reflectors for pods, the busiest kind.
 
-kopf is the source of watch events and no more: no patches, no finalizers, no state of its own on objects. Of a pod that
-is used once there are five events or more; by a reflector they take a fifth off what an execution costs the operator.
+kopf delivers watch events and does nothing else: no patches, no finalizers, no state on objects. A single-use pod
+causes five events or more; reflectors instead of kopf save a fifth of the operator's CPU time per execution.
 """
 
 import asyncio
@@ -20,48 +20,49 @@ from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_operator.kube.api import POD_SELECTOR
 
 OnEvent = Callable[[Object, bool], None]
+"""Receives an object and whether it was deleted. Must not block."""
 
 _EMPTY: Final[Any] = kopf.BodyEssence({})
 
 
-class NoDiffBase(kopf.DiffBaseStorage):
-    """Remembers nothing of an object: without handlers of changes, nobody asks what changed."""
+class EmptyDiffBaseStorage(kopf.DiffBaseStorage):
+    """Storage that keeps nothing: there are no change handlers, so kopf needs no diffs."""
 
     def build(self, *, body: Any, extra_fields: Any = None) -> Any:
-        """Nothing, instead of a deep copy of each object at each of its events."""
+        """Return an empty essence instead of a deep copy of every object at every event."""
         return _EMPTY
 
     def fetch(self, *, body: Any) -> Any:
-        """The same nothing: no difference."""
+        """Return the same empty essence, so that there is no difference."""
         return _EMPTY
 
     def store(self, *, body: Any, patch: Any, essence: Any) -> None:
-        """Writes nothing."""
+        """Do nothing."""
 
 
-class NoProgress(kopf.ProgressStorage):
-    """Remembers no handler's progress: ours end at once."""
+class EmptyProgressStorage(kopf.ProgressStorage):
+    """Storage that keeps nothing: the handlers end at once and have no progress."""
 
     def fetch(self, *, key: Any, body: Any) -> None:
-        """Nothing."""
+        """Return None."""
         return
 
     def store(self, *, key: Any, record: Any, body: Any, patch: Any) -> None:
-        """Writes nothing."""
+        """Do nothing."""
 
     def purge(self, *, key: Any, body: Any, patch: Any) -> None:
-        """Removes nothing."""
+        """Do nothing."""
 
     def touch(self, *, body: Any, patch: Any, value: Any) -> None:
-        """Touches nothing."""
+        """Do nothing."""
 
     def clear(self, *, essence: Any) -> Any:
-        """The argument as it is, not a copy."""
+        """Return the argument itself instead of a copy."""
         return essence
 
 
 def build_settings() -> kopf.OperatorSettings:
-    """kopf's settings for a watch that costs little and gives up never."""
+    """Build kopf's settings: cheap watches that are retried forever."""
     settings = kopf.OperatorSettings()
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 1.0
@@ -71,8 +72,8 @@ def build_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 3
     settings.networking.error_backoffs = (0.1, 0.3, 1, 2, 5)
     settings.watching.chunk_size = 100
-    settings.persistence.diffbase_storage = NoDiffBase()
-    settings.persistence.progress_storage = NoProgress()
+    settings.persistence.diffbase_storage = EmptyDiffBaseStorage()
+    settings.persistence.progress_storage = EmptyProgressStorage()
     settings.peering.standalone = True
     settings.process.ultimate_exiting_timeout = None
     return settings
@@ -81,29 +82,29 @@ def build_settings() -> kopf.OperatorSettings:
 def build_registry(
     *, credentials: KubeCredentials, on_execution: OnEvent, on_pool: OnEvent, on_node: OnEvent | None
 ) -> kopf.OperatorRegistry:
-    """The handlers, each quick and without I/O. Without one for nodes, those are not watched."""
+    """Build the registry of handlers. They must be quick and do no I/O. Without `on_node`, nodes are not watched."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await connection_info(credentials)
+        return await build_connection_info(credentials)
 
-    def hear(tell: OnEvent) -> Callable[..., Awaitable[None]]:
-        async def on_event(event: Any, **_: Any) -> None:
-            tell(event["object"], event["type"] == "DELETED")
+    def build_handler(on_event: OnEvent) -> Callable[..., Awaitable[None]]:
+        async def handle(event: Any, **_: Any) -> None:
+            on_event(event["object"], event["type"] == "DELETED")
 
-        return on_event
+        return handle
 
-    for plural, tell in ((EXECUTIONS, on_execution), (POOLS, on_pool)):
-        kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(hear(tell))
+    for plural, on_event in ((EXECUTIONS, on_execution), (POOLS, on_pool)):
+        kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(build_handler(on_event))
     if on_node is not None:
-        kopf.on.event("", "v1", "nodes", registry=registry, id="nodes")(hear(on_node))
+        kopf.on.event("", "v1", "nodes", registry=registry, id="nodes")(build_handler(on_node))
     return registry
 
 
 @asynccontextmanager
-async def pods_followed(*, kube: KubeClient, namespaces: tuple[str, ...], on_pod: OnEvent) -> AsyncIterator[None]:
-    """Tells of the sandboxes' pods of these namespaces while the context stands."""
+async def follow_pods(*, kube: KubeClient, namespaces: tuple[str, ...], on_pod: OnEvent) -> AsyncIterator[None]:
+    """Pass every event of sandbox pods in these namespaces to `on_pod` while the context lasts."""
     async with AsyncExitStack() as stack:
         for namespace in namespaces:
             reflector = Reflector(
@@ -111,20 +112,20 @@ async def pods_followed(*, kube: KubeClient, namespaces: tuple[str, ...], on_pod
                 path=resource_path("pods", namespace=namespace),
                 selector=POD_SELECTOR,
                 on_change=on_pod,
-                transform=_identity,
+                transform=_strip_pod,
             )
             await stack.enter_async_context(reflector.running())
         yield
 
 
-def _identity(pod: Object) -> Object:
-    """What of a pod is needed to tell that it is gone, should no watch have told: the inventory has the rest."""
+def _strip_pod(pod: Object) -> Object:
+    """Return what a deletion missed by the watch has to name; PodCache keeps everything else."""
     metadata = pod["metadata"]
     return {"metadata": {name: metadata.get(name) for name in ("name", "namespace", "uid", "labels")}}
 
 
-async def connection_info(credentials: KubeCredentials) -> kopf.ConnectionInfo:
-    """The credentials as they are now: kopf asks again when the API server no longer takes them."""
+async def build_connection_info(credentials: KubeCredentials) -> kopf.ConnectionInfo:
+    """Build kopf's credentials from the current token. kopf asks again if the API server rejects them."""
     header = await credentials.authorization()
     scheme, _, token = (header or "").rpartition(" ")
     return kopf.ConnectionInfo(
@@ -141,7 +142,7 @@ async def connection_info(credentials: KubeCredentials) -> kopf.ConnectionInfo:
 async def watch(
     *, registry: kopf.OperatorRegistry, namespaces: tuple[str, ...], ready: asyncio.Event, stop: asyncio.Event
 ) -> None:
-    """Runs kopf until `stop` is set. kopf cancels tasks that were made after it: let ours end before."""
+    """Run kopf until `stop` is set. At its end kopf cancels all tasks created after its start: end them before."""
     for name in ("kopf.objects", "kopf.activities", "kopf._core"):
         logging.getLogger(name).setLevel(logging.WARNING)
     await kopf.operator(

@@ -1,4 +1,4 @@
-"""What has precedence: while many executions wait for their writes, no pod is replaced and none is made ahead."""
+"""Priority of status writes over pod churn: refill and deletion are deferred while many writes are in flight."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -7,47 +7,47 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-_FEW: Final = 8
-"""Writes under way beside which the replacement of pods does not disturb."""
-_LONGEST_SECONDS: Final = 2.0
-"""How long replacements are put off at most, from when there were many writes: a load that never ends needs pods."""
+_IDLE_WRITES: Final = 8
+"""Status writes in flight up to which pod creation and deletion do not slow them down."""
+_MAX_DEFER_SECONDS: Final = 2.0
+"""Longest deferral, counted from the moment the writes became many: an endless load needs new pods too."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Claims:
-    """Counts the writes that executions wait for, of all pools."""
+class WritePriority:
+    """Counter of the status writes in flight, over all pools."""
 
     clock: Callable[[], float] = monotonic
-    _under_way: int = 0
-    _many_since: float | None = None
-    _few: asyncio.Event = field(default_factory=asyncio.Event)
+    _in_flight: int = 0
+    _busy_since: float | None = None
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._few.set()
+        self._idle.set()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Counts a write while it is under way."""
-        self._under_way += 1
-        if self._under_way > _FEW and self._many_since is None:
-            self._many_since = self.clock()
-            self._few.clear()
+    def writing(self) -> Iterator[None]:
+        """Count one status write while the context lasts."""
+        self._in_flight += 1
+        if self._in_flight > _IDLE_WRITES and self._busy_since is None:
+            self._busy_since = self.clock()
+            self._idle.clear()
         try:
             yield
         finally:
-            self._under_way -= 1
-            if self._under_way <= _FEW:
-                self._many_since = None
-                self._few.set()
+            self._in_flight -= 1
+            if self._in_flight <= _IDLE_WRITES:
+                self._busy_since = None
+                self._idle.set()
 
-    def puts_off(self) -> float:
-        """Seconds for which all else should be put off, 0 where nothing should."""
-        if self._many_since is None:
+    def defer_seconds(self) -> float:
+        """Return the seconds for which pod creation and deletion should wait; 0 if they need not."""
+        if self._busy_since is None:
             return 0.0
-        return max(0.0, self._many_since + _LONGEST_SECONDS - self.clock())
+        return max(0.0, self._busy_since + _MAX_DEFER_SECONDS - self.clock())
 
-    async def settled(self) -> None:
-        """Returns when there are few writes, or when it was put off for the longest time."""
+    async def wait_until_idle(self) -> None:
+        """Wait until few writes are in flight, or until the longest deferral is over."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.puts_off()):
-                await self._few.wait()
+            async with asyncio.timeout(self.defer_seconds()):
+                await self._idle.wait()

@@ -15,8 +15,8 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.reflector import Key
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
-from mcp_exec_operator.kube.api import Cluster
-from mcp_exec_operator.kube.write_priority import Claims
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod
@@ -66,14 +66,14 @@ class PoolController:
     """The task of one pool. Decisions are the pool's; the calls to API server and supervisors are made here."""
 
     pool: Partition
-    cluster: Cluster
+    api: OperatorApi
     sandboxes: SupervisorClient
     tasks: Tasks
     metrics: Metrics
     config: PoolControllerConfig
     report: PoolStatusWriter
     """The whole pool's, which the keeper of its base alone writes."""
-    claims: Claims = field(default_factory=Claims)
+    write_priority: WritePriority = field(default_factory=WritePriority)
     """What its own work is put off for."""
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
     on_warm: OnWarm = lambda pool, pod: None
@@ -86,7 +86,7 @@ class PoolController:
         # all parts of a pool share the policy that its base sees to
         self.wall = NetworkPolicyEnforcer(
             pool=self.pool,
-            cluster=self.cluster,
+            api=self.api,
             release_namespace=self.config.release_namespace,
             broker=self.config.broker,
             wanted=not self.pool.variant,
@@ -158,7 +158,7 @@ class PoolController:
         pool.note_warmth(at)
         self.prober.probe_started()
         # pods that somebody waits for are part of a claim, those that are made ahead are not
-        yields = not pool.waiters and self.claims.puts_off() > 0
+        yields = not pool.waiters and self.write_priority.defer_seconds() > 0
         room = 0 if yields else _AT_ONCE - pool.inventory.counts.creating
         for _ in range(pool.stock.missing(at, room=room)):
             self._ask_for_pod(at)
@@ -175,7 +175,7 @@ class PoolController:
         pool = self.pool
         times = [report_in] if report_in is not None else []
         if (missing_at := pool.stock.missing_at(at)) is not None:
-            times.append(max(missing_at - at, min(self.claims.puts_off(), _PUT_OFF_SECONDS)))
+            times.append(max(missing_at - at, min(self.write_priority.defer_seconds(), _PUT_OFF_SECONDS)))
         if (look_in := pool.look_in()) is not None:
             times.append(look_in)
         if self.wall.wanted:
@@ -233,7 +233,7 @@ class PoolController:
             self.pool.kicked.set()
 
     async def _look_for_events(self, pod: Pod) -> None:
-        pod.warning = await self.cluster.pod_warning(self.pool.namespace, pod.name)
+        pod.warning = await self.api.get_pod_warning(self.pool.namespace, pod.name)
         self.pool.kicked.set()
 
     def _ask_for_pod(self, at: float) -> None:
@@ -260,7 +260,7 @@ class PoolController:
         )
         pool.refused_fields = manifest.refused
         try:
-            made = await self.cluster.create_pod(manifest.body)
+            made = await self.api.create_pod(manifest.body)
         except ApiError as error:
             self._refused(name, error)
         else:
@@ -287,13 +287,13 @@ class PoolController:
     async def _replace(self, pod: Pod) -> None:
         await asyncio.sleep(_ANSWER_FIRST_SECONDS)
         if not self.pool.waiters:
-            await self.claims.settled()
+            await self.write_priority.wait_until_idle()
         self.pool.room_was_made()
         await self._delete(pod)
 
     async def _delete(self, pod: Pod, *, grace_seconds: int = 1) -> None:
         try:
-            await self.cluster.delete_pod(self.pool.namespace, pod.name, uid=pod.uid, grace_seconds=grace_seconds)
+            await self.api.delete_pod(self.pool.namespace, pod.name, uid=pod.uid, grace_seconds=grace_seconds)
         except ApiError as error:
             # the next sweep finds it and tries again
             log.warning("pod %s was not deleted: %s", pod.name, error, extra={"pool": self.pool.name})

@@ -6,7 +6,7 @@ from time import monotonic
 from mcp_exec_api.code_execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.util.backoff import Backoff
-from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.partition import Partition
@@ -17,7 +17,7 @@ class NetworkPolicyEnforcer:
     """The NetworkPolicy of one pool."""
 
     pool: Partition
-    cluster: Cluster
+    api: OperatorApi
     release_namespace: str
     broker: bool = False
     """Whether the pods may reach the broker."""
@@ -32,11 +32,11 @@ class NetworkPolicyEnforcer:
         pool = self.pool
         policy = build_policy(pool=pool.identity, release_namespace=self.release_namespace, broker=self.broker)
         try:
-            found = await self.cluster.network_policy(pool.namespace, policy["metadata"]["name"])
+            found = await self.api.get_network_policy(pool.namespace, policy["metadata"]["name"])
             if found is None:
-                await self.cluster.create_network_policy(policy)
+                await self.api.create_network_policy(policy)
             elif has_drifted(found, policy):
-                await self.cluster.replace_network_policy_spec(policy)
+                await self.api.replace_network_policy_spec(policy)
         except ApiError as error:
             pool.exposed = PodProblem(
                 reason=Reason.POOL_UNAVAILABLE, message=f"no pod is made without its NetworkPolicy: {error.message}"

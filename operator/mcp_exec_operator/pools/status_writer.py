@@ -10,7 +10,7 @@ from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.status import lean
-from mcp_exec_operator.kube.api import Cluster
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.status import build_event, build_status, condition_of
@@ -28,7 +28,7 @@ class PoolStatusWriter:
     """The status that was last written, and when a newer one is due."""
 
     pool: Partition
-    cluster: Cluster
+    api: OperatorApi
     metrics: Metrics
     _written: SandboxPoolStatus | None = None
     _due: float | None = None
@@ -50,7 +50,7 @@ class PoolStatusWriter:
             return self._due - at
         self._due = None
         try:
-            pool.newest = await self.cluster.patch_pool(pool.namespace, pool.name, _lean(status))
+            pool.newest = await self.api.patch_pool_status(pool.namespace, pool.name, _lean(status))
         except ApiError as error:
             if error.code == 404:
                 return None
@@ -71,7 +71,7 @@ class PoolStatusWriter:
         if condition.reason not in _QUIET_REASONS and news != self._told.get(kind):
             self._told[kind] = news
             try:
-                await self.cluster.create_event(build_event(self.pool, condition, moment=now()))
+                await self.api.create_event(build_event(self.pool, condition, moment=now()))
             except ApiError as error:
                 log.warning("no Event for pool %s: %s", self.pool.name, error, extra={"pool": self.pool.name})
 

@@ -14,7 +14,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.tools import Tooling
-from mcp_exec_operator.kube.write_priority import Claims
+from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.partition import Partition
@@ -53,7 +53,7 @@ class Tools:
         sandboxes: SupervisorClient,
         metrics: Metrics,
         tasks: Tasks,
-        claims: Claims,
+        write_priority: WritePriority,
     ) -> Self:
         """Builds all parts. Nothing runs yet."""
         made = cls(namespaces=settings.namespaces, tasks=tasks)
@@ -79,7 +79,7 @@ class Tools:
             sandboxes=sandboxes,
             tasks=tasks,
             namespaces=settings.namespaces,
-            claims=claims,
+            write_priority=write_priority,
             refresh_seconds=settings.wrappers_seconds,
             pools=lambda: [pool for pools in made._pools for pool in pools],
             has_servers=made.servers.has_servers,

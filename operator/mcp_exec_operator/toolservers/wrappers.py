@@ -16,7 +16,7 @@ from mcp_exec_api.constants import MAX_WRAPPERS_BYTES
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
-from mcp_exec_operator.kube.write_priority import Claims
+from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.tasks import Tasks
@@ -61,7 +61,7 @@ class Wrappers:
     brokers: BrokerClient
     sandboxes: SupervisorClient
     tasks: Tasks
-    claims: Claims
+    write_priority: WritePriority
     """What deliveries are put off for."""
     namespaces: tuple[str, ...]
     refresh_seconds: float
@@ -161,7 +161,7 @@ class Wrappers:
         pause, bundle = _FIRST_PAUSE, shelf.bundle
         while pod.state is PodState.WARM and shelf.bundle is bundle and bundle is not None:
             async with self._slots:
-                await self.claims.settled()
+                await self.write_priority.wait_until_idle()
                 if pod.state is not PodState.WARM or pod.wrappers == bundle.hash:
                     return
                 flight = self._flights.get(pod) or self._flight(namespace, pod, bundle)

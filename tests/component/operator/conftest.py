@@ -14,7 +14,7 @@ from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.kube.leader_election import Leadership
+from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Service
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
@@ -100,15 +100,15 @@ def operating(world: World) -> Callable[..., Any]:
 
 
 @pytest.fixture
-async def contend(world: World) -> AsyncIterator[Callable[..., Leadership]]:
+async def contend(world: World) -> AsyncIterator[Callable[..., LeaderElector]]:
     """Makes operators that ask for the lease, by their pods' names."""
     async with aiohttp.ClientSession(base_url=world.url) as session:
         kube = KubeClient(session=session, credentials=KubeCredentials(server=""))
 
-        def make(pod: str, **changes: Any) -> Leadership:
+        def make(pod: str, **changes: Any) -> LeaderElector:
             short = {"lease_duration_seconds": 1, "lease_renew_seconds": 0.6, "lease_retry_seconds": 0.05}
             made = settings(pod_name=pod, pod_uid="1", **(short | changes))
-            return Leadership.create(settings=made, kube=kube, metrics=Metrics.create())
+            return LeaderElector.create(settings=made, kube=kube, metrics=Metrics.create())
 
         yield make
 

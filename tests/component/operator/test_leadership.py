@@ -10,9 +10,9 @@ from tests.component.operator.conftest import settings
 from tests.component.operator.world import World
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.kube.leader_election import Leadership, LeaseLost
+from mcp_exec_operator.kube.leader_election import LeaderElector, LeaseLost
 
-Contend = Callable[..., Leadership]
+Contend = Callable[..., LeaderElector]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/mcp-exec-system/leases"
 NAME = "mcp-exec-operator"
 OURS = "pod-a_1"
@@ -29,28 +29,28 @@ def holder(world: World) -> str:
 
 async def test_the_first_to_ask_makes_the_lease_and_leads(world: World, contend: Contend) -> None:
     first, second = contend("pod-a"), contend("pod-b")
-    assert await first.attempt()
-    assert not await second.attempt()
-    assert (first.leads, second.leads, second.holder) == (True, False, OURS)
+    assert await first.try_acquire_or_renew()
+    assert not await second.try_acquire_or_renew()
+    assert (first.is_leader, second.is_leader, second.holder) == (True, False, OURS)
     assert (lease(world)["leaseDurationSeconds"], lease(world)["leaseTransitions"]) == (1, 0)
     assert [each.metrics.registry.get_sample_value("mcp_exec_leader") for each in (first, second)] == [1, 0]
 
 
 async def test_of_two_that_make_it_at_once_one_leads(world: World, contend: Contend) -> None:
     both = [contend("pod-a"), contend("pod-b")]
-    took = await asyncio.gather(*(each.attempt() for each in both))
-    again = await asyncio.gather(*(each.attempt() for each in both))
+    took = await asyncio.gather(*(each.try_acquire_or_renew() for each in both))
+    again = await asyncio.gather(*(each.try_acquire_or_renew() for each in both))
     assert sum(took) == 1
     assert again == took
 
 
 async def test_a_lease_that_is_renewed_is_never_taken_whatever_time_it_tells(world: World, contend: Contend) -> None:
     leader, standby = contend("pod-a"), contend("pod-b")
-    assert await leader.attempt()
-    waiting = asyncio.create_task(standby.acquired())
+    assert await leader.try_acquire_or_renew()
+    waiting = asyncio.create_task(standby.wait_until_leader())
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with leader.kept() as renewing:
+    async with leader.holding() as renewing:
         while loop.time() - began < 2:
             for year in (1999, 2999):
                 skewed = f"{year}-01-01T00:00:00.000000Z"
@@ -66,33 +66,33 @@ async def test_a_lease_that_is_not_renewed_is_taken_after_its_duration_and_no_ea
     world: World, contend: Contend
 ) -> None:
     leader, standby = contend("pod-a"), contend("pod-b")
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     world.merge(LEASES, NAME, {"spec": {"renewTime": "1999-01-01T00:00:00.000000Z"}})
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.timeout(5):
-        await standby.acquired()
+        await standby.wait_until_leader()
     assert loop.time() - began >= 1
     assert (holder(world), lease(world)["leaseTransitions"]) == ("pod-b_1", 1)
 
 
 async def test_the_duration_that_its_holder_promised_counts(world: World, contend: Contend) -> None:
-    assert await contend("pod-a", lease_duration_seconds=2).attempt()
+    assert await contend("pod-a", lease_duration_seconds=2).try_acquire_or_renew()
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.timeout(5):
-        await contend("pod-b").acquired()
+        await contend("pod-b").wait_until_leader()
     assert loop.time() - began >= 2
 
 
 async def test_a_lease_that_is_given_up_is_taken_at_once(world: World, contend: Contend) -> None:
     hours = {"lease_duration_seconds": 3600, "lease_renew_seconds": 1800, "lease_retry_seconds": 900}
     leader, standby = contend("pod-a", **hours), contend("pod-b", **hours)
-    assert await leader.attempt()
-    waiting = asyncio.create_task(standby.acquired())
-    async with leader.kept():
+    assert await leader.try_acquire_or_renew()
+    waiting = asyncio.create_task(standby.wait_until_leader())
+    async with leader.holding():
         await world.until_asked(lambda: any("watch" in seen.query for seen in world.seen))
-    assert not leader.leads
+    assert not leader.is_leader
     async with asyncio.timeout(5):
         await waiting
     assert holder(world) == "pod-b_1"
@@ -100,7 +100,7 @@ async def test_a_lease_that_is_given_up_is_taken_at_once(world: World, contend: 
 
 async def test_a_lease_that_was_given_up_names_nobody(world: World, contend: Contend) -> None:
     leader = contend("pod-a")
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     await leader.release()
     assert "holderIdentity" not in lease(world)
     assert lease(world)["leaseTransitions"] == 0
@@ -108,85 +108,85 @@ async def test_a_lease_that_was_given_up_names_nobody(world: World, contend: Con
 
 async def test_who_does_not_hold_it_gives_up_nothing(world: World, contend: Contend) -> None:
     leader, standby = contend("pod-a"), contend("pod-b")
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     await standby.release()
     assert holder(world) == OURS
 
 
 async def test_a_process_started_again_in_its_pod_need_not_wait_for_itself(world: World, contend: Contend) -> None:
-    assert await contend("pod-a", lease_duration_seconds=3600).attempt()
+    assert await contend("pod-a", lease_duration_seconds=3600).try_acquire_or_renew()
     taken_at = lease(world)["acquireTime"]
-    assert await contend("pod-a").attempt()
+    assert await contend("pod-a").try_acquire_or_renew()
     assert (lease(world)["acquireTime"], lease(world)["leaseTransitions"]) == (taken_at, 0)
 
 
 async def test_a_conflict_is_read_and_the_lease_renewed(world: World, contend: Contend) -> None:
     leader = contend("pod-a")
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     world.merge(LEASES, NAME, {"metadata": {"labels": {"looked": "at"}}})
     before = lease(world)["renewTime"]
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     assert lease(world)["renewTime"] > before
 
 
 async def test_a_lease_that_somebody_deleted_is_made_again(world: World, contend: Contend) -> None:
     leader = contend("pod-a")
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     world.remove(LEASES, NAME)
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     assert holder(world) == OURS
 
 
 @pytest.mark.parametrize("what", [429, 500, 503, "lost before", "lost after", "busy after"])
 async def test_a_renewal_that_fails_is_tried_again_in_time(world: World, contend: Contend, what: Any) -> None:
     leader = contend("pod-a", lease_duration_seconds=30, lease_renew_seconds=20)
-    assert await leader.attempt()
+    assert await leader.try_acquire_or_renew()
     world.faults += [Fault("PATCH", NAME, what)] * 2
-    async with leader.kept() as renewing:
+    async with leader.holding() as renewing:
         await world.until(lambda: not world.faults)
         before = lease(world)["renewTime"]
         await world.until(lambda: lease(world)["renewTime"] > before)
         assert not renewing.done()
-        assert leader.leads
+        assert leader.is_leader
 
 
 async def test_a_leader_that_another_has_replaced_knows_it_at_its_next_renewal(world: World, contend: Contend) -> None:
     leader = contend("pod-a")
-    assert await leader.attempt()
-    async with leader.kept() as renewing:
+    assert await leader.try_acquire_or_renew()
+    async with leader.holding() as renewing:
         world.merge(LEASES, NAME, {"spec": {"holderIdentity": "pod-b_1"}})
         await asyncio.wait({renewing}, timeout=5)
-        with pytest.raises(LeaseLost, match="pod-b_1 has the lease"):
+        with pytest.raises(LeaseLost, match="pod-b_1 holds the lease"):
             renewing.result()
-    assert not leader.leads
+    assert not leader.is_leader
     assert holder(world) == "pod-b_1"
 
 
 async def test_a_leader_that_can_not_renew_has_lost_before_another_may_take_it(world: World, contend: Contend) -> None:
     leader, standby = contend("pod-a"), contend("pod-b")
-    assert await leader.attempt()
-    assert not await standby.attempt()
+    assert await leader.try_acquire_or_renew()
+    assert not await standby.try_acquire_or_renew()
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with leader.kept() as renewing:
+    async with leader.holding() as renewing:
         world.go_away()
         await asyncio.wait({renewing}, timeout=5)
         assert loop.time() - began < 1
-        assert not leader.leads
+        assert not leader.is_leader
         with pytest.raises(LeaseLost, match=r"not renewed for 0\.6 s: the lease mcp-exec-operator can't be used"):
             renewing.result()
     world.away = False
     async with asyncio.timeout(5):
-        await standby.acquired()
+        await standby.wait_until_leader()
 
 
 async def test_what_hinders_it_is_told(world: World, contend: Contend) -> None:
     leader = contend("pod-a")
     world.faults.append(Fault("GET", NAME, 403, message="leases is forbidden", reason="Forbidden"))
-    assert not await leader.attempt()
-    assert leader.trouble == "the lease mcp-exec-operator can't be used: 403 Forbidden: leases is forbidden"
-    assert await leader.attempt()
-    assert leader.trouble == ""
+    assert not await leader.try_acquire_or_renew()
+    assert leader.problem == "the lease mcp-exec-operator can't be used: 403 Forbidden: leases is forbidden"
+    assert await leader.try_acquire_or_renew()
+    assert leader.problem == ""
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.component.processes import write_kubeconfig
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_operator.__main__ import CannotStart, check_api, operate
 from mcp_exec_operator.health import Health
-from mcp_exec_operator.kube.leader_election import Leadership
+from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.settings import Settings
 
 
@@ -122,21 +122,21 @@ async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kube
 
 
 async def test_health_and_metrics_are_served(
-    world: World, operating: Callable[..., Any], contend: Callable[..., Leadership]
+    world: World, operating: Callable[..., Any], contend: Callable[..., LeaderElector]
 ) -> None:
     world.pool()
     async with operating() as operator:
         await world.warm(1)
         parts = {"sweep": operator.service.sweep, "metrics": operator.metrics}
-        leadership = contend("pod-a")
-        assert await leadership.attempt()
-        health = Health(leadership=leadership, **parts, stuck_seconds=60)
+        elector = contend("pod-a")
+        assert await elector.try_acquire_or_renew()
+        health = Health(elector=elector, **parts, stuck_seconds=60)
         async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
             answers = {}
             for path in ("healthz", "readyz", "metrics"):
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
                     answers[path] = (response.status, await response.text())
-        stuck = Health(leadership=leadership, **parts, stuck_seconds=-1)
+        stuck = Health(elector=elector, **parts, stuck_seconds=-1)
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{pool="default",state="warm"} 1.0' in answers["metrics"][1]
     assert "no sweep has ended" in stuck.why_unhealthy()
@@ -144,15 +144,15 @@ async def test_health_and_metrics_are_served(
 
 
 async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
-    world: World, operating: Callable[..., Any], contend: Callable[..., Leadership]
+    world: World, operating: Callable[..., Any], contend: Callable[..., LeaderElector]
 ) -> None:
     leader, standby = contend("pod-a"), contend("pod-b")
     async with operating() as operator:
         parts = {"sweep": operator.service.sweep, "metrics": standby.metrics, "stuck_seconds": -1}
-        health = Health(leadership=standby, **parts)
+        health = Health(elector=standby, **parts)
         assert health.why_not_ready() == "the lease was not read yet"
-        assert await leader.attempt()
-        assert not await standby.attempt()
+        assert await leader.try_acquire_or_renew()
+        assert not await standby.try_acquire_or_renew()
         async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
             answers = []
             for path in ("healthz", "readyz", "metrics"):
