@@ -10,7 +10,7 @@ from typing import Final
 import uvloop
 
 from mcp_exec_broker.audit.log import write_to_stdout
-from mcp_exec_broker.manager import Broker
+from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.process.file_limit import raise_file_limit
@@ -34,7 +34,7 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
         KubeClient.connect(kubeconfig=settings.kubeconfig, connections=_WATCHES) as kube,
-        Broker.running(settings, kube=kube) as broker,
+        BrokerManager.running(settings, kube=kube) as broker,
     ):
         servers = [
             build_server(
@@ -66,7 +66,7 @@ async def run(settings: Settings) -> None:
             await asyncio.gather(*serving, return_exceptions=True)
 
 
-async def _announce(broker: Broker, servers: Sequence[HttpServer]) -> None:
+async def _announce(broker: BrokerManager, servers: Sequence[HttpServer]) -> None:
     for server in servers:
         await server.listening.wait()
     for reflector in broker.reflectors.values():

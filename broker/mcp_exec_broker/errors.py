@@ -7,10 +7,10 @@ from typing import Any
 from mcp_types import INVALID_PARAMS
 
 from mcp_exec_broker.suggestions import close_names
-from mcp_exec_broker.upstream.errors import Unusable
+from mcp_exec_broker.upstream.errors import ServerUnavailable
 
 
-class Kind(StrEnum):
+class ErrorKind(StrEnum):
     """The exception that the code in the sandbox sees."""
 
     ERROR = "ToolError"
@@ -22,7 +22,7 @@ class Kind(StrEnum):
     """The server could not be spoken with, or answered with an error of the protocol."""
 
 
-class Reason(StrEnum):
+class ErrorReason(StrEnum):
     """Why, in one word for programs."""
 
     NOT_ALLOWED = "NotAllowed"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
     CONNECTION_LOST = "ConnectionLost"
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """How a call ended, as the audit has it."""
 
     OK = "ok"
@@ -64,17 +64,17 @@ MAX_MESSAGE: int = 4096
 """Characters of a message."""
 
 
-class Failure(Exception):
+class ToolCallError(Exception):
     """A call that failed. `line` is what the sandbox is told; `outcome` what the audit is."""
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ErrorKind,
         message: str,
         *,
         tool: str = "",
         server: str = "",
-        reason: Reason | None = None,
+        reason: ErrorReason | None = None,
         code: int | None = None,
         parameters: Sequence[str] | None = None,
         suggestions: Sequence[str] = (),
@@ -96,15 +96,15 @@ class Failure(Exception):
         """MCP content blocks as on the wire."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CallOutcome:
         """How the call ended."""
-        if self.kind is Kind.DENIED:
-            return Outcome.CANCELLED if self.reason is Reason.EXECUTION_ENDED else Outcome.DENIED
-        if self.kind is Kind.TIMEOUT:
-            return Outcome.TIMEOUT
-        return Outcome.LOST if self.reason is Reason.CONNECTION_LOST else Outcome.ERROR
+        if self.kind is ErrorKind.DENIED:
+            return CallOutcome.CANCELLED if self.reason is ErrorReason.EXECUTION_ENDED else CallOutcome.DENIED
+        if self.kind is ErrorKind.TIMEOUT:
+            return CallOutcome.TIMEOUT
+        return CallOutcome.LOST if self.reason is ErrorReason.CONNECTION_LOST else CallOutcome.ERROR
 
-    def at(self, *, tool: str, server: str) -> "Failure":
+    def at(self, *, tool: str, server: str) -> "ToolCallError":
         """The same, with the names of tool and server where it has none yet."""
         self.tool, self.server = self.tool or tool, self.server or server
         return self
@@ -128,83 +128,93 @@ class Failure(Exception):
         return found
 
 
-def denied(reason: Reason, message: str) -> Failure:
+def build_denial(reason: ErrorReason, message: str) -> ToolCallError:
     """The call was not made."""
-    return Failure(Kind.DENIED, message, reason=reason)
+    return ToolCallError(ErrorKind.DENIED, message, reason=reason)
 
 
-def wrong(
-    reason: Reason, message: str, *, parameters: Sequence[str] | None = None, suggestions: Sequence[str] = ()
-) -> Failure:
+def build_rejection(
+    reason: ErrorReason, message: str, *, parameters: Sequence[str] | None = None, suggestions: Sequence[str] = ()
+) -> ToolCallError:
     """The call could never have worked, or its result is unusable."""
-    return Failure(Kind.ERROR, message, reason=reason, parameters=parameters, suggestions=suggestions)
+    return ToolCallError(ErrorKind.ERROR, message, reason=reason, parameters=parameters, suggestions=suggestions)
 
 
-def timed_out(seconds: float) -> Failure:
+def build_timeout(seconds: float) -> ToolCallError:
     """The call took longer than it may."""
-    return Failure(Kind.TIMEOUT, f"the call took longer than {seconds:g} s; the server may have done it all the same")
+    return ToolCallError(
+        ErrorKind.TIMEOUT, f"the call took longer than {seconds:g} s; the server may have done it all the same"
+    )
 
 
-def not_made(seconds: float, *, waited_for: str) -> Failure:
+def build_wait_timeout(seconds: float, *, waited_for: str) -> ToolCallError:
     """The call's time was over before it travelled."""
-    return Failure(Kind.TIMEOUT, f"the call was not made: after {seconds:g} s it still waited for {waited_for}")
+    return ToolCallError(
+        ErrorKind.TIMEOUT, f"the call was not made: after {seconds:g} s it still waited for {waited_for}"
+    )
 
 
-def unavailable(message: str) -> Failure:
+def build_unavailable_error(message: str) -> ToolCallError:
     """The server could not be reached: it has not seen the call."""
-    return Failure(Kind.PROTOCOL, message, reason=Reason.SERVER_UNAVAILABLE)
+    return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.SERVER_UNAVAILABLE)
 
 
-def lost(message: str) -> Failure:
+def build_lost_error(message: str) -> ToolCallError:
     """The connection broke while the server had the call."""
-    return Failure(Kind.PROTOCOL, f"{message}; the server may have done it all the same", reason=Reason.CONNECTION_LOST)
+    return ToolCallError(
+        ErrorKind.PROTOCOL, f"{message}; the server may have done it all the same", reason=ErrorReason.CONNECTION_LOST
+    )
 
 
-def protocol_error(code: int, message: str, *, parameters: Sequence[str] | None = None) -> Failure:
+def build_protocol_error(code: int, message: str, *, parameters: Sequence[str] | None = None) -> ToolCallError:
     """The server answered with an error of JSON-RPC; where it does not take the arguments, it helps to know which."""
-    return Failure(Kind.PROTOCOL, message, code=code, parameters=parameters if code == INVALID_PARAMS else None)
+    return ToolCallError(
+        ErrorKind.PROTOCOL, message, code=code, parameters=parameters if code == INVALID_PARAMS else None
+    )
 
 
-def tool_failed(
+def build_tool_error(
     message: str, *, parameters: Sequence[str] | None = None, content: Sequence[Any] | None = None
-) -> Failure:
+) -> ToolCallError:
     """The tool says that it failed (`isError`), which may be because of its arguments."""
-    return Failure(Kind.ERROR, message, parameters=parameters, content=content)
+    return ToolCallError(ErrorKind.ERROR, message, parameters=parameters, content=content)
 
 
-def no_such_tool(name: str, *, server: str, known: Iterable[str]) -> Failure:
+def build_unknown_tool_error(name: str, *, server: str, known: Iterable[str]) -> ToolCallError:
     """The server has no such tool that code may see; `known` are those that it has."""
     near = [f"{server}.{each}" for each in close_names(name, known)]
-    return Failure(
-        Kind.ERROR,
+    return ToolCallError(
+        ErrorKind.ERROR,
         f"{server} has no tool {name[:200]!r}" + _meant(near),
         server=server,
-        reason=Reason.NO_SUCH_TOOL,
+        reason=ErrorReason.NO_SUCH_TOOL,
         suggestions=near,
     )
 
 
-def no_such_server(name: str, *, known: Iterable[str]) -> Failure:
+def build_unknown_server_error(name: str, *, known: Iterable[str]) -> ToolCallError:
     """There is no such ToolServer in the execution's namespace; `known` are those that the execution may use."""
     near = close_names(name, known)
-    return Failure(
-        Kind.ERROR,
+    return ToolCallError(
+        ErrorKind.ERROR,
         f"there is no server {name[:200]!r}" + _meant(near),
-        reason=Reason.NO_SUCH_SERVER,
+        reason=ErrorReason.NO_SUCH_SERVER,
         suggestions=near,
     )
 
 
-def too_large(most: int) -> Failure:
+def build_size_error(most: int) -> ToolCallError:
     """A result that is larger than the server's results may be."""
-    return wrong(Reason.RESULT_TOO_LARGE, f"the result has more than {most} bytes; ask for less, or page by page")
+    return build_rejection(
+        ErrorReason.RESULT_TOO_LARGE, f"the result has more than {most} bytes; ask for less, or page by page"
+    )
 
 
-def unusable(server: str, error: Unusable) -> Failure:
+def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:
     """A server that can't be used now."""
     # what is wrong with credentials is the platform team's business, and in the ToolServer's status
     why = "its credentials are not there" if error.reason.startswith("Secret") else str(error)
-    return unavailable(f"{server} can't be used now: {why}")
+    return build_unavailable_error(f"{server} can't be used now: {why}")
 
 
 def _meant(names: Sequence[str]) -> str:

@@ -12,27 +12,27 @@ import aiohttp
 
 from mcp_exec_broker.access import quotas as budgets
 from mcp_exec_broker.access.approvals import Approvals
-from mcp_exec_broker.api.calls import CallsApp, Grants
-from mcp_exec_broker.api.control import Control
-from mcp_exec_broker.audit.log import Audit
-from mcp_exec_broker.calls.denials import Denials
-from mcp_exec_broker.calls.dispatch import Sender
-from mcp_exec_broker.calls.pipeline import Calls
-from mcp_exec_broker.calls.response import Answers
-from mcp_exec_broker.catalog.disk_cache import Copies
-from mcp_exec_broker.catalog.inferred_outputs import Inferences
-from mcp_exec_broker.catalog.status import StatusWriter
-from mcp_exec_broker.catalog.sync import Catalogs
+from mcp_exec_broker.api.calls import CallsApi, GrantAuthenticator
+from mcp_exec_broker.api.control import ControlApi
+from mcp_exec_broker.audit.log import AuditLog
+from mcp_exec_broker.calls.denials import DenialCounter
+from mcp_exec_broker.calls.dispatch import Dispatcher
+from mcp_exec_broker.calls.pipeline import CallPipeline
+from mcp_exec_broker.calls.response import ResponseBuilder
+from mcp_exec_broker.catalog.disk_cache import CatalogDiskCache
+from mcp_exec_broker.catalog.inferred_outputs import OutputInference
+from mcp_exec_broker.catalog.status import ToolServerStatusWriter
+from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.tokenizers import Vaults
+from mcp_exec_broker.scanning.tokenizers import TokenizerCache
 from mcp_exec_broker.settings import Settings
-from mcp_exec_broker.upstream.credentials import Secrets, secrets_of
-from mcp_exec_broker.upstream.oauth import Tokens
-from mcp_exec_broker.upstream.servers import Server, Servers
-from mcp_exec_broker.upstream.session_pool import Connections
-from mcp_exec_broker.validation.arguments import Arguments
-from mcp_exec_broker.validation.output import Outputs
+from mcp_exec_broker.upstream.credentials import SecretCache, list_secret_names
+from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
+from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
+from mcp_exec_broker.upstream.session_pool import SessionPool
+from mcp_exec_broker.validation.arguments import ArgumentValidator
+from mcp_exec_broker.validation.output import OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Key, Reflector
@@ -47,21 +47,21 @@ _FIRST_SECONDS: Final = 20.0
 
 
 @dataclass(kw_only=True, eq=False)
-class Broker:
+class BrokerManager:
     """The broker."""
 
     settings: Settings
-    calls_app: CallsApp
-    control: Control
-    calls: Calls
-    catalogs: Catalogs
-    connections: Connections
-    inferences: Inferences
-    secrets: Secrets
-    servers: Servers
-    use: budgets.Servers
+    calls_app: CallsApi
+    control: ControlApi
+    calls: CallPipeline
+    catalogs: CatalogSync
+    connections: SessionPool
+    inferences: OutputInference
+    secrets: SecretCache
+    servers: ToolServerCache
+    use: budgets.ServerConcurrency
     metrics: Metrics
-    status: StatusWriter
+    status: ToolServerStatusWriter
     reflectors: dict[str, Reflector]
     scanner: Scanner
     draining: bool = False
@@ -81,7 +81,7 @@ class Broker:
             raise ValueError(f"{settings.sandbox_key_file} is empty")
         async with AsyncExitStack() as stack:
             audit = await stack.enter_async_context(
-                Audit.opened(
+                AuditLog.opened(
                     settings.audit_file, keep_days=settings.audit_keep_days, keep_bytes=settings.audit_keep_bytes
                 )
             )
@@ -103,14 +103,14 @@ class Broker:
 
     @classmethod
     def _built(
-        cls, settings: Settings, *, kube: KubeClient, key: bytes, audit: Audit, http: aiohttp.ClientSession
+        cls, settings: Settings, *, kube: KubeClient, key: bytes, audit: AuditLog, http: aiohttp.ClientSession
     ) -> Self:
-        metrics, servers, signer = Metrics.new(), Servers(), GrantSigner(key=key)
-        inferences = Inferences()
-        secrets = Secrets(kube=kube, fresh_seconds=settings.secret_seconds)
-        connections = Connections(
+        metrics, servers, signer = Metrics.new(), ToolServerCache(), GrantSigner(key=key)
+        inferences = OutputInference()
+        secrets = SecretCache(kube=kube, fresh_seconds=settings.secret_seconds)
+        connections = SessionPool(
             secrets=secrets,
-            tokens=Tokens(session=http),
+            tokens=ClientCredentialsTokens(session=http),
             http=http,
             bridge_key=key,
             metrics=metrics,
@@ -118,30 +118,32 @@ class Broker:
             idle_seconds=settings.idle_seconds,
             max_personal=settings.max_connections,
         )
-        catalogs = Catalogs(
+        catalogs = CatalogSync(
             servers=servers,
             connections=connections,
             inferences=inferences,
             metrics=metrics,
-            copies=Copies(settings.audit_file.parent / "catalogs"),
+            copies=CatalogDiskCache(settings.audit_file.parent / "catalogs"),
             timeout_seconds=settings.connect_timeout_seconds,
         )
-        accounts, use = budgets.Accounts(), budgets.Servers()
+        accounts, use = budgets.ExecutionQuotas(), budgets.ServerConcurrency()
         approvals = Approvals(kube=kube, registry=metrics.registry)
-        scanner, denials = Scanner(registry=metrics.registry), Denials(audit=audit)
-        calls = Calls(
+        scanner, denials = Scanner(registry=metrics.registry), DenialCounter(audit=audit)
+        calls = CallPipeline(
             servers=servers,
             catalogs=catalogs,
             accounts=accounts,
-            arguments=Arguments(),
+            arguments=ArgumentValidator(),
             approvals=approvals,
-            sender=Sender(connections=connections, use=use, scanner=scanner),
-            answers=Answers(catalogs=catalogs, inferences=inferences, outputs=Outputs(), scanner=scanner),
+            sender=Dispatcher(connections=connections, use=use, scanner=scanner),
+            answers=ResponseBuilder(
+                catalogs=catalogs, inferences=inferences, outputs=OutputValidator(), scanner=scanner
+            ),
             scanner=scanner,
             audit=audit,
             denials=denials,
             metrics=metrics,
-            vaults=Vaults(),
+            vaults=TokenizerCache(),
             max_calls=settings.max_calls,
         )
         served = frozenset(settings.namespaces)
@@ -151,10 +153,13 @@ class Broker:
         }
         broker = cls(
             settings=settings,
-            calls_app=CallsApp(
-                grants=Grants(signer=signer), calls=calls, namespaces=served, max_body_bytes=settings.max_body_bytes
+            calls_app=CallsApi(
+                grants=GrantAuthenticator(signer=signer),
+                calls=calls,
+                namespaces=served,
+                max_body_bytes=settings.max_body_bytes,
             ),
-            control=Control(
+            control=ControlApi(
                 signer=signer,
                 namespaces=served,
                 servers=servers,
@@ -175,7 +180,7 @@ class Broker:
             servers=servers,
             use=use,
             metrics=metrics,
-            status=StatusWriter(kube=kube, servers=servers, catalogs=catalogs, inferences=inferences),
+            status=ToolServerStatusWriter(kube=kube, servers=servers, catalogs=catalogs, inferences=inferences),
             reflectors=reflectors,
             scanner=scanner,
         )
@@ -198,7 +203,7 @@ class Broker:
 
     # what changes
 
-    def _on_server(self, before: Server | None, after: Server | None) -> None:
+    def _on_server(self, before: ToolServer | None, after: ToolServer | None) -> None:
         if after is None:
             if before is not None:
                 self._forget(before.key)
@@ -224,7 +229,12 @@ class Broker:
         if all(reflector.synced.is_set() for reflector in self.reflectors.values()):
             self.catalogs.copies.keep(self.servers)
         self.secrets.keep(
-            {(each.namespace, name) for each in self.servers if each.spec is not None for name in secrets_of(each.spec)}
+            {
+                (each.namespace, name)
+                for each in self.servers
+                if each.spec is not None
+                for name in list_secret_names(each.spec)
+            }
         )
 
     def _on_listing(self, key: Key) -> None:

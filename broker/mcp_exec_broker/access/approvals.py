@@ -20,7 +20,7 @@ from mcp_exec_api.approvals import Approval, ApprovalChoice, ApprovalState
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.meta import now
-from mcp_exec_broker.errors import Failure, Reason, denied
+from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
 from mcp_exec_broker.recent import Recent
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -125,9 +125,11 @@ class Approvals:
         """
         execution = self._of(grant.execution)
         if execution.closed:
-            raise denied(Reason.EXECUTION_ENDED, "the execution has ended")
+            raise build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended")
         if len(execution.waits) >= _MAX_PENDING:
-            raise denied(Reason.BUDGET_EXCEEDED, f"{_MAX_PENDING} calls of the execution wait for consent already")
+            raise build_denial(
+                ErrorReason.BUDGET_EXCEEDED, f"{_MAX_PENDING} calls of the execution wait for consent already"
+            )
         requested = now()
         asked = Approval(
             id=f"approval-{secrets.token_hex(8)}",
@@ -215,11 +217,13 @@ def _checked(approval: Approval, outcome: _Outcome, timeout_seconds: float) -> A
     raise _refusal(approval, outcome, timeout_seconds)
 
 
-def _refusal(approval: Approval, outcome: _Outcome, timeout_seconds: float) -> Failure:
+def _refusal(approval: Approval, outcome: _Outcome, timeout_seconds: float) -> ToolCallError:
     if outcome.state is ApprovalState.DENIED:
         by = f" by {outcome.by}" if outcome.by else ""
         why = f": {outcome.comment[:_MAX_COMMENT]}" if outcome.comment else ""
-        return denied(Reason.NOT_APPROVED, f"{approval.tool} was not approved{by}{why}")
+        return build_denial(ErrorReason.NOT_APPROVED, f"{approval.tool} was not approved{by}{why}")
     if outcome.state is ApprovalState.EXPIRED:
-        return denied(Reason.APPROVAL_EXPIRED, f"nobody approved {approval.tool} within {timeout_seconds:g} s")
-    return denied(Reason.EXECUTION_ENDED, "the execution has ended")
+        return build_denial(
+            ErrorReason.APPROVAL_EXPIRED, f"nobody approved {approval.tool} within {timeout_seconds:g} s"
+        )
+    return build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended")

@@ -9,24 +9,24 @@ from typing import Any
 
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, ToolServerSpec
-from mcp_exec_broker.errors import Reason, denied
+from mcp_exec_broker.errors import ErrorReason, build_denial
 from mcp_exec_tools.patterns import any_matches
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class PolicyDecision:
     """What is done with a call, and why."""
 
     action: Action
     why: str
     """For people and the audit: which list or rule said so."""
-    reason: Reason | None = None
+    reason: ErrorReason | None = None
     """For programs, where it is denied."""
 
     def check(self) -> None:
         """Raises Failure where the call is denied."""
         if self.action is Action.DENY:
-            raise denied(self.reason or Reason.DENIED_BY_POLICY, self.why)
+            raise build_denial(self.reason or ErrorReason.DENIED_BY_POLICY, self.why)
 
 
 def is_visible(spec: ToolServerSpec, tool: str) -> bool:
@@ -34,7 +34,7 @@ def is_visible(spec: ToolServerSpec, tool: str) -> bool:
     return _names(spec.allow, tool) and not _names(spec.deny, tool)
 
 
-def judge(
+def evaluate(
     *,
     server: str,
     tool: str,
@@ -42,20 +42,20 @@ def judge(
     spec: ToolServerSpec,
     allowed: Iterable[str],
     pool: PoolTools,
-) -> Verdict:
+) -> PolicyDecision:
     """What is done with a call of the tool, by its name at the server.
 
     `allowed` is the execution's list, `annotations` what the server says of the tool.
     """
     name = f"{server}.{tool}"
     if not any_matches(allowed, server=server, tool=tool):
-        return _denied(Reason.NOT_ALLOWED, f"the execution's tools do not have {name}")
+        return _denied(ErrorReason.NOT_ALLOWED, f"the execution's tools do not have {name}")
     if any_matches(pool.deny, server=server, tool=tool):
-        return _denied(Reason.NOT_ALLOWED, f"the pool denies {name}")
+        return _denied(ErrorReason.NOT_ALLOWED, f"the pool denies {name}")
     if not any_matches(pool.allow, server=server, tool=tool):
-        return _denied(Reason.NOT_ALLOWED, f"the pool's tools do not have {name}")
+        return _denied(ErrorReason.NOT_ALLOWED, f"the pool's tools do not have {name}")
     if not is_visible(spec, tool):
-        return _denied(Reason.NOT_ALLOWED, f"{server} does not offer {tool}")
+        return _denied(ErrorReason.NOT_ALLOWED, f"{server} does not offer {tool}")
     return _by_policy(name, tool, annotations, spec)
 
 
@@ -68,7 +68,7 @@ def is_destructive(annotations: Mapping[str, Any]) -> bool:
     return annotations.get("readOnlyHint") is not True and annotations.get("destructiveHint") is True
 
 
-def _by_policy(name: str, tool: str, annotations: Mapping[str, Any], spec: ToolServerSpec) -> Verdict:
+def _by_policy(name: str, tool: str, annotations: Mapping[str, Any], spec: ToolServerSpec) -> PolicyDecision:
     policy = spec.policy
     for number, rule in enumerate(policy.rules):
         if _names(rule.tools, tool):
@@ -82,11 +82,11 @@ def _names(patterns: Iterable[str], tool: str) -> bool:
     return any(tool.startswith(each[:-1]) if each.endswith("*") else tool == each for each in patterns)
 
 
-def _verdict(action: Action, why: str) -> Verdict:
+def _verdict(action: Action, why: str) -> PolicyDecision:
     if action is Action.DENY:
-        return _denied(Reason.DENIED_BY_POLICY, f"denied by {why}")
-    return Verdict(action=action, why=why)
+        return _denied(ErrorReason.DENIED_BY_POLICY, f"denied by {why}")
+    return PolicyDecision(action=action, why=why)
 
 
-def _denied(reason: Reason, why: str) -> Verdict:
-    return Verdict(action=Action.DENY, why=why, reason=reason)
+def _denied(reason: ErrorReason, why: str) -> PolicyDecision:
+    return PolicyDecision(action=Action.DENY, why=why, reason=reason)

@@ -11,7 +11,7 @@ from typing import Final
 
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_api.tool_server import ServerLimits
-from mcp_exec_broker.errors import Failure, Reason, denied
+from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
 from mcp_exec_broker.recent import Recent
 from mcp_exec_common.broker.grants import Grant
 
@@ -25,7 +25,7 @@ _KEEP: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class ExecutionBudget:
     """Bounds of one execution, beside the calls that its spec allows."""
 
     concurrency: int = 10
@@ -36,7 +36,7 @@ class Budget:
     """Bytes of all results."""
 
 
-class Gate:
+class FifoLimiter:
     """Lets so many in at once, in the order in which they came. How many may change."""
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ class Gate:
                 place.set_result(None)
 
 
-class Account:
+class ExecutionQuota:
     """One execution's use of tools."""
 
-    def __init__(self, grant: Grant | None, budget: Budget) -> None:
+    def __init__(self, grant: Grant | None, budget: ExecutionBudget) -> None:
         self.grant = grant
         """None for an execution that had ended before it made a call."""
         self.closed = False
@@ -86,7 +86,7 @@ class Account:
         self.denied = 0
         """Calls that were denied before the audit had them."""
         self._budget = budget
-        self._gate = Gate()
+        self._gate = FifoLimiter()
         self._total = self._failed = self._bytes_in = self._bytes_out = 0
         self._by_tool: dict[str, int] = {}
         self._on_close: dict[object, Callable[[], None]] = {}
@@ -109,15 +109,17 @@ class Account:
             raise _ended()
         allowed = 0 if self.grant is None else self.grant.tool_calls
         if self._total > allowed:
-            raise denied(Reason.BUDGET_EXCEEDED, f"the execution may make {allowed} tool calls, and has made them")
+            raise build_denial(
+                ErrorReason.BUDGET_EXCEEDED, f"the execution may make {allowed} tool calls, and has made them"
+            )
         if self._bytes_out + argument_bytes > self._budget.argument_bytes:
-            raise denied(
-                Reason.BUDGET_EXCEEDED,
+            raise build_denial(
+                ErrorReason.BUDGET_EXCEEDED,
                 f"the execution may send {self._budget.argument_bytes} bytes of arguments in all",
             )
         if self._bytes_in >= self._budget.result_bytes:
-            raise denied(
-                Reason.BUDGET_EXCEEDED,
+            raise build_denial(
+                ErrorReason.BUDGET_EXCEEDED,
                 f"the execution may have {self._budget.result_bytes} bytes of results in all, and has had them",
             )
         self._bytes_out += argument_bytes
@@ -160,38 +162,38 @@ def _void(value: object) -> None:
     """Drops a value."""
 
 
-def _ended() -> Failure:
-    return denied(Reason.EXECUTION_ENDED, "the execution has ended")
+def _ended() -> ToolCallError:
+    return build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended")
 
 
-class Accounts:
+class ExecutionQuotas:
     """The accounts of all executions.
 
     One is kept for an hour after its last call or its end, and ten thousand at most: those with calls under way stay.
     A grant is void before that, so that a forgotten execution can't start afresh with a whole budget.
     """
 
-    def __init__(self, *, budget: Budget | None = None, clock: Callable[[], float] = monotonic) -> None:
-        self._budget = budget or Budget()
-        self._kept: Recent[str, Account] = Recent(
+    def __init__(self, *, budget: ExecutionBudget | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self._budget = budget or ExecutionBudget()
+        self._kept: Recent[str, ExecutionQuota] = Recent(
             keep_seconds=_KEEP_SECONDS, keep=_KEEP, held=lambda account: account.under_way > 0, clock=clock
         )
 
-    def open(self, grant: Grant) -> Account:
+    def open(self, grant: Grant) -> ExecutionQuota:
         """The execution's account; made by its first call."""
         account = self._kept.get(grant.execution)
         if account is None:
-            account = Account(grant, self._budget)
+            account = ExecutionQuota(grant, self._budget)
         self._kept.put(grant.execution, account)
         return account
 
-    def find(self, uid: str) -> Account | None:
+    def find(self, uid: str) -> ExecutionQuota | None:
         """The account, where there is one."""
         return self._kept.get(uid)
 
-    def close(self, uid: str) -> Account:
+    def close(self, uid: str) -> ExecutionQuota:
         """The execution has ended, also one that was never seen: no call of it begins any more."""
-        account = self._kept.get(uid) or Account(None, self._budget)
+        account = self._kept.get(uid) or ExecutionQuota(None, self._budget)
         self._kept.put(uid, account)
         account.close()
         return account
@@ -204,12 +206,12 @@ class Accounts:
 
 @dataclass(kw_only=True)
 class _Use:
-    gate: Gate = field(default_factory=Gate)
+    gate: FifoLimiter = field(default_factory=FifoLimiter)
     begun: deque[float] = field(default_factory=deque)
     """When the calls of the last minute began, where they are limited."""
 
 
-class Servers:
+class ServerConcurrency:
     """The use of each server by all executions at this replica."""
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
@@ -244,8 +246,8 @@ class Servers:
             use.begun.popleft()
         if len(use.begun) >= limits.calls_per_minute:
             wait = use.begun[0] + 60 - now
-            raise denied(
-                Reason.RATE_LIMITED,
+            raise build_denial(
+                ErrorReason.RATE_LIMITED,
                 f"{name} takes {limits.calls_per_minute} calls a minute; the next one in {wait:.0f} s",
             )
         use.begun.append(now)

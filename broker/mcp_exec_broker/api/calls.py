@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.meta import micro_time
-from mcp_exec_broker.calls.call import Asked
-from mcp_exec_broker.calls.pipeline import Calls
+from mcp_exec_broker.calls.call import CallRequest
+from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_common.broker.grants import Grant, GrantError, GrantSigner
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _MAX_TOOL: Final = 512
 _MAX_TOKEN: Final = 64 * 1024
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request gets another answer than a call's."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -47,7 +47,7 @@ class _Gone(Exception):
 
 
 @dataclass(kw_only=True, eq=False)
-class Grants:
+class GrantAuthenticator:
     """Reads grants; what was read is remembered until it is void."""
 
     signer: GrantSigner
@@ -58,28 +58,28 @@ class Grants:
         """What an Authorization header grants. Raises Refused."""
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
-            raise Refused(401, "a grant is needed: Authorization: Bearer GRANT")
+            raise RequestRefused(401, "a grant is needed: Authorization: Bearer GRANT")
         grant = self._read.get(token)
         if grant is None:
             try:
                 grant = self.signer.read_grant(token)
             except GrantError as error:
-                raise Refused(401, str(error)) from None
+                raise RequestRefused(401, str(error)) from None
             self._read[token] = grant
             while len(self._read) > self.keep:
                 self._read.popitem(last=False)
         if grant.expires <= time():
             self._read.pop(token, None)
-            raise Refused(401, "the grant has expired")
+            raise RequestRefused(401, "the grant has expired")
         return grant
 
 
 @dataclass(kw_only=True, eq=False)
-class CallsApp:
+class CallsApi:
     """The application."""
 
-    grants: Grants
-    calls: Calls
+    grants: GrantAuthenticator
+    calls: CallPipeline
     namespaces: frozenset[str]
     max_body_bytes: int
 
@@ -90,9 +90,9 @@ class CallsApp:
         answer = _Answer(send)
         try:
             grant = self._grant(scope)
-            asked = parse(await self._body(receive))
+            asked = parse_request(await self._body(receive))
             await self._call(grant, asked, receive, answer)
-        except Refused as refused:
+        except RequestRefused as refused:
             await answer.refuse(refused)
         except _Gone:
             return
@@ -100,17 +100,17 @@ class CallsApp:
             # not its text: that may have arguments or results in it
             trace = "".join(format_tb(error.__traceback__))
             log.error("a call failed in the broker itself", extra={"error": type(error).__name__, "trace": trace})
-            await answer.refuse(Refused(500, "the broker failed"))
+            await answer.refuse(RequestRefused(500, "the broker failed"))
 
     def _grant(self, scope: MutableMapping[str, Any]) -> Grant:
         if scope["path"] != "/v1/calls":
-            raise Refused(404, "there is POST /v1/calls, and nothing else")
+            raise RequestRefused(404, "there is POST /v1/calls, and nothing else")
         if scope["method"] != "POST":
-            raise Refused(405, "there is POST /v1/calls, and nothing else")
+            raise RequestRefused(405, "there is POST /v1/calls, and nothing else")
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         grant = self.grants.of(header)
         if grant.namespace not in self.namespaces:
-            raise Refused(401, "the grant's namespace is not served here")
+            raise RequestRefused(401, "the grant's namespace is not served here")
         return grant
 
     async def _body(self, receive: Receive) -> bytes:
@@ -132,10 +132,10 @@ class CallsApp:
 
     def _bounded(self, body: bytes) -> bytes:
         if len(body) > self.max_body_bytes:
-            raise Refused(413, f"the body has more than {self.max_body_bytes} bytes")
+            raise RequestRefused(413, f"the body has more than {self.max_body_bytes} bytes")
         return body
 
-    async def _call(self, grant: Grant, asked: Asked, receive: Receive, answer: "_Answer") -> None:
+    async def _call(self, grant: Grant, asked: CallRequest, receive: Receive, answer: "_Answer") -> None:
         task = asyncio.current_task()
         gone = False
 
@@ -160,27 +160,27 @@ class CallsApp:
             watching.cancel()
 
 
-def parse(body: bytes) -> Asked:
+def parse_request(body: bytes) -> CallRequest:
     """What a body asks for. Raises Refused."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refused(400, "the body is no JSON") from None
+        raise RequestRefused(400, "the body is no JSON") from None
     if not isinstance(given, dict):
-        raise Refused(400, "the body is no JSON object")
+        raise RequestRefused(400, "the body is no JSON object")
     if unknown := given.keys() - _FIELDS:
-        raise Refused(400, f"{str(min(unknown))[:100]!r} is unknown; there are {', '.join(sorted(_FIELDS))}")
+        raise RequestRefused(400, f"{str(min(unknown))[:100]!r} is unknown; there are {', '.join(sorted(_FIELDS))}")
     id, tool, seconds = given.get("id"), given.get("tool"), given.get("timeoutSeconds")
     arguments = given.get("arguments", {})
     if not isinstance(id, str) or not 0 < len(id) <= _MAX_ID:
-        raise Refused(400, f"id: a text of 1 to {_MAX_ID} characters is needed")
+        raise RequestRefused(400, f"id: a text of 1 to {_MAX_ID} characters is needed")
     if not isinstance(tool, str) or not 0 < len(tool) <= _MAX_TOOL:
-        raise Refused(400, f"tool: a text of 1 to {_MAX_TOOL} characters is needed")
+        raise RequestRefused(400, f"tool: a text of 1 to {_MAX_TOOL} characters is needed")
     if not isinstance(arguments, dict):
-        raise Refused(400, "arguments: an object is needed")
+        raise RequestRefused(400, "arguments: an object is needed")
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
-        raise Refused(400, "timeoutSeconds: a number above 0 is needed")
-    return Asked(id=id, tool=tool, arguments=arguments, size=len(body), timeout_seconds=seconds)
+        raise RequestRefused(400, "timeoutSeconds: a number above 0 is needed")
+    return CallRequest(id=id, tool=tool, arguments=arguments, size=len(body), timeout_seconds=seconds)
 
 
 class _Answer:
@@ -211,7 +211,7 @@ class _Answer:
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": line})
 
-    async def refuse(self, refused: Refused) -> None:
+    async def refuse(self, refused: RequestRefused) -> None:
         """Sends another status, where nothing was sent yet; else the answer ends without its last line."""
         if self._begun:
             with contextlib.suppress(OSError):

@@ -17,13 +17,13 @@ from starlette.routing import Route
 
 import mcp_exec_tools
 from mcp_exec_broker.access.approvals import Approvals
-from mcp_exec_broker.access.quotas import Accounts
-from mcp_exec_broker.audit.log import Audit
-from mcp_exec_broker.calls.denials import Denials
-from mcp_exec_broker.catalog.entry import Entry
-from mcp_exec_broker.catalog.sync import Catalogs
+from mcp_exec_broker.access.quotas import ExecutionQuotas
+from mcp_exec_broker.audit.log import AuditLog
+from mcp_exec_broker.calls.denials import DenialCounter
+from mcp_exec_broker.catalog.entry import CatalogEntry
+from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.metrics import Metrics
-from mcp_exec_broker.upstream.servers import Server, Servers
+from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
 from mcp_exec_common.broker.client import ExecutionCalls
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
 from mcp_exec_tools.catalog import Catalog
@@ -38,17 +38,17 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(kw_only=True, eq=False)
-class Control:
+class ControlApi:
     """Answers on the control port."""
 
     signer: GrantSigner
     namespaces: frozenset[str]
-    servers: Servers
-    catalogs: Catalogs
-    accounts: Accounts
+    servers: ToolServerCache
+    catalogs: CatalogSync
+    accounts: ExecutionQuotas
     approvals: Approvals
-    audit: Audit
-    denials: Denials
+    audit: AuditLog
+    denials: DenialCounter
     metrics: Metrics
     missing: Callable[[], list[str]]
     """What is not known yet."""
@@ -144,12 +144,12 @@ def _not_served(namespace: str) -> Response:
     return PlainTextResponse(f"namespace {namespace[:100]!r} is not served here\n", 404)
 
 
-def _known(found: Iterable[tuple[Server, Entry]]) -> list[Catalog]:
+def _known(found: Iterable[tuple[ToolServer, CatalogEntry]]) -> list[Catalog]:
     return [entry.known.catalog for _, entry in found if entry.known is not None]
 
 
 @lru_cache
-def digest_of(folder: Path) -> str:
+def compute_folder_digest(folder: Path) -> str:
     """What tells a folder's files from others, by their names and contents."""
     digest = hashlib.sha256()
     for path in sorted(each for each in folder.rglob("*") if each.is_file() and "__pycache__" not in each.parts):
@@ -159,11 +159,11 @@ def digest_of(folder: Path) -> str:
 
 def _hash(catalogs: Iterable[Catalog]) -> str:
     # another release may make other wrappers of the same catalogs
-    text = json.dumps([digest_of(_GENERATOR), *(catalog.hash for catalog in catalogs)])
+    text = json.dumps([compute_folder_digest(_GENERATOR), *(catalog.hash for catalog in catalogs)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _server(server: Server, entry: Entry) -> dict[str, Any]:
+def _server(server: ToolServer, entry: CatalogEntry) -> dict[str, Any]:
     tools = entry.known.catalog.tools if entry.known is not None else ()
     return {
         "server": server.name,

@@ -19,8 +19,18 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_broker.audit.store import BEGIN, END, MANY, OLDEST, WIRE, checkpoint, connected, made, select
-from mcp_exec_broker.errors import Outcome
+from mcp_exec_broker.audit.store import (
+    BEGIN,
+    END,
+    MANY,
+    OLDEST,
+    WIRE,
+    connect,
+    create_tables,
+    run_checkpoint,
+    select_records,
+)
+from mcp_exec_broker.errors import CallOutcome
 
 lines = logging.getLogger("mcp_exec.audit")
 log = logging.getLogger(__name__)
@@ -33,7 +43,7 @@ _BATCH: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class AuditRecord:
     """What is known of a call before it is made."""
 
     id: str
@@ -59,7 +69,7 @@ class Call:
     """Why: Verdict.why."""
 
 
-def digest_of(arguments: Any) -> str:
+def compute_digest(arguments: Any) -> str:
     """`sha256:` of the arguments as JSON with sorted keys, as the code sent them."""
     text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -74,15 +84,15 @@ def write_to_stdout() -> None:
     lines.propagate = False
 
 
-class Audit:
+class AuditLog:
     """The records, in a SQLite file and as lines of the logger `mcp_exec.audit`."""
 
     def __init__(self, path: Path, *, keep: timedelta, keep_bytes: int) -> None:
         self._path = path
         self._keep = keep
         self._keep_bytes = keep_bytes
-        self._file = connected(path)
-        made(self._file)
+        self._file = connect(path)
+        create_tables(self._file)
 
     @classmethod
     @asynccontextmanager
@@ -110,10 +120,10 @@ class Audit:
         changed = 0
         for (id,) in self._file.execute("SELECT id FROM calls WHERE ended IS NULL").fetchall():
             changed += 1
-            self._end(id, Outcome.UNFINISHED, error="the broker ended while the call was under way")
+            self._end(id, CallOutcome.UNFINISHED, error="the broker ended while the call was under way")
         return changed
 
-    async def begin(self, call: Call) -> None:
+    async def begin(self, call: AuditRecord) -> None:
         """Returns when the record is written: only then may the call travel. Raises sqlite3.Error where it can't be.
 
         ValueError where there is a record of this id already.
@@ -128,7 +138,7 @@ class Audit:
     async def end(
         self,
         id: str,
-        outcome: Outcome,
+        outcome: CallOutcome,
         *,
         milliseconds: float,
         bytes_in: int = 0,
@@ -149,7 +159,9 @@ class Audit:
             approved_by=approved_by,
         )
 
-    def many(self, call: Call, outcome: Outcome, *, calls: int, first: datetime, last: datetime, error: str) -> None:
+    def many(
+        self, call: AuditRecord, outcome: CallOutcome, *, calls: int, first: datetime, last: datetime, error: str
+    ) -> None:
         """Writes one record of many calls that were not made. Raises sqlite3.Error where it can't be."""
         record = {name: _storable(value) for name, value in asdict(call).items()}
         record |= {"at": micro_time(first), "ended": micro_time(last), "outcome": outcome.value, "calls": calls}
@@ -157,7 +169,7 @@ class Audit:
         self._file.execute(MANY, record)
         _say("tool calls denied", {WIRE[name]: value for name, value in record.items()})
 
-    def _end(self, id: str, outcome: Outcome, **known: Any) -> None:
+    def _end(self, id: str, outcome: CallOutcome, **known: Any) -> None:
         record: dict[str, Any] = {
             "id": id,
             "ended": micro_time(now()),
@@ -193,7 +205,7 @@ class Audit:
         conditions: dict[str, Any] = {
             "namespace = ?": namespace,
             "execution = ?": execution,
-            "outcome = ?": Outcome(outcome).value if outcome else "",
+            "outcome = ?": CallOutcome(outcome).value if outcome else "",
             "at >= ?": _moment(since, "since"),
             "at < ?": _moment(until, "until"),
             "number < ?": _cursor(cursor),
@@ -202,7 +214,7 @@ class Audit:
         conditions |= {"server = ?": server, "tool = ?": name}
         given = {condition: value for condition, value in conditions.items() if value}
         wanted = max(1, min(limit, _MAX_PAGE))
-        rows = await asyncio.to_thread(select, self._path, given, wanted)
+        rows = await asyncio.to_thread(select_records, self._path, given, wanted)
         items = [{wire: row[name] for name, wire in WIRE.items()} for row in rows[:wanted]]
         return {"items": items, "next": str(rows[wanted - 1]["number"]) if len(rows) > wanted else None}
 
@@ -222,7 +234,7 @@ class Audit:
         forgotten += await self._forget(
             lambda: self._delete(before=everything) if self._size() > self._keep_bytes else 0
         )
-        await asyncio.to_thread(checkpoint, self._path)
+        await asyncio.to_thread(run_checkpoint, self._path)
         return forgotten
 
     async def _forget(self, some: Callable[[], int]) -> int:

@@ -102,7 +102,7 @@ WIRE: Final = {
 """Columns and what they are called in answers and lines."""
 
 
-def connected(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     """In autocommit; the log of writes is moved into the file by `sweep` alone, because that syncs."""
     file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
     file.row_factory = sqlite3.Row
@@ -111,7 +111,7 @@ def connected(path: Path) -> sqlite3.Connection:
     return file
 
 
-def made(file: sqlite3.Connection) -> None:
+def create_tables(file: sqlite3.Connection) -> None:
     """Makes the table, or brings one of an earlier version up to date."""
     file.executescript(_SCHEMA)
     present = {row["name"] for row in file.execute("PRAGMA table_info(calls)")}
@@ -120,7 +120,7 @@ def made(file: sqlite3.Connection) -> None:
             file.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
 
 
-def select(path: Path, given: dict[str, Any], wanted: int) -> list[sqlite3.Row]:
+def select_records(path: Path, given: dict[str, Any], wanted: int) -> list[sqlite3.Row]:
     """The newest records for which all conditions hold, and one more where there are more; by a connection of its own.
 
     `given` has values by conditions, which are the caller's own texts.
@@ -134,7 +134,7 @@ def select(path: Path, given: dict[str, Any], wanted: int) -> list[sqlite3.Row]:
         ).fetchall()
 
 
-def checkpoint(path: Path) -> None:
+def run_checkpoint(path: Path) -> None:
     """Moves the log of writes into the file, and waits for the disk."""
-    with closing(connected(path)) as file:
+    with closing(connect(path)) as file:
         file.execute("PRAGMA wal_checkpoint(PASSIVE)")

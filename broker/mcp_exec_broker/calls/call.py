@@ -6,23 +6,23 @@ from typing import Any, Final
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import ToolServerSpec
-from mcp_exec_broker.access.policy import Verdict
-from mcp_exec_broker.access.quotas import Account
-from mcp_exec_broker.catalog.entry import Known
-from mcp_exec_broker.scanning.tokenizer import Vault
-from mcp_exec_broker.upstream.servers import Server
-from mcp_exec_broker.upstream.session import Session
+from mcp_exec_broker.access.policy import PolicyDecision
+from mcp_exec_broker.access.quotas import ExecutionQuota
+from mcp_exec_broker.catalog.entry import ToolListing
+from mcp_exec_broker.scanning.tokenizer import Tokenizer
+from mcp_exec_broker.upstream.servers import ToolServer
+from mcp_exec_broker.upstream.session import UpstreamSession
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_tools.catalog import Tool
 
 _MAX_NAME: Final = 300
 
-Notice = Callable[[Approval], Awaitable[None]]
+ApprovalNotifier = Callable[[Approval], Awaitable[None]]
 """Tells the sandbox that its call waits for consent."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CallRequest:
     """What a sandbox asks for."""
 
     id: str
@@ -36,12 +36,12 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class ResolvedTool:
     """The tool that is called."""
 
-    server: Server
+    server: ToolServer
     spec: ToolServerSpec
-    known: Known
+    known: ToolListing
     tool: Tool
 
     @property
@@ -51,20 +51,20 @@ class Target:
 
 
 @dataclass(kw_only=True, eq=False)
-class Run:
+class Call:
     """A call under way."""
 
     grant: Grant
-    asked: Asked
-    account: Account
-    vault: Vault
-    notice: Notice
+    asked: CallRequest
+    account: ExecutionQuota
+    vault: Tokenizer
+    notice: ApprovalNotifier
     began: float
     """By the performance counter."""
-    server: Server | None = None
-    target: Target | None = None
-    verdict: Verdict | None = None
-    session: Session | None = None
+    server: ToolServer | None = None
+    target: ResolvedTool | None = None
+    verdict: PolicyDecision | None = None
+    session: UpstreamSession | None = None
     is_modern: bool = False
     """Whether the session speaks the protocol of 2026-07-28 or later."""
     audited: str = ""

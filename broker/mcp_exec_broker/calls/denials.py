@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from mcp_exec_api.meta import now
 from mcp_exec_api.tool_server import Action
-from mcp_exec_broker.audit.log import Audit, Call
-from mcp_exec_broker.calls.call import Run
-from mcp_exec_broker.errors import Failure, Kind, Outcome, Reason
+from mcp_exec_broker.audit.log import AuditLog, AuditRecord
+from mcp_exec_broker.calls.call import Call
+from mcp_exec_broker.errors import CallOutcome, ErrorKind, ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import Grant
 
 log = logging.getLogger(__name__)
@@ -29,22 +29,22 @@ _MOST: Final = 1000
 @dataclass(kw_only=True)
 class _Count:
     grant: Grant
-    outcome: Outcome
+    outcome: CallOutcome
     first: datetime
     last: datetime
     calls: int = 0
 
 
 @dataclass(kw_only=True, eq=False)
-class Denials:
+class DenialCounter:
     """What was counted and is not written yet. When the broker is killed, that is lost: some seconds."""
 
-    audit: Audit
-    _counts: dict[tuple[str, Reason], _Count] = field(default_factory=dict)
+    audit: AuditLog
+    _counts: dict[tuple[str, ErrorReason], _Count] = field(default_factory=dict)
 
-    def counts(self, run: Run, failure: Failure) -> bool:
+    def counts(self, run: Call, failure: ToolCallError) -> bool:
         """Counts a call that was denied, where it is one too many for a record of its own; says whether it did."""
-        if failure.kind is not Kind.DENIED or failure.reason is None:
+        if failure.kind is not ErrorKind.DENIED or failure.reason is None:
             return False
         run.account.denied += 1
         if run.account.denied <= OWN_RECORDS:
@@ -72,9 +72,9 @@ class Denials:
                 return
             del self._counts[key]
 
-    def _write(self, reason: Reason, count: _Count) -> None:
+    def _write(self, reason: ErrorReason, count: _Count) -> None:
         grant = count.grant
-        call = Call(
+        call = AuditRecord(
             id=str(uuid4()),
             namespace=grant.namespace,
             execution=grant.name,

@@ -15,7 +15,7 @@ Block = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class PythonValue:
     """A result that is ready for the wrapper to return."""
 
     value: Any
@@ -26,7 +26,7 @@ class Value:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Content:
+class ContentBlocks:
     """A result with images, sounds, files or links in it."""
 
     content: Sequence[Any]
@@ -39,7 +39,9 @@ class Content:
         return line | ({"structured": self.structured} if self.has_structured else {})
 
 
-def value_of(result: Mapping[str, Any], output_schema: Mapping[str, Any] | None, *, modern: bool) -> Value | Content:
+def parse_value(
+    result: Mapping[str, Any], output_schema: Mapping[str, Any] | None, *, modern: bool
+) -> PythonValue | ContentBlocks:
     """What a `tools/call` result, as on the wire, is for code. `output_schema` is what the server declared.
 
     `modern` is whether the protocol of 2026-07-28 or later is spoken: before, structured content was an object, and
@@ -50,15 +52,15 @@ def value_of(result: Mapping[str, Any], output_schema: Mapping[str, Any] | None,
     if structured is None and not modern and output_schema is None:
         has_structured = False
     if has_structured and all(_is_text(block) for block in content):
-        return Value(value=_unwrapped(structured, output_schema))
+        return PythonValue(value=_unwrapped(structured, output_schema))
     if content and all(_is_text(block) for block in content):
-        return Value(value=_of_texts([block["text"] for block in content]))
+        return PythonValue(value=_of_texts([block["text"] for block in content]))
     if not content:
-        return Value(value=None)
-    return Content(content=content, structured=structured, has_structured=has_structured)
+        return PythonValue(value=None)
+    return ContentBlocks(content=content, structured=structured, has_structured=has_structured)
 
 
-def error_text(result: Mapping[str, Any]) -> str:
+def format_error_text(result: Mapping[str, Any]) -> str:
     """What a result that is an error says, for people."""
     texts = [block["text"] for block in _blocks(result) if _is_text(block)]
     if any(text.strip() for text in texts):

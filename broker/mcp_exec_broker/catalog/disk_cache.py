@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_broker.upstream.servers import ToolServer
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _MOST_BYTES_OF_ALL: Final = 64 * 1024 * 1024
 _SUFFIX: Final = ".json"
 
 
-class Copy(BaseModel):
+class CatalogCopy(BaseModel):
     """What a server listed for no user in particular, without its credentials."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +50,7 @@ class Copy(BaseModel):
         return given
 
 
-class Copies:
+class CatalogDiskCache:
     """The copies in one folder, which is this broker's alone."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Copies:
         except OSError as error:
             log.warning("copies of tools can't be kept: %s", error)
 
-    def get(self, server: Server) -> tuple[Copy, datetime] | None:
+    def get(self, server: ToolServer) -> tuple[CatalogCopy, datetime] | None:
         """The copy of a server's tools, and when they were listed; none where there is no good one."""
         name = server.connection_hash
         if name not in self._sizes:
@@ -83,7 +83,7 @@ class Copies:
                 listed_at = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
             if len(data) > self._most:
                 raise ValueError(f"it has more than {self._most} bytes")
-            copy = Copy.model_validate(json.loads(data))
+            copy = CatalogCopy.model_validate(json.loads(data))
         except (OSError, ValueError, RecursionError) as error:
             # not the error's text: it may be the file's
             log.warning("the copy of a server's tools is no good: %s", type(error).__name__, extra=_of(server))
@@ -92,7 +92,7 @@ class Copies:
         self._digests[name] = hashlib.sha256(data).digest()
         return copy, listed_at
 
-    def put(self, server: Server, copy: Copy | None) -> None:
+    def put(self, server: ToolServer, copy: CatalogCopy | None) -> None:
         """Keeps a copy of what was listed just now, in the place of the one before; or none from now on."""
         name = server.connection_hash
         if copy is None:
@@ -119,7 +119,7 @@ class Copies:
             return
         self._sizes[name], self._digests[name] = len(data), digest
 
-    def keep(self, servers: Iterable[Server]) -> None:
+    def keep(self, servers: Iterable[ToolServer]) -> None:
         """Forgets all but those of these servers, as they are now."""
         for name in self._sizes.keys() - {server.connection_hash for server in servers}:
             self._drop(name)
@@ -134,5 +134,5 @@ class Copies:
             self._path(name).unlink(missing_ok=True)
 
 
-def _of(server: Server) -> dict[str, str]:
+def _of(server: ToolServer) -> dict[str, str]:
     return {"namespace": server.namespace, "server": server.name}

@@ -9,13 +9,13 @@ from typing import Any
 
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_broker.access.policy import is_visible
-from mcp_exec_broker.catalog.disk_cache import Copy
-from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_broker.catalog.disk_cache import CatalogCopy
+from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_tools.catalog import Catalog
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class ToolListing:
     """The tools of a server for somebody, as they were listed."""
 
     catalog: Catalog
@@ -30,10 +30,10 @@ class Known:
 
 
 @dataclass(kw_only=True)
-class Entry:
+class CatalogEntry:
     """What is known of one server."""
 
-    known: Known | None = None
+    known: ToolListing | None = None
     """Its tools as they were last listed, without a user."""
     available: bool | None = None
     reason: str = ""
@@ -49,14 +49,14 @@ class Entry:
     poked: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def copy_of(entry: Entry) -> Copy | None:
+def build_copy(entry: CatalogEntry) -> CatalogCopy | None:
     """What may be copied to the disk; none where a single user's credentials were needed to list it."""
     known = entry.known
     if known is None or known.of_user:
         return None
     # what was learned of results is in the ToolServer's status
     tools = [replace(tool, output_schema=known.declared[tool.name], inferred=False) for tool in known.catalog.tools]
-    return Copy(
+    return CatalogCopy(
         protocol_version=entry.protocol_version,
         identity=entry.identity,
         is_public=known.is_public,
@@ -64,13 +64,15 @@ def copy_of(entry: Entry) -> Copy | None:
     )
 
 
-def entry_of(copy: Copy, listed_at: datetime, *, server: Server, spec: ToolServerSpec) -> Entry:
+def restore_entry(copy: CatalogCopy, listed_at: datetime, *, server: ToolServer, spec: ToolServerSpec) -> CatalogEntry:
     """What a copy says of a server, as far as code may see it by now."""
     catalog = Catalog.of(server.name, [tool for tool in copy.tools if is_visible(spec, tool["name"])])
-    known = Known(
+    known = ToolListing(
         catalog=catalog,
         declared={tool.name: tool.output_schema for tool in catalog.tools},
         expires=monotonic(),
         is_public=copy.is_public,
     )
-    return Entry(known=known, listed_at=listed_at, protocol_version=copy.protocol_version, identity=copy.identity)
+    return CatalogEntry(
+        known=known, listed_at=listed_at, protocol_version=copy.protocol_version, identity=copy.identity
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_common.kube.reflector import Key
 from mcp_exec_tools.catalog import Tool
 
@@ -27,7 +27,7 @@ Schemas = dict[str, dict[str, Any]]
 
 
 @dataclass(kw_only=True, eq=False)
-class Inferences:
+class OutputInference:
     """The schemas of all servers. `on_change` is told of a server of which something new was learned."""
 
     on_change: Callable[[Key], None] = lambda key: None
@@ -41,7 +41,7 @@ class Inferences:
         """What is known of a server's tools, by their names."""
         return self._schemas.get(key, {})
 
-    def take_in(self, server: Server) -> None:
+    def take_in(self, server: ToolServer) -> None:
         """Takes in what a ToolServer's status remembers: of this broker's earlier life, or of another replica."""
         stored = server.status.get("inferredOutputs")
         if not isinstance(stored, Mapping):
@@ -91,7 +91,7 @@ class Inferences:
         return listed is None or tool in listed
 
 
-def with_inferred(tool: Tool, schemas: Schemas) -> Tool:
+def add_inferred_output(tool: Tool, schemas: Schemas) -> Tool:
     """The tool with the output that is remembered, where it declares none."""
     if tool.output_schema is not None and not tool.inferred:
         return tool

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
-from mcp_exec_broker.catalog.entry import Entry
-from mcp_exec_broker.catalog.inferred_outputs import Inferences, Schemas
-from mcp_exec_broker.catalog.sync import Catalogs
-from mcp_exec_broker.upstream.servers import Server, Servers
+from mcp_exec_broker.catalog.entry import CatalogEntry
+from mcp_exec_broker.catalog.inferred_outputs import OutputInference, Schemas
+from mcp_exec_broker.catalog.sync import CatalogSync
+from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -37,7 +37,7 @@ _SYNC_PART: Final = 0.5
 """The part of the refresh time before which a new lastSync alone is not written: replicas list, too."""
 
 
-def wanted(server: Server, entry: Entry, schemas: Schemas, *, moment: datetime) -> Object:
+def build_status(server: ToolServer, entry: CatalogEntry, schemas: Schemas, *, moment: datetime) -> Object:
     """All that the broker writes of a server; what is not there is left out, for typed fields take no empty text."""
     known = entry.known
     found: Object = {
@@ -61,7 +61,7 @@ def _without_empty(condition: Object) -> Object:
     return {name: value for name, value in condition.items() if value != ""}
 
 
-def patch_of(stored: Mapping[str, Any], new: Object, *, refresh_seconds: float) -> Object | None:
+def build_patch(stored: Mapping[str, Any], new: Object, *, refresh_seconds: float) -> Object | None:
     """A merge patch from what is stored to what is wanted, or none where it would say nothing new."""
     patch = {name: new.get(name) for name in _OWN if new.get(name) != stored.get(name)}
     if patch.keys() == {"lastSync"} and not _is_old(stored.get("lastSync"), new.get("lastSync"), refresh_seconds):
@@ -73,7 +73,7 @@ def patch_of(stored: Mapping[str, Any], new: Object, *, refresh_seconds: float) 
     return patch or None
 
 
-def _conditions(server: Server, entry: Entry, moment: datetime) -> list[Condition]:
+def _conditions(server: ToolServer, entry: CatalogEntry, moment: datetime) -> list[Condition]:
     conditions: list[Condition] = []
     for item in server.status.get("conditions") or []:
         try:
@@ -117,13 +117,13 @@ def _merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusWriter:
+class ToolServerStatusWriter:
     """Writes the status of ToolServers."""
 
     kube: KubeClient
-    servers: Servers
-    catalogs: Catalogs
-    inferences: Inferences
+    servers: ToolServerCache
+    catalogs: CatalogSync
+    inferences: OutputInference
 
     async def write(self, key: tuple[str, str]) -> None:
         """Brings one server's status up to date; what goes wrong is logged, and made good by the next change."""
@@ -131,8 +131,8 @@ class StatusWriter:
         if server is None or entry.available is None:
             return
         refresh = server.spec.refresh_seconds if server.spec is not None else 300
-        new = wanted(server, entry, self.inferences.of(key), moment=now())
-        patch = patch_of(server.status, new, refresh_seconds=refresh)
+        new = build_status(server, entry, self.inferences.of(key), moment=now())
+        patch = build_patch(server.status, new, refresh_seconds=refresh)
         if patch is None:
             return
         path = custom_resource_path(TOOL_SERVERS, namespace=server.namespace, name=server.name) + "/status"

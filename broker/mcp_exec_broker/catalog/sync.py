@@ -12,16 +12,16 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_exec_api.meta import now
 from mcp_exec_broker.access.policy import is_visible
-from mcp_exec_broker.catalog.disk_cache import Copies
-from mcp_exec_broker.catalog.entry import Entry, Known, copy_of, entry_of
-from mcp_exec_broker.catalog.inferred_outputs import Inferences, with_inferred
+from mcp_exec_broker.catalog.disk_cache import CatalogDiskCache
+from mcp_exec_broker.catalog.entry import CatalogEntry, ToolListing, build_copy, restore_entry
+from mcp_exec_broker.catalog.inferred_outputs import OutputInference, add_inferred_output
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.upstream.credentials import CredentialsMissing, UserUnknown
-from mcp_exec_broker.upstream.errors import Gone, Lost, SessionError, Unusable
-from mcp_exec_broker.upstream.redaction import clean, excerpt
-from mcp_exec_broker.upstream.servers import Server, Servers
-from mcp_exec_broker.upstream.session import Listing, Session
-from mcp_exec_broker.upstream.session_pool import Connections
+from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionError, SessionExpired
+from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_json
+from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
+from mcp_exec_broker.upstream.session import ListedTools, UpstreamSession
+from mcp_exec_broker.upstream.session_pool import SessionPool
 from mcp_exec_common.kube.reflector import Key
 from mcp_exec_tools.catalog import Catalog
 
@@ -38,27 +38,27 @@ _MOST_PERSONAL: Final = 1024
 
 
 @dataclass(kw_only=True, eq=False)
-class Catalogs:
+class CatalogSync:
     """The tools of all servers. `on_change` is told of a server of which something is known anew."""
 
-    servers: Servers
-    connections: Connections
-    inferences: Inferences
+    servers: ToolServerCache
+    connections: SessionPool
+    inferences: OutputInference
     metrics: Metrics
-    copies: Copies
+    copies: CatalogDiskCache
     timeout_seconds: float = 15.0
     on_change: Callable[[Key], None] = lambda key: None
-    _entries: dict[Key, Entry] = field(default_factory=dict)
+    _entries: dict[Key, CatalogEntry] = field(default_factory=dict)
     _keepers: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
-    _personal: OrderedDict[tuple[Key, str], Known] = field(default_factory=OrderedDict)
+    _personal: OrderedDict[tuple[Key, str], ToolListing] = field(default_factory=OrderedDict)
     _locks: dict[tuple[Key, str], asyncio.Lock] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
-    def entry(self, key: Key) -> Entry:
+    def entry(self, key: Key) -> CatalogEntry:
         """What is known of a server."""
-        return self._entries.get(key) or Entry()
+        return self._entries.get(key) or CatalogEntry()
 
-    def follow(self, server: Server) -> None:
+    def follow(self, server: ToolServer) -> None:
         """Keeps the server's tools from now on, by what it is now."""
         if server.key in self._keepers:
             self.refresh(server.key)
@@ -89,7 +89,7 @@ class Catalogs:
         if entry is not None and entry.known is not None and server is not None:
             entry.known = self._with_inferred(entry.known, key)
 
-    async def known(self, server: Server, user: str | None) -> Known:
+    async def known(self, server: ToolServer, user: str | None) -> ToolListing:
         """The tools for a call on behalf of a user. Raises Unusable and UserUnknown where none were ever listed."""
         shared = self.entry(server.key).known
         if not server.is_personal:
@@ -109,7 +109,7 @@ class Catalogs:
 
     # how they are listed
 
-    async def _first(self, server: Server) -> Known:
+    async def _first(self, server: ToolServer) -> ToolListing:
         """Lists them for a call that came before anybody had."""
         async with self._locks.setdefault((server.key, ""), asyncio.Lock()):
             if (known := self.entry(server.key).known) is not None:
@@ -120,7 +120,7 @@ class Catalogs:
                 entry.poked.set()
             return known
 
-    async def _personally(self, server: Server, user: str) -> Known:
+    async def _personally(self, server: ToolServer, user: str) -> ToolListing:
         place = (server.key, user)
         known = self._personal.get(place)
         if known is not None and known.expires > monotonic():
@@ -133,7 +133,7 @@ class Catalogs:
                     return fresh
                 try:
                     _, fresh = await self._list(server, user)
-                except Unusable:
+                except ServerUnavailable:
                     if known is None:
                         raise
                     return known
@@ -161,13 +161,13 @@ class Catalogs:
             except TimeoutError:
                 continue
 
-    async def _refreshed(self, server: Server, entry: Entry) -> float:
+    async def _refreshed(self, server: ToolServer, entry: CatalogEntry) -> float:
         """Lists a server's tools; returns the seconds until that is due again."""
         entry.generation = server.generation
         try:
             async with self._places:
                 session, known = await self._shared(server)
-        except Unusable as error:
+        except ServerUnavailable as error:
             self.connections.reread(server)
             entry.available, entry.reason, entry.message = False, error.reason, str(error)
             entry.credentials_found = not error.reason.startswith("Secret")
@@ -178,18 +178,18 @@ class Catalogs:
         entry.credentials_found, entry.failures, entry.listed_at = True, 0, now()
         entry.protocol_version = session.client.protocol_version if not session.ended else entry.protocol_version
         entry.identity = _identity(session) or entry.identity
-        self.copies.put(server, copy_of(entry))
+        self.copies.put(server, build_copy(entry))
         self.metrics.listings.labels("ok").inc()
         return max(known.expires - monotonic(), _LEAST_SECONDS)
 
-    async def _shared(self, server: Server) -> tuple[Session, Known]:
+    async def _shared(self, server: ToolServer) -> tuple[UpstreamSession, ToolListing]:
         """The tools as nobody in particular sees them; where the server tells nobody, as one of its users does.
 
         What is shared thereby are names and schemas; calls are made by each user's own credentials alone.
         """
         try:
             return await self._list(server, None)
-        except Unusable as error:
+        except ServerUnavailable as error:
             user = await self._some_user(server) if error.reason in ("Unauthorized", "ProtocolError") else None
             if user is None:
                 raise
@@ -198,7 +198,7 @@ class Catalogs:
             except UserUnknown:
                 raise error from None
 
-    async def _some_user(self, server: Server) -> str | None:
+    async def _some_user(self, server: ToolServer) -> str | None:
         spec = server.spec
         if spec is None or not spec.user_headers:
             return None
@@ -211,40 +211,40 @@ class Catalogs:
             found = keys if found is None else found & keys
         return min((key for key in found or () if not key.startswith("base64-")), default=None)
 
-    async def _list(self, server: Server, user: str | None) -> tuple[Session, Known]:
-        session: Session | None = None
+    async def _list(self, server: ToolServer, user: str | None) -> tuple[UpstreamSession, ToolListing]:
+        session: UpstreamSession | None = None
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 session = await self.connections.session(server, user)
                 try:
                     listing = await session.list_tools()
-                except (Gone, Lost):
+                except (SessionExpired, ConnectionLost):
                     session = await self.connections.session(server, user)
                     listing = await session.list_tools()
             return session, self._of(server, session, listing, of_user=user is not None)
         except TimeoutError:
-            raise Unusable("Timeout", f"its tools were not listed within {self.timeout_seconds:g} s") from None
+            raise ServerUnavailable("Timeout", f"its tools were not listed within {self.timeout_seconds:g} s") from None
         except MCPError as error:
-            text = excerpt(error.message, session.secrets if session else (), most=500)
-            raise Unusable("ProtocolError", f"tools/list: {text}") from None
+            text = redact_excerpt(error.message, session.secrets if session else (), most=500)
+            raise ServerUnavailable("ProtocolError", f"tools/list: {text}") from None
         except (ValueError, OverflowError) as error:
-            raise Unusable("ProtocolError", f"tools/list: {error}") from None
-        except Unusable:
+            raise ServerUnavailable("ProtocolError", f"tools/list: {error}") from None
+        except ServerUnavailable:
             raise
         except SessionError as error:
-            raise Unusable("ConnectionLost", str(error)) from None
+            raise ServerUnavailable("ConnectionLost", str(error)) from None
         except UserUnknown:
             raise
         except Exception as error:  # whatever a server answers, the others are listed
             log.warning("tools/list went wrong", extra={"server": "/".join(server.key), "error": type(error).__name__})
-            raise Unusable("ProtocolError", f"tools/list: {type(error).__name__}") from None
+            raise ServerUnavailable("ProtocolError", f"tools/list: {type(error).__name__}") from None
 
-    def _of(self, server: Server, session: Session, listing: Listing, *, of_user: bool) -> Known:
+    def _of(self, server: ToolServer, session: UpstreamSession, listing: ListedTools, *, of_user: bool) -> ToolListing:
         spec = session.route.spec
-        seen = [entry for entry in clean(listing.tools, session.secrets) if is_visible(spec, entry["name"])]
+        seen = [entry for entry in redact_json(listing.tools, session.secrets) if is_visible(spec, entry["name"])]
         catalog = Catalog.of(server.name, seen)
         life = min(max(listing.ttl_seconds or spec.refresh_seconds, _LEAST_SECONDS), _MOST_SECONDS)
-        known = Known(
+        known = ToolListing(
             catalog=catalog,
             declared={tool.name: tool.output_schema for tool in catalog.tools},
             expires=monotonic() + life,
@@ -253,20 +253,20 @@ class Catalogs:
         )
         return self._with_inferred(known, server.key)
 
-    def _with_inferred(self, known: Known, key: Key) -> Known:
+    def _with_inferred(self, known: ToolListing, key: Key) -> ToolListing:
         schemas = self.inferences.of(key)
         if not schemas:
             return known
-        tools = tuple(with_inferred(tool, schemas) for tool in known.catalog.tools)
+        tools = tuple(add_inferred_output(tool, schemas) for tool in known.catalog.tools)
         return replace(known, catalog=Catalog(server=known.catalog.server, tools=tools))
 
-    def _restored(self, server: Server) -> Entry:
+    def _restored(self, server: ToolServer) -> CatalogEntry:
         """What was known of the server before the broker was started anew, as if it had not answered since."""
         found = self.copies.get(server)
         if found is None or server.spec is None:
-            return Entry()
+            return CatalogEntry()
         copy, listed_at = found
-        entry = entry_of(copy, listed_at, server=server, spec=server.spec)
+        entry = restore_entry(copy, listed_at, server=server, spec=server.spec)
         if entry.known is not None:
             entry.known = self._with_inferred(entry.known, server.key)
         return entry
@@ -276,6 +276,6 @@ class Catalogs:
             del self._personal[place]
 
 
-def _identity(session: Session) -> str:
+def _identity(session: UpstreamSession) -> str:
     info = session.client.server_info if not session.ended else None
-    return excerpt(f"{info.name} {info.version}", session.secrets, most=200) if info is not None else ""
+    return redact_excerpt(f"{info.name} {info.version}", session.secrets, most=200) if info is not None else ""

@@ -14,7 +14,7 @@ from phonenumbers import Leniency, PhoneNumberMatcher
 from stdnum import iban, luhn
 from stdnum.us import ssn
 
-from mcp_exec_broker.scanning.text_index import Span, Texts
+from mcp_exec_broker.scanning.text_index import Span, TextIndex
 
 EMAIL: Final = "EMAIL"
 PHONE: Final = "PHONE"
@@ -43,7 +43,7 @@ _BRANDS: Final = re.compile(
 )
 
 
-class Personal:
+class PersonalDataDetector:
     """The forms, made once a process. Phone numbers without a country are taken for those of `region`."""
 
     def __init__(self, *, region: str = "US") -> None:
@@ -52,20 +52,20 @@ class Personal:
         options.log_errors = False
         self._address = re2.compile(_ADDRESS, options)
 
-    def find(self, texts: Texts) -> Iterator[Span]:
+    def find(self, texts: TextIndex) -> Iterator[Span]:
         """What is personal; spans may overlap."""
         yield from self._addresses(texts)
         yield from _accounts(texts)
         yield from self._numbers(texts)
 
-    def _addresses(self, texts: Texts) -> Iterator[Span]:
+    def _addresses(self, texts: TextIndex) -> Iterator[Span]:
         if b"@" not in texts.data:
             return
         for found in self._address.finditer(texts.data):
             if not found.group().startswith(_NO_ADDRESS):
                 yield Span(start=max(found.start(), found.end() - _LONGEST_ADDRESS), end=found.end(), kind=EMAIL)
 
-    def _numbers(self, texts: Texts) -> Iterator[Span]:
+    def _numbers(self, texts: TextIndex) -> Iterator[Span]:
         checks = 0
         for found in _RUN.finditer(texts.data):
             for start in range(found.start(), found.end(), _MAX_RUN):
@@ -89,7 +89,7 @@ class Personal:
             yield Span(start=offset + match.start, end=offset + match.end, kind=PHONE)
 
 
-def _accounts(texts: Texts) -> Iterator[Span]:
+def _accounts(texts: TextIndex) -> Iterator[Span]:
     for found in _ACCOUNT.finditer(texts.data):
         # the pattern goes on into a word in capitals that follows: the account is as long as its country says
         words = found.group().decode().split(" ")

@@ -16,11 +16,11 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.tool_server import PersonalDataAction, Scan, SecretAction
-from mcp_exec_broker.errors import Reason, denied, wrong
-from mcp_exec_broker.scanning.personal_data import Personal
-from mcp_exec_broker.scanning.secret_patterns import Secrets
-from mcp_exec_broker.scanning.text_index import Span, Texts
-from mcp_exec_broker.scanning.tokenizer import Vault
+from mcp_exec_broker.errors import ErrorReason, build_denial, build_rejection
+from mcp_exec_broker.scanning.personal_data import PersonalDataDetector
+from mcp_exec_broker.scanning.secret_patterns import SecretDetector
+from mcp_exec_broker.scanning.text_index import Span, TextIndex
+from mcp_exec_broker.scanning.tokenizer import Tokenizer
 
 _IN_A_THREAD: Final = 64 * 1024
 """Bytes of text from which on a look would hold up other calls for more than a few milliseconds."""
@@ -54,8 +54,8 @@ class Scanner:
     """Looks for secrets and personal data; made once a process."""
 
     def __init__(self, *, region: str = "US", registry: CollectorRegistry | None = None) -> None:
-        self._secrets = Secrets()
-        self._personal = Personal(region=region)
+        self._secrets = SecretDetector()
+        self._personal = PersonalDataDetector(region=region)
         # few threads of its own: they compete with the event loop for the interpreter
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="scan")
         self._found = prometheus_client.Counter(
@@ -69,7 +69,7 @@ class Scanner:
         """Ends its threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def arguments(self, value: Any, scan: Scan, vault: Vault) -> Scanned:
+    async def arguments(self, value: Any, scan: Scan, vault: Tokenizer) -> Scanned:
         """Arguments as they go to the server, with tokens put back where the scan says so (after the look).
 
         Raises Failure: SecretFound, PersonalDataFound. Large ones are scanned in a thread.
@@ -78,7 +78,7 @@ class Scanner:
         scanned = await self._scan(value, wanted, vault)
         return Scanned(value=vault.put_back(scanned.value), found=scanned.found) if scan.untokenize else scanned
 
-    async def result(self, value: Any, scan: Scan, vault: Vault) -> Scanned:
+    async def result(self, value: Any, scan: Scan, vault: Tokenizer) -> Scanned:
         """A result as it goes into the sandbox. Raises Failure like `arguments`.
 
         What has a token in this execution gets it also where the server's results are not looked through: otherwise
@@ -105,17 +105,17 @@ class Scanner:
         return self._redacted_text(text, text)
 
     def _redacted_text(self, value: Any, text: str) -> str:
-        texts = Texts(value)
-        spans = self._spans(texts, _AUDIT, Vault())
+        texts = TextIndex(value)
+        spans = self._spans(texts, _AUDIT, Tokenizer())
         if not spans:
             return text
         changed = texts.replaced((span, f"[REDACTED {span.kind}]") for span in spans)
         return changed if isinstance(value, str) and value is text else json.dumps(changed, ensure_ascii=False)
 
-    async def _scan(self, value: Any, wanted: _Wanted, vault: Vault) -> Scanned:
+    async def _scan(self, value: Any, wanted: _Wanted, vault: Tokenizer) -> Scanned:
         if wanted.secrets is SecretAction.OFF and wanted.personal is PersonalDataAction.OFF:
             return Scanned(value=value, found={})
-        texts = Texts(value)
+        texts = TextIndex(value)
         if len(texts.data) < _IN_A_THREAD:
             spans = self._spans(texts, wanted, vault)
         else:
@@ -132,9 +132,11 @@ class Scanner:
         try:
             return Scanned(value=texts.replaced(marks), found=dict(found))
         except RecursionError as error:
-            raise wrong(Reason.RESULT_TOO_LARGE, f"the {wanted.what} are nested too deeply to look through") from error
+            raise build_rejection(
+                ErrorReason.RESULT_TOO_LARGE, f"the {wanted.what} are nested too deeply to look through"
+            ) from error
 
-    def _spans(self, texts: Texts, wanted: _Wanted, vault: Vault) -> list[Span]:
+    def _spans(self, texts: TextIndex, wanted: _Wanted, vault: Tokenizer) -> list[Span]:
         """What was found, in order and without overlaps: secrets come first, then what begins first."""
         secrets = [] if wanted.secrets is SecretAction.OFF else _apart(self._secrets.find(texts))
         if wanted.personal is PersonalDataAction.OFF:
@@ -149,11 +151,11 @@ class Scanner:
         personal = [kind for kind in found if kind not in self._secrets.kinds]
         where = "the arguments hold" if wanted.what == "arguments" else "the result was withheld, because it holds"
         if secrets and wanted.secrets is SecretAction.BLOCK:
-            raise denied(Reason.SECRET_FOUND, f"{where} what looks like a secret: {', '.join(secrets)}")
+            raise build_denial(ErrorReason.SECRET_FOUND, f"{where} what looks like a secret: {', '.join(secrets)}")
         if personal and wanted.personal is PersonalDataAction.BLOCK:
-            raise denied(Reason.PERSONAL_DATA_FOUND, f"{where} personal data: {', '.join(personal)}")
+            raise build_denial(ErrorReason.PERSONAL_DATA_FOUND, f"{where} personal data: {', '.join(personal)}")
 
-    def _mark(self, texts: Texts, span: Span, wanted: _Wanted, vault: Vault) -> str:
+    def _mark(self, texts: TextIndex, span: Span, wanted: _Wanted, vault: Tokenizer) -> str:
         token = None
         if wanted.personal is PersonalDataAction.TOKENIZE and span.kind not in self._secrets.kinds:
             token = vault.token(span.kind, texts.original(span))

@@ -28,7 +28,7 @@ from detect_secrets.plugins.square_oauth import SquareOAuthDetector
 from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
-from mcp_exec_broker.scanning.text_index import Span, Texts
+from mcp_exec_broker.scanning.text_index import Span, TextIndex
 
 _PLUGINS: Final[tuple[type[RegexBasedDetector], ...]] = (
     AWSKeyDetector,
@@ -88,7 +88,7 @@ class _Pattern:
     folded: bool
 
 
-class Secrets:
+class SecretDetector:
     """The patterns, made once a process."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Secrets:
         self._any = _compiled(b"|".join(sorted(literals)), folded=True)
         self.kinds = sorted({pattern.kind for pattern in self._patterns})
 
-    def find(self, texts: Texts) -> Iterator[Span]:
+    def find(self, texts: TextIndex) -> Iterator[Span]:
         """What looks like a credential; those of different kinds may overlap."""
         data = texts.data
         if self._any.search(data) is None:
@@ -117,7 +117,7 @@ class Secrets:
                 yield from _found(pattern, texts)
 
 
-def _found(pattern: _Pattern, texts: Texts) -> Iterator[Span]:
+def _found(pattern: _Pattern, texts: TextIndex) -> Iterator[Span]:
     grouped = pattern.kind in _GROUPED and pattern.compiled.groups == 1
     at = 0
     while (found := pattern.compiled.search(texts.data, at)) is not None:
@@ -172,7 +172,7 @@ def _literals(pattern: str) -> tuple[bytes, ...]:
     return tuple(each.split("[")[0].encode() for each in (group[1] or group[2]).split("|"))
 
 
-def _whole(texts: Texts, kind: str, start: int, end: int) -> int:
+def _whole(texts: TextIndex, kind: str, start: int, end: int) -> int:
     """Where the secret ends of which the pattern may have matched no more than the beginning."""
     if kind == _PRIVATE_KEY:
         last = texts.end_of_text(end)
@@ -182,5 +182,5 @@ def _whole(texts: Texts, kind: str, start: int, end: int) -> int:
     return end if rest is None or kind in _GROUPED else rest.end()
 
 
-def _is_jwt(texts: Texts, start: int, end: int) -> bool:
+def _is_jwt(texts: TextIndex, start: int, end: int) -> bool:
     return bool(JwtTokenDetector.is_formally_valid(texts.data[start:end].decode("ascii")))

@@ -22,7 +22,7 @@ class Span:
     kind: str
 
 
-class Texts:
+class TextIndex:
     """The texts of a value: keys and strings, and whole numbers that are as long as a card's."""
 
     def __init__(self, value: Any) -> None:

@@ -10,7 +10,7 @@ Original = str | int
 """What a token stands for: a text, or a whole number that is one."""
 
 
-class Vault:
+class Tokenizer:
     """One execution's tokens. Bounded: when it is full, what is found is redacted for good."""
 
     def __init__(self, *, max_values: int = 10_000, max_bytes: int = 4 * 1024 * 1024) -> None:

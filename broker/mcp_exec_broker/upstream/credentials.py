@@ -55,7 +55,7 @@ class OAuthClient:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Credentials:
+class UpstreamCredentials:
     """With what a server is called. Nothing of it is ever logged."""
 
     headers: dict[str, str] = field(default_factory=dict, repr=False)
@@ -66,14 +66,14 @@ class Credentials:
     """What tells them from others; nothing can be learned from it."""
 
 
-def user_key(user: str) -> str:
+def encode_user_key(user: str) -> str:
     """The key of a user in a Secret: the name itself, or `base64-` and its URL-safe Base64 where a key can't be so."""
     if _SECRET_KEY.fullmatch(user) and not user.startswith(_ENCODED):
         return user
     return _ENCODED + base64.urlsafe_b64encode(user.encode("utf-8", "surrogatepass")).decode().rstrip("=")
 
 
-def secrets_of(spec: ToolServerSpec) -> set[str]:
+def list_secret_names(spec: ToolServerSpec) -> set[str]:
     """The names of all Secrets whose values the server is called with, or has in its environment."""
     names = {header.secret_key_ref.name for header in spec.headers if header.secret_key_ref is not None}
     names |= {header.secret_name for header in spec.user_headers}
@@ -92,7 +92,7 @@ class _Copy:
 
 
 @dataclass(kw_only=True, eq=False)
-class Secrets:
+class SecretCache:
     """The Secrets in use, each read by its name: the broker may not list them."""
 
     kube: KubeClient
@@ -141,7 +141,9 @@ class Secrets:
         copy.read_at = monotonic()
 
 
-async def credentials_of(secrets: Secrets, spec: ToolServerSpec, *, namespace: str, user: str | None) -> Credentials:
+async def read_credentials(
+    secrets: SecretCache, spec: ToolServerSpec, *, namespace: str, user: str | None
+) -> UpstreamCredentials:
     """What a server is called with on behalf of a user; without one, what it is asked for its tools with.
 
     Raises CredentialsMissing and UserUnknown.
@@ -158,7 +160,7 @@ async def credentials_of(secrets: Secrets, spec: ToolServerSpec, *, namespace: s
     if user is not None:
         for each in spec.user_headers:
             data = await secrets.data(namespace, each.secret_name)
-            key = user_key(user)
+            key = encode_user_key(user)
             if key not in data:
                 raise UserUnknown(f"there are no credentials for {user!r}")
             value = _decoded(data, each.secret_name, key)
@@ -168,7 +170,7 @@ async def credentials_of(secrets: Secrets, spec: ToolServerSpec, *, namespace: s
     if oauth:
         known.add(oauth.client_secret)
     parts = [sorted(headers.items()), oauth and [oauth.token_url, oauth.client_id, oauth.client_secret, *oauth.scopes]]
-    return Credentials(
+    return UpstreamCredentials(
         headers=headers,
         oauth=oauth,
         known=_tellable(known),
@@ -176,7 +178,7 @@ async def credentials_of(secrets: Secrets, spec: ToolServerSpec, *, namespace: s
     )
 
 
-async def environment_of(secrets: Secrets, spec: ToolServerSpec, *, namespace: str) -> frozenset[str]:
+async def read_environment_secrets(secrets: SecretCache, spec: ToolServerSpec, *, namespace: str) -> frozenset[str]:
     """What a stdio server has from Secrets in its environment, which is the operator's doing: no answer may have it.
 
     What is not there can't be told, and is no hindrance. Raises CredentialsMissing where a Secret can't be read.
@@ -204,7 +206,7 @@ def _tellable(values: Collection[str]) -> frozenset[str]:
     return frozenset(value for value in values if len(value) >= MIN_KNOWN)
 
 
-async def _oauth(secrets: Secrets, spec: ClientCredentials, namespace: str) -> OAuthClient:
+async def _oauth(secrets: SecretCache, spec: ClientCredentials, namespace: str) -> OAuthClient:
     return OAuthClient(
         token_url=spec.token_url,
         client_id=await secrets.value(namespace, spec.client_id),

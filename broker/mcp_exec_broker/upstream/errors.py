@@ -7,7 +7,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from mcp_exec_broker.upstream import http_transport as http
-from mcp_exec_broker.upstream.redaction import excerpt
+from mcp_exec_broker.upstream.redaction import redact_excerpt
 from mcp_exec_broker.upstream.stdio_transport import BridgeRefused
 
 _LARGE_TEXTS: Final = (http.TOO_LARGE, "Server-sent event exceeded the")
@@ -18,7 +18,7 @@ class SessionError(Exception):
     """The session is no good. The text says why, without credentials."""
 
 
-class Unusable(SessionError):
+class ServerUnavailable(SessionError):
     """The server can't be used now. `reason` is one word for programs."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -26,48 +26,51 @@ class Unusable(SessionError):
         self.reason = reason
 
 
-class Gone(SessionError):
+class SessionExpired(SessionError):
     """The server does not know the session any more, and did nothing: another one may be made, and the call again."""
 
 
-class Lost(SessionError):
+class ConnectionLost(SessionError):
     """The connection broke; whether the server did what it was asked to is not known."""
 
 
-def meaning(error: MCPError, *, over_bridge: bool, why: str) -> Exception | None:
+def interpret_error(error: MCPError, *, over_bridge: bool, why: str) -> Exception | None:
     """What an error of a request means, or none where it is the server's own answer.
 
     `why` is what is known of the connection's end. OverflowError stands for an answer that is too large.
     """
-    mark = http.trouble(error.error.data)
+    mark = http.parse_mark(error.error.data)
     if mark in _REASONS:
-        return Unusable(_REASONS[mark], error.message)
+        return ServerUnavailable(_REASONS[mark], error.message)
     if _session_is_gone(error, mark, over_bridge=over_bridge):
-        return Gone("the server has ended the session")
+        return SessionExpired("the server has ended the session")
     if any(text in error.message for text in _LARGE_TEXTS):
         return OverflowError("the result is larger than it may be")
     if mark == http.BROKEN or error.code == types.CONNECTION_CLOSED or http.BROKE in error.message:
-        return Lost(why or error.message)
+        return ConnectionLost(why or error.message)
     return None
 
 
-def why_not_opened(error: BaseException, *, timeout_seconds: float, secrets: Iterable[str]) -> Unusable:
+def explain_open_failure(error: BaseException, *, timeout_seconds: float, secrets: Iterable[str]) -> ServerUnavailable:
     """Why no session was made. `secrets` are the values that no text may have in it."""
     while isinstance(error, BaseExceptionGroup):  # the first of them says it
         error = error.exceptions[0]
-    if isinstance(error, Unusable):
+    if isinstance(error, ServerUnavailable):
         return error
     if isinstance(error, TimeoutError):
-        return Unusable("Unreachable", f"it was not connected within {timeout_seconds:g} s")
+        return ServerUnavailable("Unreachable", f"it was not connected within {timeout_seconds:g} s")
     if isinstance(error, MCPError):
-        return Unusable(
-            _REASONS.get(http.trouble(error.error.data), "ProtocolError"), excerpt(error.message, secrets, most=500)
+        return ServerUnavailable(
+            _REASONS.get(http.parse_mark(error.error.data), "ProtocolError"),
+            redact_excerpt(error.message, secrets, most=500),
         )
     if isinstance(error, OSError):
-        return Unusable("Unreachable", f"no connection: {type(error).__name__}")
+        return ServerUnavailable("Unreachable", f"no connection: {type(error).__name__}")
     if isinstance(error, BridgeRefused):
-        return Unusable("Unreachable", str(error))
-    return Unusable("ProtocolError", f"{type(error).__name__}: {excerpt(str(error), secrets, most=300)}")
+        return ServerUnavailable("Unreachable", str(error))
+    return ServerUnavailable(
+        "ProtocolError", f"{type(error).__name__}: {redact_excerpt(str(error), secrets, most=300)}"
+    )
 
 
 def _session_is_gone(error: MCPError, mark: str, *, over_bridge: bool) -> bool:

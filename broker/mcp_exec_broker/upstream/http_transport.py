@@ -15,8 +15,8 @@ import httpx2
 from mcp_types import CONNECTION_CLOSED
 from yarl import URL
 
-from mcp_exec_broker.upstream.credentials import Credentials
-from mcp_exec_broker.upstream.oauth import TokenRefused, Tokens
+from mcp_exec_broker.upstream.credentials import UpstreamCredentials
+from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens, TokenRefused
 
 UNREACHED: Final = "mcp-exec/unreached"
 """The request was not sent."""
@@ -36,7 +36,7 @@ _SESSION: Final = "mcp-session-id"
 _LARGE_BYTES: Final = 64 * 1024
 
 
-def trouble(data: object) -> str:
+def parse_mark(data: object) -> str:
     """Which of the marks the data of a JSON-RPC error has, or an empty text."""
     mark = data.get("trouble") if isinstance(data, dict) else None
     return mark if mark in (UNREACHED, BROKEN, GONE, UNAUTHORIZED) else ""
@@ -70,12 +70,12 @@ class _Body(httpx2.AsyncByteStream):
 
 
 @dataclass(kw_only=True, eq=False)
-class HttpTransport(httpx2.AsyncBaseTransport):
+class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Carries the requests of one connection, with its credentials."""
 
     session: aiohttp.ClientSession
-    tokens: Tokens
-    credentials: Credentials
+    tokens: ClientCredentialsTokens
+    credentials: UpstreamCredentials
     max_bytes: int
     """Of an answer; streams are bounded event by event, by the SDK."""
     on_secret: Callable[[str], None] = lambda secret: None

@@ -26,7 +26,7 @@ class TokenRefused(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Token:
+class AccessToken:
     """An access token."""
 
     text: str = field(repr=False)
@@ -35,11 +35,11 @@ class Token:
 
 
 @dataclass(kw_only=True, eq=False)
-class Tokens:
+class ClientCredentialsTokens:
     """Tokens of all clients; each is asked for once at a time."""
 
     session: aiohttp.ClientSession
-    _kept: OrderedDict[OAuthClient, Token] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[OAuthClient, AccessToken] = field(default_factory=OrderedDict)
     _locks: dict[OAuthClient, asyncio.Lock] = field(default_factory=dict)
 
     async def get(self, client: OAuthClient, *, refused: str | None = None) -> str:
@@ -64,7 +64,7 @@ class Tokens:
         token = self._kept.get(client)
         return token.text if token and token.text != refused and token.expires > monotonic() else None
 
-    async def _ask(self, client: OAuthClient) -> Token:
+    async def _ask(self, client: OAuthClient) -> AccessToken:
         form = {"grant_type": "client_credentials", **({"scope": " ".join(client.scopes)} if client.scopes else {})}
         pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
         basic = {"Authorization": "Basic " + b64encode(pair.encode()).decode()}
@@ -81,7 +81,7 @@ class Tokens:
             raise TokenRefused(f"the token is no bearer token but {str(kind)[:40]}")
         seconds = answer.get("expires_in")
         life = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else _DEFAULT_SECONDS
-        return Token(text=text, expires=monotonic() + life * (1 - _EARLY))
+        return AccessToken(text=text, expires=monotonic() + life * (1 - _EARLY))
 
     async def _post(
         self, client: OAuthClient, form: dict[str, str], headers: dict[str, str]

@@ -7,7 +7,7 @@ from typing import Any, Final
 MARK: Final = "[CREDENTIAL REDACTED]"
 
 
-def without(text: str, values: Iterable[str]) -> str:
+def redact_text(text: str, values: Iterable[str]) -> str:
     """The text without these values; it is the very same object where none is in it."""
     for value in values:
         if value in text:
@@ -15,12 +15,12 @@ def without(text: str, values: Iterable[str]) -> str:
     return text
 
 
-def excerpt(text: str, values: Iterable[str], *, most: int) -> str:
+def redact_excerpt(text: str, values: Iterable[str], *, most: int) -> str:
     """The beginning of a text without these values: one that the end would cut in two is not left there by half."""
-    return without(text, values)[:most]
+    return redact_text(text, values)[:most]
 
 
-def clean(value: Any, values: Iterable[str], *, text: str | None = None) -> Any:
+def redact_json(value: Any, values: Iterable[str], *, text: str | None = None) -> Any:
     """JSON without these values, in keys and numbers too; it is the very same object where none is in it.
 
     `text` is the JSON as text, where the caller has it.
@@ -41,9 +41,9 @@ def _spellings(value: str) -> Iterable[str]:
 
 def _clean(value: Any, values: tuple[str, ...]) -> Any:
     if isinstance(value, str):
-        return without(value, values)
+        return redact_text(value, values)
     if isinstance(value, dict):
-        return {without(key, values): _clean(each, values) for key, each in value.items()}
+        return {redact_text(key, values): _clean(each, values) for key, each in value.items()}
     if isinstance(value, list):
         return [_clean(each, values) for each in value]
     if isinstance(value, int | float) and any(each in json.dumps(value) for each in values):

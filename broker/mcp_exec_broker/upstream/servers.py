@@ -28,7 +28,7 @@ _CONNECTION: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server:
+class ToolServer:
     """One ToolServer, as it was last seen."""
 
     namespace: str
@@ -45,7 +45,7 @@ class Server:
     """Its status as stored."""
 
     @classmethod
-    def of(cls, item: Object) -> "Server":
+    def of(cls, item: Object) -> "ToolServer":
         """From its object."""
         meta, status = item["metadata"], item.get("status") or {}
         spec, wrong, workload = None, "", None
@@ -85,17 +85,17 @@ class Server:
         text = json.dumps([self.namespace, self.name, self.uid, spec], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def is_like(self, other: "Server") -> bool:
+    def is_like(self, other: "ToolServer") -> bool:
         """Whether all that decides how it is called is the same."""
         return (self.uid, self.generation, self.workload) == (other.uid, other.generation, other.workload)
 
 
 @dataclass(kw_only=True, eq=False)
-class Servers:
+class ToolServerCache:
     """All ToolServers of the namespaces. `on_change(before, after)` is called in order and must not block."""
 
-    on_change: Callable[[Server | None, Server | None], None] = lambda before, after: None
-    _servers: dict[Key, Server] = field(default_factory=dict)
+    on_change: Callable[[ToolServer | None, ToolServer | None], None] = lambda before, after: None
+    _servers: dict[Key, ToolServer] = field(default_factory=dict)
     _spellings: dict[Key, Key] = field(default_factory=dict)
     """By namespace and what Python calls it."""
 
@@ -112,7 +112,7 @@ class Servers:
         """Takes in an object that changed, or is gone."""
         key = key_of(item)
         before = self._servers.pop(key, None)
-        after = None if deleted else Server.of(item)
+        after = None if deleted else ToolServer.of(item)
         if after is not None:
             self._servers[key] = after
         spelling = (key[0], identifier(key[1]))
@@ -122,14 +122,14 @@ class Servers:
             self._spellings.setdefault(spelling, key)
         self.on_change(before, after)
 
-    def get(self, namespace: str, name: str) -> Server | None:
+    def get(self, namespace: str, name: str) -> ToolServer | None:
         """The server of this name, or that Python calls so."""
         found = self._servers.get((namespace, name))
         return found or self._servers.get(self._spellings.get((namespace, name), ("", "")))
 
-    def of(self, namespace: str) -> list[Server]:
+    def of(self, namespace: str) -> list[ToolServer]:
         """All of a namespace, by name."""
         return sorted((each for each in self if each.namespace == namespace), key=lambda each: each.name)
 
-    def __iter__(self) -> Iterator[Server]:
+    def __iter__(self) -> Iterator[ToolServer]:
         return iter(list(self._servers.values()))

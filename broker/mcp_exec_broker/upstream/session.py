@@ -20,12 +20,18 @@ from pydantic import RootModel, ValidationError
 
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_broker.upstream import http_transport as http
-from mcp_exec_broker.upstream.credentials import Credentials
-from mcp_exec_broker.upstream.errors import Gone, Lost, Unusable, meaning, why_not_opened
-from mcp_exec_broker.upstream.oauth import Tokens
-from mcp_exec_broker.upstream.redaction import excerpt
-from mcp_exec_broker.upstream.servers import Server
-from mcp_exec_broker.upstream.stdio_transport import bridge_client
+from mcp_exec_broker.upstream.credentials import UpstreamCredentials
+from mcp_exec_broker.upstream.errors import (
+    ConnectionLost,
+    ServerUnavailable,
+    SessionExpired,
+    explain_open_failure,
+    interpret_error,
+)
+from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
+from mcp_exec_broker.upstream.redaction import redact_excerpt
+from mcp_exec_broker.upstream.servers import ToolServer
+from mcp_exec_broker.upstream.stdio_transport import connect_bridge
 from mcp_exec_common.supervisor.tokens import bridge_token
 
 log = logging.getLogger(__name__)
@@ -39,21 +45,21 @@ _MAX_TOOLS: Final = 5000
 _KEPT_TOKENS: Final = 4
 
 
-class Raw(RootModel[dict[str, Any]]):
+class RawResult(RootModel[dict[str, Any]]):
     """A result as on the wire; that it is one was checked by the SDK before."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Route:
+class UpstreamRoute:
     """Where a session leads, and with what credentials."""
 
-    server: Server
+    server: ToolServer
     spec: ToolServerSpec
-    credentials: Credentials
+    credentials: UpstreamCredentials
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing:
+class ListedTools:
     """What `tools/list` answered, page by page."""
 
     tools: list[dict[str, Any]]
@@ -64,15 +70,15 @@ class Listing:
 
 
 @dataclass(kw_only=True, eq=False)
-class Session:
+class UpstreamSession:
     """One session. It lives in a task of its own, until it is closed or the connection ends."""
 
-    route: Route
+    route: UpstreamRoute
     http: aiohttp.ClientSession
-    tokens: Tokens
+    tokens: ClientCredentialsTokens
     bridge_key: bytes = field(repr=False)
     on_tools_changed: Callable[[], None]
-    on_end: Callable[["Session"], None]
+    on_end: Callable[["UpstreamSession"], None]
     ended: bool = False
     was_closed: bool = False
     why: str = ""
@@ -102,7 +108,7 @@ class Session:
     def client(self) -> Client:
         """The SDK's client. Raises Lost where the session has ended."""
         if self._client is None or self.ended:
-            raise Lost(self.why or "the connection has ended")
+            raise ConnectionLost(self.why or "the connection has ended")
         return self._client
 
     @property
@@ -140,7 +146,7 @@ class Session:
             raise ValueError("the server asks for more input, which is declined")
         return result
 
-    async def list_tools(self) -> Listing:
+    async def list_tools(self) -> ListedTools:
         """All tools. Raises MCPError, SessionError, and ValueError where the answer is none."""
         tools: list[dict[str, Any]] = []
         ttl: float | None = None
@@ -157,7 +163,7 @@ class Session:
             if not cursor or cursor in seen or len(tools) >= _MAX_TOOLS:
                 break
             seen.add(cursor)
-        return Listing(tools=tools[:_MAX_TOOLS], ttl_seconds=ttl, is_public=public and self.is_modern)
+        return ListedTools(tools=tools[:_MAX_TOOLS], ttl_seconds=ttl, is_public=public and self.is_modern)
 
     async def close(self, *, now: bool = False, patience_seconds: float = 300.0) -> None:
         """Ends it: at once, or when no call is in flight any more."""
@@ -173,7 +179,7 @@ class Session:
 
     async def _request(self, request: types.CallToolRequest) -> dict[str, Any]:
         with _session_errors(self):
-            answer = await self.client.session.send_request(request, Raw)
+            answer = await self.client.session.send_request(request, RawResult)
         return answer.root
 
     def _in_flight(self) -> "_InFlight":
@@ -204,7 +210,7 @@ class Session:
             self.on_end(self)
 
     def _fail(self, error: Exception, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
-        found = why_not_opened(error, timeout_seconds=timeout_seconds, secrets=self.secrets)
+        found = explain_open_failure(error, timeout_seconds=timeout_seconds, secrets=self.secrets)
         self.why = self.why or str(found)
         if not opened.done():
             opened.set_exception(found)
@@ -217,10 +223,10 @@ class Session:
             workload = server.workload
             if workload is None or not workload.ready or not workload.address:
                 reason = (workload and workload.reason) or "PodNotReady"
-                raise Unusable(reason, (workload and workload.message) or "its pod is not ready")
+                raise ServerUnavailable(reason, (workload and workload.message) or "its pod is not ready")
             token = bridge_token(key=self.bridge_key, namespace=server.namespace, name=server.name)
-            return bridge_client(workload.address, token=token, max_line_bytes=most, on_end=self._connection_ended)
-        carrier = http.HttpTransport(
+            return connect_bridge(workload.address, token=token, max_line_bytes=most, on_end=self._connection_ended)
+        carrier = http.AiohttpTransport(
             session=self.http,
             tokens=self.tokens,
             credentials=self.route.credentials,
@@ -243,7 +249,7 @@ class Session:
         if isinstance(message, types.ToolListChangedNotification):
             self.on_tools_changed()
         elif isinstance(message, Exception):
-            self.why = excerpt(str(message), self.secrets, most=300)
+            self.why = redact_excerpt(str(message), self.secrets, most=300)
 
     def _tells_changes(self) -> bool:
         tools = self.client.server_capabilities.tools
@@ -264,7 +270,7 @@ class _InFlight:
 
     __slots__ = ("_session",)
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: UpstreamSession) -> None:
         self._session = session
 
     def __enter__(self) -> None:
@@ -283,7 +289,7 @@ class _session_errors:  # noqa: N801 - it reads as a statement
 
     __slots__ = ("_session",)
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: UpstreamSession) -> None:
         self._session = session
 
     def __enter__(self) -> None:
@@ -291,8 +297,8 @@ class _session_errors:  # noqa: N801 - it reads as a statement
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, MCPError):
-            found = meaning(error, over_bridge=self._session.is_over_bridge, why=self._session.why)
-            if isinstance(found, Gone):
+            found = interpret_error(error, over_bridge=self._session.is_over_bridge, why=self._session.why)
+            if isinstance(found, SessionExpired):
                 self._session._connection_ended(str(found))
             if found is not None:
                 raise found from None

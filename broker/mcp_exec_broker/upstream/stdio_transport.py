@@ -33,7 +33,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 @asynccontextmanager
-async def bridge_client(
+async def connect_bridge(
     address: str, *, token: str, max_line_bytes: int, on_end: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
     """The transport over the bridge at HOST:PORT. `on_end` is told why, when the server ends the connection.

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from jsonschema import ValidationError
 
-from mcp_exec_broker.errors import Failure, Reason, wrong
+from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
 from mcp_exec_broker.suggestions import close_names
-from mcp_exec_broker.validation.parameters import Shape, properties_of, shape_of
-from mcp_exec_broker.validation.schema import Judge
+from mcp_exec_broker.validation.parameters import ToolParameters, parse_parameters, read_properties
+from mcp_exec_broker.validation.schema import BoundedValidator
 from mcp_exec_tools.catalog import Tool
 
 _MAX_STEPS: Final = 50_000
@@ -28,13 +28,13 @@ _MAX_NAMES: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class _Known:
-    shape: Shape
+    shape: ToolParameters
     properties: Mapping[str, Any]
     """What the schema says of each parameter."""
-    judge: Judge
+    judge: BoundedValidator
 
 
-class Arguments:
+class ArgumentValidator:
     """Checks arguments. Validators are kept, by catalog."""
 
     def __init__(self, *, max_kept: int = 4096) -> None:
@@ -82,9 +82,9 @@ class Arguments:
         key = (catalog_hash, tool.name)
         found = self._kept.get(key)
         if found is None:
-            judge = Judge(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS)
-            properties = properties_of(tool.input_schema)
-            found = _Known(shape=shape_of(tool.input_schema), properties=properties, judge=judge)
+            judge = BoundedValidator(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS)
+            properties = read_properties(tool.input_schema)
+            found = _Known(shape=parse_parameters(tool.input_schema), properties=properties, judge=judge)
             self._kept[key] = found
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
@@ -102,7 +102,7 @@ def _unset(known: _Known, arguments: Mapping[str, Any]) -> set[str]:
     return known.judge.refusing(None, {name: known.properties[name] for name in nones[:_MAX_NONES]}) if nones else set()
 
 
-def check_json(tool: str, arguments: Mapping[str, Any]) -> None:
+def check_serializable(tool: str, arguments: Mapping[str, Any]) -> None:
     """Raises Failure (ToolError, InvalidArguments) where arguments can't be written as JSON that all can read.
 
     The SDK would fail in the middle of its work, and end the session with all calls that share it.
@@ -116,10 +116,10 @@ def check_json(tool: str, arguments: Mapping[str, Any]) -> None:
         why = "a number is not finite, which JSON can't say"
     except RecursionError:
         why = "they are nested too deeply"
-    raise wrong(Reason.INVALID_ARGUMENTS, f"{tool}: the arguments are no JSON: {why}")
+    raise build_rejection(ErrorReason.INVALID_ARGUMENTS, f"{tool}: the arguments are no JSON: {why}")
 
 
-def _misnamed(tool: Tool, shape: Shape, unknown: list[str], missing: list[str]) -> Failure:
+def _misnamed(tool: Tool, shape: ToolParameters, unknown: list[str], missing: list[str]) -> ToolCallError:
     parts = []
     if missing:
         parts.append("missing: " + ", ".join(missing[:_MAX_NAMES]))
@@ -129,12 +129,12 @@ def _misnamed(tool: Tool, shape: Shape, unknown: list[str], missing: list[str]) 
         suggestions += near
         parts.append(f"unknown: {name[:_MAX_TEXT]}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
     message = f"{tool.name}: " + "; ".join(parts)
-    return wrong(
-        Reason.INVALID_ARGUMENTS, message, parameters=shape.listed, suggestions=list(dict.fromkeys(suggestions))
+    return build_rejection(
+        ErrorReason.INVALID_ARGUMENTS, message, parameters=shape.listed, suggestions=list(dict.fromkeys(suggestions))
     )
 
 
-def _invalid(tool: Tool, shape: Shape, error: ValidationError) -> Failure:
+def _invalid(tool: Tool, shape: ToolParameters, error: ValidationError) -> ToolCallError:
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
     message = f"{tool.name}: {where[:_MAX_TEXT] or 'the arguments'}: {_bounded(error.message)}"
     suggestions: list[str] = []
@@ -145,7 +145,7 @@ def _invalid(tool: Tool, shape: Shape, error: ValidationError) -> Failure:
         if isinstance(known, Mapping):
             for name in islice((each for each in error.instance if each not in known), _MAX_NAMES):
                 suggestions += close_names(name, known, limit=2)
-    return wrong(Reason.INVALID_ARGUMENTS, message, parameters=shape.listed, suggestions=suggestions)
+    return build_rejection(ErrorReason.INVALID_ARGUMENTS, message, parameters=shape.listed, suggestions=suggestions)
 
 
 def _bounded(text: str) -> str:

@@ -11,21 +11,21 @@ from typing import Any, Final
 
 from jsonschema import ValidationError
 
-from mcp_exec_broker.calls.result import Value, value_of
-from mcp_exec_broker.errors import Failure, Kind, Reason
-from mcp_exec_broker.validation.schema import Judge
+from mcp_exec_broker.calls.result import PythonValue, parse_value
+from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
+from mcp_exec_broker.validation.schema import BoundedValidator
 
 _MAX_STEPS: Final = 1000
 """Some 3 ms."""
 _MAX_TEXT: Final = 300
 
 
-class Outputs:
+class OutputValidator:
     """Checks results. Schemas that are ready for use are kept, by catalog."""
 
     def __init__(self, *, max_kept: int = 4096) -> None:
         self._max_kept = max_kept
-        self._kept: OrderedDict[tuple[str, str], Judge] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], BoundedValidator] = OrderedDict()
 
     def check(
         self, tool: str, result: Mapping[str, Any], schema: Mapping[str, Any] | None, *, catalog_hash: str
@@ -39,7 +39,7 @@ class Outputs:
             return
         if "structuredContent" in result:
             value = result["structuredContent"]
-        elif isinstance(found := value_of(result, None, modern=True), Value):
+        elif isinstance(found := parse_value(result, None, modern=True), PythonValue):
             value = found.value
         else:
             raise _unexpected(tool, "it has no structured content")
@@ -47,11 +47,11 @@ class Outputs:
         if error is not None:
             raise _unexpected(tool, _said(error))
 
-    def _judge(self, tool: str, schema: Mapping[str, Any], catalog_hash: str) -> Judge:
+    def _judge(self, tool: str, schema: Mapping[str, Any], catalog_hash: str) -> BoundedValidator:
         key = (catalog_hash, tool)
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = Judge(schema, name=tool, max_steps=_MAX_STEPS)
+            found = self._kept[key] = BoundedValidator(schema, name=tool, max_steps=_MAX_STEPS)
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
         else:
@@ -68,6 +68,6 @@ def _said(error: ValidationError) -> str:
     return f"{where[:_MAX_TEXT] or 'the value'} breaks {error.validator or 'a part that allows nothing'}: {wanted}"
 
 
-def _unexpected(tool: str, why: str) -> Failure:
+def _unexpected(tool: str, why: str) -> ToolCallError:
     message = f"{tool} was called, but its result is not what its outputSchema says: {why}"
-    return Failure(Kind.PROTOCOL, message, reason=Reason.UNEXPECTED_RESULT)
+    return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.UNEXPECTED_RESULT)

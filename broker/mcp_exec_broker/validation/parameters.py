@@ -19,7 +19,7 @@ _MAX_SCHEMAS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ToolParameters:
     """What is known of a tool's parameters without looking at values."""
 
     parameters: tuple[str, ...]
@@ -46,21 +46,21 @@ class _Found:
     """Schemas that may still be looked at."""
 
 
-def parameters_of(tool: Tool) -> list[str]:
+def list_parameters(tool: Tool) -> list[str]:
     """The tool's parameters, required ones first and with a star."""
-    return shape_of(tool.input_schema).listed
+    return parse_parameters(tool.input_schema).listed
 
 
-def shape_of(schema: Mapping[str, Any]) -> Shape:
+def parse_parameters(schema: Mapping[str, Any]) -> ToolParameters:
     """The parameters of a tool by its input schema."""
     found = _Found()
     closed = _collect(schema, schema, found, depth=0) and bool(found.names or _is_empty(schema))
     required = schema.get("required")
     wanted = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    said = {name: each for name in wanted if isinstance(each := properties_of(schema).get(name), Mapping)}
+    said = {name: each for name in wanted if isinstance(each := read_properties(schema).get(name), Mapping)}
     # servers that write their schemas for what a tool sees, defaults filled in, call all of these required
     defaults = {name: each["default"] for name, each in said.items() if "default" in each}
-    return Shape(
+    return ToolParameters(
         parameters=tuple(found.names),
         required=tuple(name for name in wanted if name not in defaults),
         defaults=defaults,
@@ -68,7 +68,7 @@ def shape_of(schema: Mapping[str, Any]) -> Shape:
     )
 
 
-def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the schema itself says of each parameter; its parts are not looked at."""
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}

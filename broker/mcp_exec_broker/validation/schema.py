@@ -49,7 +49,7 @@ _METER: Final[ContextVar[_Meter]] = ContextVar("schema_meter")
 _Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
-class Judge:
+class BoundedValidator:
     """Evaluates one schema. One that takes too long even for small values is not evaluated again."""
 
     def __init__(self, schema: Mapping[str, Any], *, name: str, max_steps: int) -> None:

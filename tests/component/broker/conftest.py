@@ -20,7 +20,7 @@ from tests.component.processes import until
 
 from mcp_exec_api.constants import EXECUTIONS, TOOL_SERVERS
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_broker.manager import Broker
+from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.broker.grants import Grant, GrantSigner
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
@@ -62,7 +62,7 @@ class World:
     """The broker under test."""
 
     api: FakeApiServer
-    broker: Broker
+    broker: BrokerManager
     session: aiohttp.ClientSession
     url: str
     control: str
@@ -133,7 +133,7 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         kube = KubeClient(
             session=kube_session, credentials=KubeCredentials(server=""), backoffs=(0.001,), timeout_seconds=5
         )
-        async with Broker.running(settings, kube=kube) as broker:
+        async with BrokerManager.running(settings, kube=kube) as broker:
             servers, tasks, urls = [], [], []
             for app in (broker.calls_app, broker.control.app()):
                 server = build_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)

@@ -13,7 +13,7 @@ from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals
-from mcp_exec_broker.errors import Failure, Reason
+from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -76,8 +76,8 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield Cluster(server, kube)
 
 
-async def failure_of(call: "asyncio.Task[Approval]") -> Failure:
-    with pytest.raises(Failure) as raised:
+async def failure_of(call: "asyncio.Task[Approval]") -> ToolCallError:
+    with pytest.raises(ToolCallError) as raised:
         async with asyncio.timeout(DEADLINE):
             await call
     return raised.value
@@ -102,7 +102,7 @@ async def test_a_refused_call_says_who_refused_it_and_why(cluster: Cluster) -> N
     asked = await cluster.next()
     cluster.decide({"id": asked.id, "decision": "Deny", "by": "jo", "comment": "not on a Friday"})
     failure = await failure_of(call)
-    assert failure.reason is Reason.NOT_APPROVED
+    assert failure.reason is ErrorReason.NOT_APPROVED
     assert failure.message == "github.delete was not approved by jo: not on a Friday"
     assert cluster.approvals.of("u-1")[0].state is ApprovalState.DENIED
 
@@ -111,7 +111,7 @@ async def test_the_first_decision_counts(cluster: Cluster) -> None:
     call = cluster.call()
     id = (await cluster.next()).id
     cluster.decide({"id": id, "decision": "Deny"}, {"id": id, "decision": "Approve"})
-    assert (await failure_of(call)).reason is Reason.NOT_APPROVED
+    assert (await failure_of(call)).reason is ErrorReason.NOT_APPROVED
 
 
 async def test_approving_one_call_covers_no_other(cluster: Cluster) -> None:
@@ -119,17 +119,17 @@ async def test_approving_one_call_covers_no_other(cluster: Cluster) -> None:
     first, second = await cluster.next(), await cluster.next()
     cluster.decide({"id": first.id, "decision": "Approve"})
     assert (await one).state is ApprovalState.APPROVED
-    assert (await failure_of(two)).reason is Reason.APPROVAL_EXPIRED
+    assert (await failure_of(two)).reason is ErrorReason.APPROVAL_EXPIRED
     three = cluster.call()
     third = await cluster.next()
     assert third.id not in (first.id, second.id)
     cluster.approvals.close("u-1")
-    assert (await failure_of(three)).reason is Reason.EXECUTION_ENDED
+    assert (await failure_of(three)).reason is ErrorReason.EXECUTION_ENDED
 
 
 async def test_a_call_that_nobody_decides_on_is_denied(cluster: Cluster) -> None:
     failure = await failure_of(cluster.call(timeout_seconds=0.01))
-    assert failure.reason is Reason.APPROVAL_EXPIRED
+    assert failure.reason is ErrorReason.APPROVAL_EXPIRED
     assert cluster.approvals.of("u-1")[0].state is ApprovalState.EXPIRED
 
 
@@ -141,7 +141,7 @@ async def test_an_execution_that_ends_withdraws_its_calls(cluster: Cluster, chan
     call = cluster.call()
     await cluster.next()
     cluster.server.merge(PATH, "exec-1", change)
-    assert (await failure_of(call)).reason is Reason.EXECUTION_ENDED
+    assert (await failure_of(call)).reason is ErrorReason.EXECUTION_ENDED
     assert cluster.approvals.of("u-1")[0].state is ApprovalState.WITHDRAWN
 
 
@@ -149,12 +149,12 @@ async def test_an_execution_that_is_deleted_withdraws_its_calls(cluster: Cluster
     call = cluster.call()
     await cluster.next()
     cluster.server.remove(PATH, "exec-1")
-    assert (await failure_of(call)).reason is Reason.EXECUTION_ENDED
+    assert (await failure_of(call)).reason is ErrorReason.EXECUTION_ENDED
 
 
 async def test_an_execution_that_is_gone_already_gets_no_consent(cluster: Cluster) -> None:
     cluster.server.remove(PATH, "exec-1")
-    assert (await failure_of(cluster.call())).reason is Reason.EXECUTION_ENDED
+    assert (await failure_of(cluster.call())).reason is ErrorReason.EXECUTION_ENDED
 
 
 async def test_a_call_that_is_given_up_is_withdrawn(cluster: Cluster) -> None:
@@ -169,7 +169,7 @@ async def test_a_call_that_is_given_up_is_withdrawn(cluster: Cluster) -> None:
 
 async def test_a_closed_execution_gets_no_consent_any_more(cluster: Cluster) -> None:
     cluster.approvals.close("u-1")
-    assert (await failure_of(cluster.call())).reason is Reason.EXECUTION_ENDED
+    assert (await failure_of(cluster.call())).reason is ErrorReason.EXECUTION_ENDED
     assert cluster.approvals.of("u-1") == []
 
 
@@ -188,15 +188,15 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     calls = [cluster.call() for _ in range(20)]
     for _ in calls:
         await cluster.next()
-    assert (await failure_of(cluster.call())).reason is Reason.BUDGET_EXCEEDED
+    assert (await failure_of(cluster.call())).reason is ErrorReason.BUDGET_EXCEEDED
     cluster.approvals.close("u-1")
     await asyncio.wait(calls)
     other = Approvals(kube=cluster.approvals._kube)
     for _ in range(MAX_APPROVALS + 5):
-        with pytest.raises(Failure):
+        with pytest.raises(ToolCallError):
             await other.consent(
                 grant=GRANT, call="c", tool="a.b", arguments="", timeout_seconds=0, notice=cluster.asked.put
             )
     assert len(other.of("u-1")) == MAX_APPROVALS
     for call in calls:
-        assert isinstance(call.exception(), Failure)
+        assert isinstance(call.exception(), ToolCallError)

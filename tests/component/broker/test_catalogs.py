@@ -145,7 +145,7 @@ async def test_wrappers_are_made_anew_and_told_apart_where_their_generator_is_an
     world: World, box: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, before = await world.ask("GET", "/v1/namespaces/agents/wrappers")
-    monkeypatch.setattr(control, "digest_of", lambda folder: "another")
+    monkeypatch.setattr(control, "compute_folder_digest", lambda folder: "another")
     monkeypatch.setattr("mcp_exec_tools.wrappers.files_of", lambda catalogs: {"box/new.py": ""})
     _, after = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
@@ -157,11 +157,11 @@ def test_a_generator_is_told_by_its_files(tmp_path: Path) -> None:
     seen = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("overlay.json", "1"), ("b.py.in", "1")):
         (tmp_path / name).write_text(text)
-        seen.add(control.digest_of.__wrapped__(tmp_path))
+        seen.add(control.compute_folder_digest.__wrapped__(tmp_path))
     assert len(seen) == 4
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.pyc").write_text("1")
-    assert control.digest_of.__wrapped__(tmp_path) in seen
+    assert control.compute_folder_digest.__wrapped__(tmp_path) in seen
 
 
 async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: World, box: Toolbox) -> None:

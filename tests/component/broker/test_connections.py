@@ -20,7 +20,7 @@ from tests.component.conftest import DEADLINE, SANDBOX_KEY
 from tests.component.fakes.api_server import FakeApiServer
 from tests.component.processes import until
 
-from mcp_exec_broker.upstream.errors import Unusable
+from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_common.supervisor.tokens import bridge_token
 
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
@@ -188,7 +188,7 @@ async def test_failures_of_a_server_that_is_down_hold_on_to_no_calls(world: Worl
     assert server is not None
     raised = []
     for _ in range(3):
-        with pytest.raises(Unusable) as info:
+        with pytest.raises(ServerUnavailable) as info:
             await world.broker.connections.session(server, None)
         raised.append(info.value)
     # each raise of one and the same exception would add its frames, with all that is in them

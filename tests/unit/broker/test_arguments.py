@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_broker.errors import Failure, Kind, Reason
-from mcp_exec_broker.scanning.tokenizer import Vault
-from mcp_exec_broker.validation.arguments import Arguments
-from mcp_exec_broker.validation.parameters import parameters_of
+from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
+from mcp_exec_broker.scanning.tokenizer import Tokenizer
+from mcp_exec_broker.validation.arguments import ArgumentValidator
+from mcp_exec_broker.validation.parameters import list_parameters
 from mcp_exec_tools.catalog import Catalog, Tool
 
 ISSUE = {
@@ -31,15 +31,15 @@ def tool(schema: dict[str, Any]) -> Tool:
 
 
 def check(
-    schema: dict[str, Any], arguments: dict[str, Any], *, arguments_of: Arguments | None = None
+    schema: dict[str, Any], arguments: dict[str, Any], *, arguments_of: ArgumentValidator | None = None
 ) -> dict[str, Any]:
-    return (arguments_of or Arguments()).check(tool(schema), arguments, catalog_hash="1")
+    return (arguments_of or ArgumentValidator()).check(tool(schema), arguments, catalog_hash="1")
 
 
-def refusal(schema: dict[str, Any], arguments: dict[str, Any]) -> Failure:
-    with pytest.raises(Failure) as raised:
+def refusal(schema: dict[str, Any], arguments: dict[str, Any]) -> ToolCallError:
+    with pytest.raises(ToolCallError) as raised:
         check(schema, arguments)
-    assert (raised.value.kind, raised.value.reason) == (Kind.ERROR, Reason.INVALID_ARGUMENTS)
+    assert (raised.value.kind, raised.value.reason) == (ErrorKind.ERROR, ErrorReason.INVALID_ARGUMENTS)
     return raised.value
 
 
@@ -112,7 +112,7 @@ def test_a_reference_in_the_schema_says_whether_none_is_taken() -> None:
 
 
 def test_the_parameters_are_told_with_a_star_at_those_that_are_needed() -> None:
-    assert parameters_of(tool(ISSUE)) == ["owner*", "repo*", "perPage", "state", "labels"]
+    assert list_parameters(tool(ISSUE)) == ["owner*", "repo*", "perPage", "state", "labels"]
     assert refusal(ISSUE, {}).parameters == ["owner*", "repo*", "perPage", "state", "labels"]
 
 
@@ -268,19 +268,19 @@ def test_a_hostile_schema_holds_nothing_up(schema: dict[str, Any], arguments: di
     began = perf_counter()
     try:
         check(schema, arguments)
-    except Failure as failure:
+    except ToolCallError as failure:
         assert len(failure.message) < 1000  # noqa: PT017
     assert perf_counter() - began < 5
 
 
 def test_a_schema_that_takes_too_long_is_not_evaluated_again() -> None:
-    found = Arguments()
+    found = ArgumentValidator()
     check(_exploding(40), {"a": 1}, arguments_of=found)
     began = perf_counter()
     for _ in range(50):
         check(_exploding(40), {"a": 1}, arguments_of=found)
     assert perf_counter() - began < 1
-    with pytest.raises(Failure, match="unknown: b"):
+    with pytest.raises(ToolCallError, match="unknown: b"):
         check(_exploding(40), {"b": 1}, arguments_of=found)
 
 
@@ -295,27 +295,27 @@ json_values = st.recursive(
 def test_whatever_the_schema_a_check_ends_with_a_verdict(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
     try:
         check(schema, arguments)
-    except Failure as failure:
-        assert failure.reason is Reason.INVALID_ARGUMENTS  # noqa: PT017
+    except ToolCallError as failure:
+        assert failure.reason is ErrorReason.INVALID_ARGUMENTS  # noqa: PT017
 
 
 def test_a_token_is_as_good_as_what_it_stands_for() -> None:
-    vault = Vault()
+    vault = Tokenizer()
     card = vault.token("CARD", 4111111111111111)
     schema = {"type": "object", "properties": {"card": {"type": "integer"}, "n": {"type": "integer"}}}
     found = tool(schema)
-    Arguments().check(found, {"card": card}, catalog_hash="1", put_back=vault.put_back)
-    with pytest.raises(Failure):
-        Arguments().check(found, {"card": card}, catalog_hash="1")
+    ArgumentValidator().check(found, {"card": card}, catalog_hash="1", put_back=vault.put_back)
+    with pytest.raises(ToolCallError):
+        ArgumentValidator().check(found, {"card": card}, catalog_hash="1")
     mail = vault.token("EMAIL", "a@example.com")
-    with pytest.raises(Failure) as raised:
-        Arguments().check(found, {"n": mail}, catalog_hash="1", put_back=vault.put_back)
+    with pytest.raises(ToolCallError) as raised:
+        ArgumentValidator().check(found, {"n": mail}, catalog_hash="1", put_back=vault.put_back)
     assert "a@example.com" not in raised.value.message
     assert "[EMAIL_1]" in raised.value.message
 
 
 def test_validators_are_kept_by_catalog_and_no_more_than_so_many() -> None:
-    found = Arguments(max_kept=2)
+    found = ArgumentValidator(max_kept=2)
     for number in range(5):
         found.check(tool(ISSUE), {"owner": "o", "repo": "r"}, catalog_hash=str(number))
     assert len(found._kept) == 2

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from mcp_exec_broker.audit import log as audits
-from mcp_exec_broker.audit.log import Audit, Call, digest_of
-from mcp_exec_broker.errors import Outcome
+from mcp_exec_broker.audit.log import AuditLog, AuditRecord, compute_digest
+from mcp_exec_broker.errors import CallOutcome
 
 DEADLINE = 20
 
 
-def call(id: str, **fields: Any) -> Call:
+def call(id: str, **fields: Any) -> AuditRecord:
     known: dict[str, Any] = {
         "namespace": "agents",
         "execution": "exec-1",
@@ -29,12 +29,12 @@ def call(id: str, **fields: Any) -> Call:
         "user": None,
         "server": "github",
         "tool": "create_issue",
-        "digest": digest_of({"a": 1}),
+        "digest": compute_digest({"a": 1}),
         "arguments": '{"a": 1}',
         "decision": "Allow",
         "reason": "the policy's default",
     }
-    return Call(id=id, **known | fields)
+    return AuditRecord(id=id, **known | fields)
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_a_call_has_one_record_from_its_beginning_to_its_end(path: Path) -> None:
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         await audit.begin(call("c-1"))
         begun = (await audit.query())["items"][0]
-        assert (begun["outcome"], begun["endedAt"], begun["digest"]) == (None, None, digest_of({"a": 1}))
+        assert (begun["outcome"], begun["endedAt"], begun["digest"]) == (None, None, compute_digest({"a": 1}))
         await audit.end(
-            "c-1", Outcome.OK, milliseconds=1.5, bytes_in=10, bytes_out=20, approval="a-1", approved_by="jo"
+            "c-1", CallOutcome.OK, milliseconds=1.5, bytes_in=10, bytes_out=20, approval="a-1", approved_by="jo"
         )
         found = await audit.query()
         assert found["next"] is None
@@ -62,22 +62,22 @@ async def test_a_call_has_one_record_from_its_beginning_to_its_end(path: Path) -
             "approval": "a-1",
             "approvedBy": "jo",
         }
-        await audit.end("c-1", Outcome.ERROR, milliseconds=9)
+        await audit.end("c-1", CallOutcome.ERROR, milliseconds=9)
         assert (await audit.query())["items"] == [record]
 
 
 async def test_a_record_can_t_be_written_twice(path: Path) -> None:
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         await audit.begin(call("c-1"))
         with pytest.raises(ValueError, match="c-1"):
             await audit.begin(call("c-1"))
 
 
 async def test_records_are_found_by_what_they_say_newest_first_page_by_page(path: Path) -> None:
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         for number in range(5):
             await audit.begin(call(f"c-{number}", execution=f"exec-{number % 2}", tool=f"t.{number}"))
-            await audit.end(f"c-{number}", Outcome.OK if number else Outcome.DENIED, milliseconds=1)
+            await audit.end(f"c-{number}", CallOutcome.OK if number else CallOutcome.DENIED, milliseconds=1)
         await audit.begin(call("other", namespace="else", server="files"))
 
         async def ids(**filters: Any) -> list[str]:
@@ -102,47 +102,47 @@ async def test_records_are_found_by_what_they_say_newest_first_page_by_page(path
      ({"cursor": "-1"}, "cursor")],
 )  # fmt: skip
 async def test_a_filter_that_is_no_good_is_refused(path: Path, filters: dict[str, str], wrong: str) -> None:
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         with pytest.raises(ValueError, match=wrong):
             await audit.query(**filters)
 
 
 async def test_each_record_is_two_lines_of_json(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mcp_exec.audit")
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         await audit.begin(call("c-1", tool="half \ud800"))
-        await audit.end("c-1", Outcome.ERROR, milliseconds=1, error="x" * 5000)
+        await audit.end("c-1", CallOutcome.ERROR, milliseconds=1, error="x" * 5000)
     first, second = (json.loads(record.message) for record in caplog.records if record.name == "mcp_exec.audit")
     assert (first["event"], first["id"], first["uid"], first["tool"]) == ("tool call started", "c-1", "u-1", "half ?")
     assert (second["event"], second["outcome"], len(second["error"])) == ("tool call ended", "error", 500)
 
 
 async def test_the_file_of_an_earlier_version_is_brought_up_to_date(path: Path) -> None:
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         await audit.begin(call("c-1"))
     with sqlite3.connect(path) as file:
         file.execute("ALTER TABLE calls DROP COLUMN calls")
     file.close()
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         (found,) = (await audit.query())["items"]
         assert (found["id"], found["calls"]) == ("c-1", 1)
 
 
 async def test_old_records_are_forgotten_but_not_of_calls_under_way(path: Path) -> None:
-    async with Audit.opened(path, keep_days=0) as audit:
+    async with AuditLog.opened(path, keep_days=0) as audit:
         for number in range(500):
             await audit.begin(call(f"c-{number}"))
             if number != 3:
-                await audit.end(f"c-{number}", Outcome.OK, milliseconds=1)
+                await audit.end(f"c-{number}", CallOutcome.OK, milliseconds=1)
         assert await audit.sweep() == 499
         assert [item["id"] for item in (await audit.query())["items"]] == ["c-3"]
 
 
 async def test_the_oldest_records_are_forgotten_where_they_are_too_many_bytes(path: Path) -> None:
-    async with Audit.opened(path, keep_bytes=300_000) as audit:
+    async with AuditLog.opened(path, keep_bytes=300_000) as audit:
         for number in range(2000):
             await audit.begin(call(f"c-{number}", arguments="x" * 300))
-            await audit.end(f"c-{number}", Outcome.OK, milliseconds=1)
+            await audit.end(f"c-{number}", CallOutcome.OK, milliseconds=1)
         assert await audit.sweep() > 500
         left = (await audit.query(limit=1000))["items"]
         assert left[0]["id"] == "c-1999"
@@ -151,38 +151,38 @@ async def test_the_oldest_records_are_forgotten_where_they_are_too_many_bytes(pa
 
 
 async def test_what_old_calls_under_way_hide_is_forgotten_when_they_end(path: Path) -> None:
-    async with Audit.opened(path, keep_days=0) as audit:
+    async with AuditLog.opened(path, keep_days=0) as audit:
         for number in range(300):
             await audit.begin(call(f"open-{number}"))
         await audit.begin(call("c-1"))
-        await audit.end("c-1", Outcome.OK, milliseconds=1)
+        await audit.end("c-1", CallOutcome.OK, milliseconds=1)
         await audit.sweep()
         for number in range(300):
-            await audit.end(f"open-{number}", Outcome.OK, milliseconds=1)
+            await audit.end(f"open-{number}", CallOutcome.OK, milliseconds=1)
         await audit.sweep()
         assert (await audit.query())["items"] == []
 
 
 def test_the_digest_is_of_the_value_and_not_of_its_text() -> None:
-    assert digest_of({"a": 1, "b": [1]}) == digest_of({"b": [1], "a": 1})
-    assert digest_of({"a": 1}) != digest_of({"a": 2})
-    assert digest_of("\ud800").startswith("sha256:")
+    assert compute_digest({"a": 1, "b": [1]}) == compute_digest({"b": [1], "a": 1})
+    assert compute_digest({"a": 1}) != compute_digest({"a": 2})
+    assert compute_digest("\ud800").startswith("sha256:")
 
 
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from mcp_exec_broker.audit.log import Audit, Call, write_to_stdout
-from mcp_exec_broker.errors import Outcome
+from mcp_exec_broker.audit.log import AuditLog, AuditRecord, write_to_stdout
+from mcp_exec_broker.errors import CallOutcome
 
 async def main():
     write_to_stdout()
-    async with Audit.opened(Path(sys.argv[1])) as audit:
+    async with AuditLog.opened(Path(sys.argv[1])) as audit:
         for number in range(1_000_000):
             fields = dict.fromkeys(("namespace", "execution", "uid", "pool", "server", "tool", "digest", "arguments", "decision", "reason"), "x")
-            await audit.begin(Call(id=f"c-{number}", caller=None, user=None, **fields))
+            await audit.begin(AuditRecord(id=f"c-{number}", caller=None, user=None, **fields))
             if number % 10:
-                await audit.end(f"c-{number}", Outcome.OK, milliseconds=1)
+                await audit.end(f"c-{number}", CallOutcome.OK, milliseconds=1)
 
 asyncio.run(main())
 """  # noqa: E501
@@ -204,7 +204,7 @@ async def test_a_broker_that_is_killed_leaves_no_call_without_a_record(path: Pat
     begun = {line["id"] for line in told if line["event"] == "tool call started"}
     ended = {line["id"] for line in told if line["event"] == "tool call ended"}
 
-    async with Audit.opened(path) as audit:
+    async with AuditLog.opened(path) as audit:
         records: dict[str, Any] = {}
         page: dict[str, Any] = {"next": ""}
         while page["next"] is not None:
@@ -224,7 +224,7 @@ async def test_the_lines_go_to_standard_output_alone(capsys: pytest.CaptureFixtu
     before = audits.lines.handlers, audits.lines.level, audits.lines.propagate
     try:
         audits.write_to_stdout()
-        async with Audit.opened(path) as audit:
+        async with AuditLog.opened(path) as audit:
             await audit.begin(call("c-1"))
     finally:
         audits.lines.handlers, audits.lines.propagate = before[0], before[2]

@@ -7,8 +7,15 @@ import pytest
 
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import ServerLimits
-from mcp_exec_broker.access.quotas import MAX_TOOL_NAMES, Account, Accounts, Budget, Gate, Servers
-from mcp_exec_broker.errors import Failure, Outcome, Reason
+from mcp_exec_broker.access.quotas import (
+    MAX_TOOL_NAMES,
+    ExecutionBudget,
+    ExecutionQuota,
+    ExecutionQuotas,
+    FifoLimiter,
+    ServerConcurrency,
+)
+from mcp_exec_broker.errors import CallOutcome, ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import Grant
 
 DEADLINE = 10
@@ -27,17 +34,17 @@ def grant(*, uid: str = "u-1", calls: int = 3) -> Grant:
     )
 
 
-def account(*, calls: int = 3, **budget: int) -> Account:
-    return Accounts(budget=Budget(**budget)).open(grant(calls=calls))
+def account(*, calls: int = 3, **budget: int) -> ExecutionQuota:
+    return ExecutionQuotas(budget=ExecutionBudget(**budget)).open(grant(calls=calls))
 
 
-def call(found: Account, tool: str = "a.b", *, out: int = 1, into: int = 10, failed: bool = False) -> None:
+def call(found: ExecutionQuota, tool: str = "a.b", *, out: int = 1, into: int = 10, failed: bool = False) -> None:
     found.begin(tool, argument_bytes=out)
     found.end(failed=failed, result_bytes=into)
 
 
-def denial(found: Account, tool: str = "a.b", *, out: int = 1) -> Failure:
-    with pytest.raises(Failure) as raised:
+def denial(found: ExecutionQuota, tool: str = "a.b", *, out: int = 1) -> ToolCallError:
+    with pytest.raises(ToolCallError) as raised:
         found.begin(tool, argument_bytes=out)
     found.end(failed=True, result_bytes=0)
     return raised.value
@@ -55,20 +62,20 @@ def test_one_call_more_than_allowed_is_denied_and_counted() -> None:
     found = account(calls=2)
     call(found)
     call(found, "a.c", failed=True)
-    assert denial(found).reason is Reason.BUDGET_EXCEEDED
+    assert denial(found).reason is ErrorReason.BUDGET_EXCEEDED
     calls = found.tool_calls
     assert (calls.total, calls.failed, calls.bytes_in) == (3, 2, 20)
     assert calls.by_tool == {"a.b": 2, "a.c": 1}
 
 
 def test_an_execution_that_may_make_no_calls_makes_none() -> None:
-    assert denial(account(calls=0)).reason is Reason.BUDGET_EXCEEDED
+    assert denial(account(calls=0)).reason is ErrorReason.BUDGET_EXCEEDED
 
 
 def test_bytes_are_bounded_both_ways() -> None:
     found = account(calls=100, argument_bytes=100, result_bytes=50)
     call(found, out=60, into=30)
-    assert denial(found, out=60).reason is Reason.BUDGET_EXCEEDED
+    assert denial(found, out=60).reason is ErrorReason.BUDGET_EXCEEDED
     call(found, out=40, into=30)
     assert "results" in denial(found, out=0).message
 
@@ -84,7 +91,7 @@ def test_beyond_fifty_tools_the_rest_are_one() -> None:
 
 
 async def test_a_closed_execution_makes_no_call_and_tells_those_under_way() -> None:
-    accounts, told = Accounts(), list[str]()
+    accounts, told = ExecutionQuotas(), list[str]()
     found = accounts.open(grant())
     found.on_close(lambda: told.append("first"))
     found.on_close(lambda: told.append("gone"))()
@@ -93,21 +100,21 @@ async def test_a_closed_execution_makes_no_call_and_tells_those_under_way() -> N
     found.on_close(lambda: told.append("late"))
     assert told == ["first", "late"]
     failure = denial(found)
-    assert (failure.reason, failure.outcome) == (Reason.EXECUTION_ENDED, Outcome.CANCELLED)
-    with pytest.raises(Failure, match="ended"):
+    assert (failure.reason, failure.outcome) == (ErrorReason.EXECUTION_ENDED, CallOutcome.CANCELLED)
+    with pytest.raises(ToolCallError, match="ended"):
         async with found.slot():
             pass
 
 
 def test_an_execution_that_ended_before_its_first_call_stays_ended() -> None:
-    accounts = Accounts()
+    accounts = ExecutionQuotas()
     accounts.close("u-1")
-    assert denial(accounts.open(grant())).reason is Reason.EXECUTION_ENDED
+    assert denial(accounts.open(grant())).reason is ErrorReason.EXECUTION_ENDED
 
 
 def test_accounts_are_forgotten_after_an_hour_but_not_with_a_call_under_way() -> None:
     clock = Clock()
-    accounts = Accounts(clock=clock)
+    accounts = ExecutionQuotas(clock=clock)
     busy, idle = accounts.open(grant(uid="busy")), accounts.open(grant(uid="idle"))
     busy.begin("a.b", argument_bytes=1)
     call(idle)
@@ -133,7 +140,7 @@ async def test_no_more_than_so_many_calls_of_an_execution_are_made_at_once() -> 
 
 
 async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_up() -> None:
-    gate, order = Gate(), list[int]()
+    gate, order = FifoLimiter(), list[int]()
     await gate.enter(1)
 
     async def wait(number: int) -> None:
@@ -153,7 +160,7 @@ async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_u
 
 
 async def test_a_server_takes_so_many_calls_at_once_and_who_gives_up_takes_no_place() -> None:
-    servers, limits, key = Servers(), ServerLimits(concurrency=1), ("agents", "github")
+    servers, limits, key = ServerConcurrency(), ServerLimits(concurrency=1), ("agents", "github")
     async with servers.slot(key, limits):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01), servers.slot(key, limits):
@@ -166,14 +173,14 @@ async def test_a_server_takes_so_many_calls_at_once_and_who_gives_up_takes_no_pl
 
 async def test_a_server_takes_so_many_calls_a_minute() -> None:
     clock = Clock()
-    servers, limits, key = Servers(clock=clock), ServerLimits(calls_per_minute=2), ("agents", "github")
+    servers, limits, key = ServerConcurrency(clock=clock), ServerLimits(calls_per_minute=2), ("agents", "github")
     for clock.now in (0.0, 10.0):
         async with servers.slot(key, limits):
             pass
-    with pytest.raises(Failure, match="the next one in 50 s") as raised:
+    with pytest.raises(ToolCallError, match="the next one in 50 s") as raised:
         async with servers.slot(key, limits):
             pass
-    assert raised.value.reason is Reason.RATE_LIMITED
+    assert raised.value.reason is ErrorReason.RATE_LIMITED
     clock.now = 60.0
     async with servers.slot(key, limits):
         pass

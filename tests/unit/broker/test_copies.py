@@ -3,30 +3,30 @@
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_broker.catalog.disk_cache import Copies, Copy
-from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_broker.catalog.disk_cache import CatalogCopy, CatalogDiskCache
+from mcp_exec_broker.upstream.servers import ToolServer
 
 
-def server(name: str, **spec: Any) -> Server:
+def server(name: str, **spec: Any) -> ToolServer:
     meta = {"namespace": "agents", "name": name, "uid": f"u-{name}"}
-    return Server.of({"metadata": meta, "spec": {"url": "http://there/mcp"} | spec})
+    return ToolServer.of({"metadata": meta, "spec": {"url": "http://there/mcp"} | spec})
 
 
-def copy(*, size: int = 0) -> Copy:
+def copy(*, size: int = 0) -> CatalogCopy:
     tools = [{"name": "a", "description": "x" * size}]
-    return Copy(protocol_version="2026-07-28", identity="there 1", is_public=False, tools=tools)
+    return CatalogCopy(protocol_version="2026-07-28", identity="there 1", is_public=False, tools=tools)
 
 
 def test_a_copy_is_found_again_by_another_process(tmp_path: Path) -> None:
-    Copies(tmp_path).put(server("one"), copy())
-    found = Copies(tmp_path).get(server("one"))
+    CatalogDiskCache(tmp_path).put(server("one"), copy())
+    found = CatalogDiskCache(tmp_path).get(server("one"))
     assert found is not None
     assert found[0] == copy()
-    assert Copies(tmp_path).get(server("two")) is None
+    assert CatalogDiskCache(tmp_path).get(server("two")) is None
 
 
 def test_what_is_too_large_is_not_kept_nor_what_was_before_it(tmp_path: Path) -> None:
-    copies = Copies(tmp_path, most_bytes=1000)
+    copies = CatalogDiskCache(tmp_path, most_bytes=1000)
     copies.put(server("one"), copy())
     copies.put(server("one"), copy(size=1000))
     assert copies.get(server("one")) is None
@@ -34,8 +34,8 @@ def test_what_is_too_large_is_not_kept_nor_what_was_before_it(tmp_path: Path) ->
 
 
 def test_all_copies_together_are_bounded(tmp_path: Path) -> None:
-    Copies(tmp_path).put(server("one"), copy(size=600))
-    copies = Copies(tmp_path, most_bytes_of_all=1000)
+    CatalogDiskCache(tmp_path).put(server("one"), copy(size=600))
+    copies = CatalogDiskCache(tmp_path, most_bytes_of_all=1000)
     copies.put(server("two"), copy(size=600))
     assert copies.get(server("two")) is None
     copies.put(server("one"), copy(size=700))
@@ -46,7 +46,7 @@ def test_all_copies_together_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_list_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
-    copies = Copies(tmp_path)
+    copies = CatalogDiskCache(tmp_path)
     copies.put(server("one"), copy())
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"what a second write would replace")

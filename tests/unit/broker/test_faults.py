@@ -7,7 +7,13 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from mcp_exec_broker.upstream import http_transport as http
-from mcp_exec_broker.upstream.errors import Gone, Lost, Unusable, meaning, why_not_opened
+from mcp_exec_broker.upstream.errors import (
+    ConnectionLost,
+    ServerUnavailable,
+    SessionExpired,
+    explain_open_failure,
+    interpret_error,
+)
 from mcp_exec_broker.upstream.stdio_transport import BridgeRefused
 
 
@@ -19,32 +25,34 @@ def error(code: int, message: str, mark: str | None = None) -> MCPError:
     ("given", "found"),
     [
         (error(-32602, "Unknown tool"), None),
-        (error(types.CONNECTION_CLOSED, "Connection closed"), Lost),
-        (error(types.CONNECTION_CLOSED, "x", http.BROKEN), Lost),
-        (error(types.PARSE_ERROR, f"Failed to parse JSON response: {http.BROKE}: X"), Lost),
+        (error(types.CONNECTION_CLOSED, "Connection closed"), ConnectionLost),
+        (error(types.CONNECTION_CLOSED, "x", http.BROKEN), ConnectionLost),
+        (error(types.PARSE_ERROR, f"Failed to parse JSON response: {http.BROKE}: X"), ConnectionLost),
         (error(types.PARSE_ERROR, f"Failed to parse JSON response: {http.TOO_LARGE}"), OverflowError),
         (
             error(types.CONNECTION_CLOSED, "Server-sent event exceeded the 5 byte limit."),
             OverflowError,
         ),
-        (error(types.CONNECTION_CLOSED, "x", http.GONE), Gone),
-        (error(types.CONNECTION_CLOSED, "Bad Request: No valid session ID provided"), Gone),
-        (error(types.CONNECTION_CLOSED, "x", http.UNREACHED), Unusable),
-        (error(types.CONNECTION_CLOSED, "x", http.UNAUTHORIZED), Unusable),
+        (error(types.CONNECTION_CLOSED, "x", http.GONE), SessionExpired),
+        (error(types.CONNECTION_CLOSED, "Bad Request: No valid session ID provided"), SessionExpired),
+        (error(types.CONNECTION_CLOSED, "x", http.UNREACHED), ServerUnavailable),
+        (error(types.CONNECTION_CLOSED, "x", http.UNAUTHORIZED), ServerUnavailable),
     ],
 )
 def test_what_was_done_is_told_from_what_was_not(given: MCPError, found: type[Exception] | None) -> None:
-    assert type(meaning(given, over_bridge=False, why="")) is (found or type(None))
+    assert type(interpret_error(given, over_bridge=False, why="")) is (found or type(None))
 
 
 def test_a_bridge_has_no_sessions_to_forget() -> None:
-    assert isinstance(meaning(error(types.CONNECTION_CLOSED, "session id"), over_bridge=True, why="killed"), Lost)
+    assert isinstance(
+        interpret_error(error(types.CONNECTION_CLOSED, "session id"), over_bridge=True, why="killed"), ConnectionLost
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (Unusable("PodNotReady", "no"), "PodNotReady"),
+        (ServerUnavailable("PodNotReady", "no"), "PodNotReady"),
         (TimeoutError(), "Unreachable"),
         (ConnectionRefusedError(), "Unreachable"),
         (BridgeRefused("no"), "Unreachable"),
@@ -55,12 +63,12 @@ def test_a_bridge_has_no_sessions_to_forget() -> None:
     ],
 )
 def test_each_reason_why_there_is_no_session_is_one_word(given: Exception, reason: str) -> None:
-    assert why_not_opened(given, timeout_seconds=1, secrets=()).reason == reason
+    assert explain_open_failure(given, timeout_seconds=1, secrets=()).reason == reason
 
 
 @pytest.mark.parametrize("kind", [ValueError, lambda text: error(-32000, text)])
 def test_a_secret_is_not_left_by_half_where_a_long_text_ends(kind: Callable[[str], Exception]) -> None:
     secret = "s3cr3t-" * 8
     for length in range(240, 510):
-        found = why_not_opened(kind("x" * length + secret), timeout_seconds=1, secrets=[secret])
+        found = explain_open_failure(kind("x" * length + secret), timeout_seconds=1, secrets=[secret])
         assert secret[:7] not in str(found)

@@ -2,25 +2,25 @@
 
 from typing import Any
 
-from mcp_exec_broker.catalog.inferred_outputs import Inferences
-from mcp_exec_broker.upstream.servers import Server
+from mcp_exec_broker.catalog.inferred_outputs import OutputInference
+from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_tools.catalog import Catalog, Tool
 
 KEY = ("a", "s")
 
 
-def server(**inferred: Any) -> Server:
+def server(**inferred: Any) -> ToolServer:
     """A ToolServer whose status remembers these."""
     meta = {"namespace": "a", "name": "s", "generation": 1}
-    return Server.of({"metadata": meta, "spec": {"url": "http://s"}, "status": {"inferredOutputs": inferred}})
+    return ToolServer.of({"metadata": meta, "spec": {"url": "http://s"}, "status": {"inferredOutputs": inferred}})
 
 
 def tool(name: str) -> Tool:
     return Catalog.of("s", [{"name": name, "inputSchema": {"type": "object"}}]).tools[0]
 
 
-def learned(*names: str) -> Inferences:
-    made = Inferences()
+def learned(*names: str) -> OutputInference:
+    made = OutputInference()
     for name in names:
         made.observe(KEY, tool(name), {"id": 1}, size=10)
     return made
@@ -41,7 +41,7 @@ def test_a_tool_that_comes_back_is_learned_anew() -> None:
 
 
 def test_a_status_that_still_remembers_a_tool_that_is_gone_does_not_bring_it_back() -> None:
-    made = Inferences()
+    made = OutputInference()
     made.take_in(server(gone={"type": "object"}, there={"type": "object"}))
     assert set(made.of(KEY)) == {"gone", "there"}  # nothing was listed yet
     made.keep(KEY, ["there"])
@@ -58,7 +58,7 @@ def test_tools_that_are_gone_leave_room_for_those_that_come() -> None:
 
 
 def test_of_tools_that_the_server_lists_for_some_users_alone_nothing_is_learned() -> None:
-    made = Inferences()
+    made = OutputInference()
     made.keep(KEY, ["shared"])
     for name in ("shared", "personal"):
         made.observe(KEY, tool(name), {"id": 1}, size=10)

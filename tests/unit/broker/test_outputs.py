@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.errors import Failure, Kind, Reason
-from mcp_exec_broker.validation.output import Outputs
+from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
+from mcp_exec_broker.validation.output import OutputValidator
 
 ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": {"type": "object", "required": ["id"]}}}}
 
 
 def check(schema: dict[str, Any] | None, value: Any) -> None:
-    Outputs().check("there.give", {"content": [], "structuredContent": value}, schema, catalog_hash="1")
+    OutputValidator().check("there.give", {"content": [], "structuredContent": value}, schema, catalog_hash="1")
 
 
 def test_what_declares_nothing_may_give_anything() -> None:
@@ -21,13 +21,13 @@ def test_what_declares_nothing_may_give_anything() -> None:
 def test_of_a_long_list_the_first_rows_are_judged() -> None:
     rows = [{"id": number} for number in range(100_000)]
     check(ROWS, {"rows": rows})
-    with pytest.raises(Failure, match=r"rows\[20\] breaks required") as raised:
+    with pytest.raises(ToolCallError, match=r"rows\[20\] breaks required") as raised:
         check(ROWS, {"rows": [*rows[:20], {}, *rows]})
-    assert (raised.value.kind, raised.value.reason) == (Kind.PROTOCOL, Reason.UNEXPECTED_RESULT)
+    assert (raised.value.kind, raised.value.reason) == (ErrorKind.PROTOCOL, ErrorReason.UNEXPECTED_RESULT)
 
 
 def test_what_is_said_is_bounded_and_has_no_value_in_it() -> None:
-    with pytest.raises(Failure) as raised:
+    with pytest.raises(ToolCallError) as raised:
         check({"enum": ["x" * 10_000]}, "y" * 10_000)
     assert len(raised.value.message) < 500
     assert "yy" not in raised.value.message
@@ -39,7 +39,7 @@ def test_a_schema_that_is_none_lets_results_pass(schema: dict[str, Any]) -> None
 
 
 def test_schemas_are_kept_by_catalog_and_no_more_than_so_many() -> None:
-    outputs = Outputs(max_kept=2)
+    outputs = OutputValidator(max_kept=2)
     for number in range(5):
         outputs.check("a.b", {"structuredContent": {}}, ROWS, catalog_hash=str(number))
     assert len(outputs._kept) == 2

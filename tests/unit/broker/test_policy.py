@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
-from mcp_exec_broker.access.policy import Verdict, is_destructive, judge
-from mcp_exec_broker.errors import Failure, Kind, Reason
+from mcp_exec_broker.access.policy import PolicyDecision, evaluate, is_destructive
+from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
 from mcp_exec_tools.patterns import any_matches
 
 Hints = dict[str, bool]
@@ -58,8 +58,8 @@ def verdict(
     pool: PoolTools | None = None,
     annotations: dict[str, Any] | None = None,
     **fields: Any,
-) -> Verdict:
-    return judge(
+) -> PolicyDecision:
+    return evaluate(
         server="github",
         tool=tool,
         annotations=annotations or {},
@@ -73,7 +73,7 @@ def verdict(
 def test_what_any_of_the_lists_denies_is_never_made(
     server: str, tool: str, allowed: list[str], pool: PoolTools, found: ToolServerSpec, annotations: Hints
 ) -> None:
-    made = judge(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
+    made = evaluate(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
     on_server = [f"*.{pattern}" for pattern in found.deny]
     denied = (
         any_matches(pool.deny, server=server, tool=tool)
@@ -83,7 +83,7 @@ def test_what_any_of_the_lists_denies_is_never_made(
         or not any_matches([f"*.{pattern}" for pattern in found.allow], server=server, tool=tool)
     )
     if denied:
-        assert (made.action, made.reason) == (Action.DENY, Reason.NOT_ALLOWED)
+        assert (made.action, made.reason) == (Action.DENY, ErrorReason.NOT_ALLOWED)
 
 
 @given(server_names, names, pattern_lists, pools, specs, hints, st.randoms())
@@ -99,8 +99,8 @@ def test_the_order_of_the_lists_changes_nothing(
     def shuffled(given: list[str]) -> list[str]:
         return random.sample(given, len(given))  # type: ignore[no-any-return]
 
-    before = judge(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
-    after = judge(
+    before = evaluate(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
+    after = evaluate(
         server=server,
         tool=tool,
         annotations=annotations,
@@ -121,14 +121,14 @@ def test_one_more_denial_never_widens(
     annotations: dict[str, bool],
     more: str,
 ) -> None:
-    before = judge(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
+    before = evaluate(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
     narrower = PoolTools(allow=pool.allow, deny=[*pool.deny, more])
-    after = judge(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=narrower)
+    after = evaluate(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=narrower)
     assert after.action in (before.action, Action.DENY)
 
 
 def test_an_execution_without_tools_may_call_none() -> None:
-    assert verdict(allowed=()).reason is Reason.NOT_ALLOWED
+    assert verdict(allowed=()).reason is ErrorReason.NOT_ALLOWED
 
 
 def test_the_first_rule_that_names_the_tool_counts() -> None:
@@ -140,7 +140,7 @@ def test_the_first_rule_that_names_the_tool_counts() -> None:
     )
     assert verdict("create_issue", policy=policy).action is Action.ALLOW
     made = verdict("create_pr", policy=policy)
-    assert (made.action, made.reason) == (Action.DENY, Reason.DENIED_BY_POLICY)
+    assert (made.action, made.reason) == (Action.DENY, ErrorReason.DENIED_BY_POLICY)
     assert "rule 1" in made.why
 
 
@@ -169,7 +169,7 @@ def test_a_tool_is_destructive_that_says_so_and_does_not_only_read(
 
 
 def test_a_denied_call_fails_with_the_list_that_denied_it() -> None:
-    with pytest.raises(Failure, match=r"the pool denies github\.delete") as raised:
+    with pytest.raises(ToolCallError, match=r"the pool denies github\.delete") as raised:
         verdict("delete", pool=PoolTools(deny=["github.del*"])).check()
-    assert (raised.value.kind, raised.value.reason) == (Kind.DENIED, Reason.NOT_ALLOWED)
+    assert (raised.value.kind, raised.value.reason) == (ErrorKind.DENIED, ErrorReason.NOT_ALLOWED)
     verdict().check()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.calls.result import Content, Value, error_text, value_of
+from mcp_exec_broker.calls.result import ContentBlocks, PythonValue, format_error_text, parse_value
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
 
@@ -43,26 +43,28 @@ def text(*texts: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_value_is_what_code_wants(result: dict[str, Any], schema: dict[str, Any] | None, value: Any) -> None:
-    assert value_of(result, schema, modern=True) == Value(value=value)
+    assert parse_value(result, schema, modern=True) == PythonValue(value=value)
 
 
 def test_null_counts_where_the_protocol_or_the_tool_says_that_it_may_be_a_value() -> None:
     result = {"content": text("said"), "structuredContent": None}
-    assert value_of(result, None, modern=False) == Value(value="said")
-    assert value_of(result, {"type": "null"}, modern=False) == Value(value=None)
-    assert value_of(result, None, modern=True) == Value(value=None)
+    assert parse_value(result, None, modern=False) == PythonValue(value="said")
+    assert parse_value(result, {"type": "null"}, modern=False) == PythonValue(value=None)
+    assert parse_value(result, None, modern=True) == PythonValue(value=None)
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
-    assert value_of({"content": [image], "structuredContent": None}, None, modern=False) == Content(content=[image])
+    assert parse_value({"content": [image], "structuredContent": None}, None, modern=False) == ContentBlocks(
+        content=[image]
+    )
 
 
 def test_what_is_not_text_stays_as_it_came() -> None:
     content = [*text("look"), {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
-    assert value_of({"content": content}, None, modern=True) == Content(content=content)
-    both = value_of({"content": content, "structuredContent": {"a": 1}}, None, modern=True)
+    assert parse_value({"content": content}, None, modern=True) == ContentBlocks(content=content)
+    both = parse_value({"content": content, "structuredContent": {"a": 1}}, None, modern=True)
     assert both.line("s.t") == {"type": "result", "tool": "s.t", "content": content, "structured": {"a": 1}}
 
 
 def test_an_error_says_what_the_tool_said() -> None:
-    assert error_text({"content": text("one", "two")}) == "one\ntwo"
-    assert error_text({"content": [], "structuredContent": {"why": "no"}}) == '{"why": "no"}'
-    assert error_text({"content": text(" ")}) == "the tool failed, and did not say why"
+    assert format_error_text({"content": text("one", "two")}) == "one\ntwo"
+    assert format_error_text({"content": [], "structuredContent": {"why": "no"}}) == '{"why": "no"}'
+    assert format_error_text({"content": text(" ")}) == "the tool failed, and did not say why"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.validation.arguments import Arguments
+from mcp_exec_broker.validation.arguments import ArgumentValidator
 from mcp_exec_sandbox.sdk import client
 from mcp_exec_sandbox.tools import tool_session as session
 from mcp_exec_sandbox.tools.arguments import encode_arguments
@@ -52,7 +52,7 @@ class Echo(Session):
     def __init__(self) -> None:
         super().__init__(grant=None, emit=lambda event: None, workspace=Path())
         self.catalogs: dict[str, Catalog] = {}
-        self._checks = Arguments()
+        self._checks = ArgumentValidator()
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_seconds: float | None) -> Any:
         received = json.loads(encode_arguments(tool, arguments))
