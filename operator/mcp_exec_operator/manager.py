@@ -8,6 +8,7 @@ from typing import Self
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.admission import CodeChecks
 from mcp_exec_operator.executions.binder import Binder
@@ -22,7 +23,6 @@ from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.resync import Sweep
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.tasks import Tasks
 from mcp_exec_operator.toolservers.component import Tools
 from mcp_exec_operator.ttl import Expiry
 
@@ -36,14 +36,14 @@ class Service:
     sweep: Sweep
     expiry: Expiry
     tools: Tools
-    tasks: Tasks
+    tasks: TaskRegistry
     metrics: Metrics
     shutdown_seconds: float
 
     @classmethod
     def create(cls, *, settings: Settings, kube: KubeClient, sandboxes: SupervisorClient, metrics: Metrics) -> Self:
         """Builds all parts. Nothing runs yet."""
-        tasks = Tasks()
+        tasks = TaskRegistry()
         api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
         tools = Tools.create(
             settings=settings,
@@ -138,7 +138,7 @@ class Service:
     def abandon(self) -> None:
         """Breaks off at once all that is under way, writes too: another operator may soon do it."""
         self.shutdown_seconds = 0.0
-        self.tasks.abandon()
+        self.tasks.cancel_all()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

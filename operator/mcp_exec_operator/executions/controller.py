@@ -16,6 +16,7 @@ from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.binder import Binder, Lease
 from mcp_exec_operator.executions.outcome import Decided, Superseded
@@ -35,7 +36,6 @@ from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.tasks import Tasks
 from mcp_exec_operator.ttl import Expiry
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Reconciler:
     sandboxes: SupervisorClient
     tooling: Tooling
     expiry: Expiry
-    tasks: Tasks
+    tasks: TaskRegistry
     metrics: Metrics
     clock: Callable[[], datetime] = now
     _entries: dict[str, Entry] = field(default_factory=dict)

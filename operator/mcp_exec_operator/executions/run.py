@@ -13,6 +13,7 @@ from mcp_exec_api.code_execution import CodeExecutionSpec, Durations, ExecutionE
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, SandboxError, SandboxUsed
 from mcp_exec_operator.executions.binder import Lease, job_of, longest_run
@@ -26,7 +27,6 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import PodProblem, loss_of
-from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Run:
     spec: CodeExecutionSpec
     api: OperatorApi
     sandboxes: SupervisorClient
-    tasks: Tasks
+    tasks: TaskRegistry
     nodes: NodeCache
     tooling: Tooling
     collector: Collector = field(init=False)

@@ -16,13 +16,13 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, ExecutionCalls
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.executions.outcome import Superseded
 from mcp_exec_operator.executions.output import shorten
 from mcp_exec_operator.executions.record import Entry, phase_of
 from mcp_exec_operator.executions.status import Outcome, approvals_status, lean
 from mcp_exec_operator.executions.status_writer import ExecutionGone, StatusTooLarge, StatusWriter
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Calls:
     brokers: BrokerClient
     api: OperatorApi
     writer: StatusWriter
-    tasks: Tasks
+    tasks: TaskRegistry
     clock: Callable[[], datetime] = now
     _known: ExecutionCalls = field(default_factory=ExecutionCalls)
     """What the broker said last."""

@@ -13,6 +13,7 @@ from mcp_exec_api.code_execution import Reason
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from mcp_exec_operator.kube.api import OperatorApi
@@ -25,7 +26,6 @@ from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
-from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class PoolController:
     pool: Partition
     api: OperatorApi
     sandboxes: SupervisorClient
-    tasks: Tasks
+    tasks: TaskRegistry
     metrics: Metrics
     config: PoolControllerConfig
     report: PoolStatusWriter

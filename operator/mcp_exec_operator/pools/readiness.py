@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class ReadinessProber:
 
     pool: Partition
     sandboxes: SupervisorClient
-    tasks: Tasks
+    tasks: TaskRegistry
     metrics: Metrics
     timeout_seconds: float
     retire: Callable[[Pod], None]

@@ -8,18 +8,18 @@ from time import monotonic
 from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Key, key_of
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.tasks import Tasks
 
 
 @dataclass(kw_only=True, eq=False)
 class PoolRegistry:
     """Finds a pool by its key, takes in what watches and lists tell, and starts and ends the keepers."""
 
-    tasks: Tasks
+    tasks: TaskRegistry
     make_keeper: Callable[[Partition], PoolController]
     nodes: NodeCache = field(default_factory=NodeCache)
     opened: bool = False

@@ -12,6 +12,7 @@ from typing import Final, Self
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.kube.write_priority import WritePriority
@@ -20,7 +21,6 @@ from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.tasks import Tasks
 from mcp_exec_operator.toolservers.api import ToolObjects
 from mcp_exec_operator.toolservers.broker import BrokerLink
 from mcp_exec_operator.toolservers.controller import ToolServers
@@ -36,7 +36,7 @@ class Tools:
     """The parts of it, put together."""
 
     namespaces: tuple[str, ...]
-    tasks: Tasks
+    tasks: TaskRegistry
     link: BrokerLink | None = None
     wrappers: Wrappers | None = None
     servers: ToolServers | None = None
@@ -52,7 +52,7 @@ class Tools:
         kube: KubeClient,
         sandboxes: SupervisorClient,
         metrics: Metrics,
-        tasks: Tasks,
+        tasks: TaskRegistry,
         write_priority: WritePriority,
     ) -> Self:
         """Builds all parts. Nothing runs yet."""

@@ -14,12 +14,12 @@ from typing import Final
 
 from mcp_exec_api.constants import MAX_WRAPPERS_BYTES
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Wrappers:
 
     brokers: BrokerClient
     sandboxes: SupervisorClient
-    tasks: Tasks
+    tasks: TaskRegistry
     write_priority: WritePriority
     """What deliveries are put off for."""
     namespaces: tuple[str, ...]

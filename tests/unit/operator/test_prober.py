@@ -7,10 +7,10 @@ from typing import Any, cast
 from tests.unit.operator.test_inventory import item
 from tests.unit.operator.test_pool import pool
 
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.readiness import ReadinessProber
-from mcp_exec_operator.tasks import Tasks
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Idle:
 
 
 async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time() -> None:
-    made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), Tasks()
+    made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), TaskRegistry()
     for number in range(2000):
         made.inventory.observe(item(f"pod-{number}"), now=0)
     ReadinessProber(
