@@ -48,10 +48,10 @@ types: venv  ## mypy, strict
 	mypy --strict hack/devcluster/netpol
 	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
 
-unit: venv  ## tests without a cluster or a network
+unit: venv  ## tests inside one process: no cluster, no network, no other process
 	pytest $(parallel) tests/unit
 
-component: venv  ## tests of each process against a fake API server
+component: venv  ## tests of processes and scripts against fakes of their neighbours
 	pytest $(parallel) tests/component
 
 e2e: venv  ## tests on a real cluster

@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.environment import no_cache_named
 
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
+
+__all__ = ["no_cache_named"]
 
 POD = "default-real0"
 SANDBOX_KEY = b"the key of the sandboxes"

@@ -1,7 +1,6 @@
 """`mcp-exec servers generate`."""
 
 import json
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -144,7 +143,6 @@ def test_a_file_that_is_no_catalog_is_refused(
         (["--from-url", "http://a.example", "--header-env", "A=NO_SUCH_VARIABLE"], "no variable NO_SUCH_VARIABLE"),
         (["--from-toolserver", "x"], "needs --gateway"),
         (["--from-toolserver", "x", "--name", "y", "--gateway", "z"], "does not go with"),
-        (["--from-command", "no-such-program-here", "--name", "x"], "no-such-program-here"),
     ],
 )
 def test_what_can_not_be_done_is_said(
@@ -158,12 +156,6 @@ def test_what_can_not_be_done_is_said(
     monkeypatch.delenv("MCP_EXEC_GATEWAY", raising=False)
     assert said in refusal(capsys, *arguments)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_server_that_is_started_here_lists_its_tools(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m mcp_server_time --local-timezone UTC"
-    generate("--from-command", command, "--name", "time", "--out", tmp_path, "--env", "PATH")
-    assert "time.get_current_time" in (tmp_path / "time" / "get_current_time.py").read_text()
 
 
 @pytest.fixture

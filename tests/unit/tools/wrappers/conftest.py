@@ -23,26 +23,6 @@ from mcp_exec_tools.wrappers import files_of
 ROOT = Path(__file__).parents[4]
 FOLDERS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
 
-CLIENT = '''"""The module `client`, as far as type checkers need it."""
-
-from collections.abc import Mapping
-from typing import Any
-
-
-class ToolError(Exception):
-    """A call failed."""
-
-
-async def call_wrapped(
-    tool: str,
-    input: Mapping[str, Any] | None,
-    arguments: Mapping[str, Any],
-    parameters: Mapping[str, bool],
-    spellings: Mapping[str, str] = {},
-) -> Any:
-    """Calls a tool."""
-'''
-
 Load = Callable[[Sequence[Catalog]], Callable[[str], ModuleType]]
 
 

@@ -2,15 +2,13 @@
 
 import ast
 import asyncio
-import subprocess
-import sys
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.tools.wrappers.conftest import Load, write
+from tests.unit.tools.wrappers.conftest import Load
 from tests.unit.tools.wrappers.hostile import HOSTILE_TEXTS, hostile_catalog
 
 from mcp_exec_sandbox.sdk import client
@@ -58,17 +56,6 @@ def test_every_file_is_imported_and_calls_its_own_tool(load: Load, monkeypatch: 
         answer = asyncio.run(getattr(package, tool.function)({"anything": 1}))
         assert answer == {"tool": f"{catalog.server}.{tool.name}", "arguments": {"anything": 1}}
     assert len({tool.function for tool in catalog.tools}) == len(catalog.tools)
-
-
-def test_what_is_generated_is_formatted(tmp_path: Path) -> None:
-    write(tmp_path, files_of([hostile_catalog()], stubs=True))
-    formatted = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert formatted.returncode == 0, formatted.stdout[:3000]
 
 
 def test_files_are_bounded_whatever_a_schema_says() -> None:

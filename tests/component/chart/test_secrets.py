@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from tests.unit.chart.conftest import CHART, Render, Rendered
+from tests.component.chart.conftest import CHART, Render, Rendered
 
 from mcp_exec_gateway.auth.api_keys import KeyEntry, KeyLimits
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.unit.sandbox.broker import FakeBroker
+from tests.component.sandbox.broker import FakeBroker
 
 TOKEN = "a-token-of-this-test"
 SECONDS = 20

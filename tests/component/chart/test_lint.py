@@ -4,7 +4,7 @@ import subprocess
 
 import helm_python
 import pytest
-from tests.unit.chart.conftest import CHART, Render
+from tests.component.chart.conftest import CHART, Render
 
 
 def test_helm_3_finds_nothing_to_complain_of(helm: str) -> None:

@@ -1,6 +1,6 @@
 """Rights: few, named, and in served namespaces alone."""
 
-from tests.unit.chart.conftest import Object, Render
+from tests.component.chart.conftest import Object, Render
 
 
 def rules(render: Render) -> list[tuple[str, Object]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import helm_python
 import pytest
-from tests.unit.chart.conftest import CHART, Render, Rendered
+from tests.component.chart.conftest import CHART, Render, Rendered
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec, Scaling

@@ -1,7 +1,7 @@
 """The broker and the ToolServers that the chart installs."""
 
 import pytest
-from tests.unit.chart.conftest import Render
+from tests.component.chart.conftest import Render
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.tool_server import ToolServerSpec

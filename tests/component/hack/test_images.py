@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from tests.unit.hack.shims import ROOT, Machine, refusal
+from tests.component.hack.shims import ROOT, Machine, refusal
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What devcluster says on a machine that it can't run on, or to a command that it doesn't know."""
 
 import pytest
-from tests.unit.hack.shims import Machine, refusal
+from tests.component.hack.shims import Machine, refusal
 
 
 def test_a_debian_12_on_x86_64_with_root_will_do(machine: Machine) -> None:

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.hack.shims import Machine
+from tests.component.hack.shims import Machine
 
 
 @pytest.fixture

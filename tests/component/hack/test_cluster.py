@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.hack.shims import Machine, refusal
+from tests.component.hack.shims import Machine, refusal
 
 UBUNTU = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n'
 

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from tests.unit.chart.conftest import CHART, ROOT, Render
+from tests.component.chart.conftest import CHART, ROOT, Render
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())

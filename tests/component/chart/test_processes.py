@@ -1,8 +1,8 @@
 """Operator and gateway, as the chart runs them."""
 
 import pytest
+from tests.component.chart.conftest import Render
 from tests.podsecurity import violations
-from tests.unit.chart.conftest import Render
 
 from mcp_exec_broker.settings import Settings as BrokerSettings
 from mcp_exec_gateway.settings import Settings as GatewaySettings

@@ -4,7 +4,7 @@ import json
 import socket
 
 import pytest
-from tests.unit.sandbox.conftest import TOKEN
+from tests.component.sandbox.conftest import TOKEN
 
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.wrappers import catalog_text, files_of

@@ -1,0 +1,12 @@
+"""What a static check of code writes."""
+
+import subprocess
+import sys
+
+
+def test_a_look_writes_nothing_of_the_code_to_stderr() -> None:
+    code = "from mcp_exec_common.code_check.rules import find_issues; find_issues('\"\\\\d\" is 1')"
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""

@@ -1,0 +1,96 @@
+"""Generated wrappers, checked by mypy and ruff."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.tools.wrappers.conftest import real_catalogs, write
+from tests.unit.tools.wrappers.hostile import hostile_catalog
+
+from mcp_exec_tools.wrappers import files_of
+
+CLIENT = '''"""The module `client`, as far as type checkers need it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ToolError(Exception):
+    """A call failed."""
+
+
+async def call_wrapped(
+    tool: str,
+    input: Mapping[str, Any] | None,
+    arguments: Mapping[str, Any],
+    parameters: Mapping[str, bool],
+    spellings: Mapping[str, str] = {},
+) -> Any:
+    """Calls a tool."""
+'''
+
+CATALOGS = real_catalogs()
+
+
+def test_every_wrapper_passes_mypy_strict_with_and_without_stubs(tmp_path: Path) -> None:
+    catalogs = [*CATALOGS, hostile_catalog()]
+    write(tmp_path / "plain", {"__init__.py": "", **files_of(catalogs)})
+    write(tmp_path / "stubbed", {"__init__.py": "", **files_of(catalogs, stubs=True)})
+    (tmp_path / "client.py").write_text(CLIENT)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
+    checked = subprocess.run(
+        [*command, "-p", "plain", "-p", "stubbed"], cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert checked.returncode == 0, checked.stdout[-3000:] + checked.stderr[-1000:]
+
+
+def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
+    write(tmp_path / "servers", {"__init__.py": "", **files_of(CATALOGS, stubs=True)})
+    (tmp_path / "client.py").write_text(CLIENT)
+    (tmp_path / "agent.py").write_text(
+        "from servers.github import create_issue, listIssues\n"
+        "from servers.supabase import list_tables\n"
+        "async def good() -> None:\n"
+        "    await create_issue(owner='o', repo='r', title='t')\n"
+        "    await create_issue({'owner': 'o', 'repo': 'r', 'title': 't', 'labels': ['bug']})\n"
+        "    await listIssues(owner='o', repo='r', state='open')\n"
+        "    await list_tables(project_id='p')\n"
+        "    await list_tables({'project_id': 'p', 'verbose': True})\n"
+        "async def bad() -> None:\n"
+        "    await create_issue(owner='o', repo='r')\n"
+        "    await listIssues(owner='o', repo='r', state='ajar')\n"
+        "    await create_issue({'owner': 'o', 'repo': 'r', 'title': 5})\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
+    checked = subprocess.run([*command, "agent.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    lines = {line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line}
+    assert lines == {"10", "11", "12"}, checked.stdout
+
+
+def test_what_is_generated_is_formatted_and_clean(tmp_path: Path) -> None:
+    write(tmp_path / "servers", files_of(CATALOGS, stubs=True))
+    formatted = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert formatted.returncode == 0, formatted.stdout[:3000]
+    linted = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F,E7,E9,B,D1", str(tmp_path / "servers")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert linted.returncode == 0, linted.stdout[:3000]
+
+
+def test_wrappers_of_a_hostile_catalog_are_formatted(tmp_path: Path) -> None:
+    write(tmp_path, files_of([hostile_catalog()], stubs=True))
+    formatted = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert formatted.returncode == 0, formatted.stdout[:3000]
