@@ -81,13 +81,11 @@ class BrokerClient:
 
         Raises BrokerError where none answers; where only some do, the sum is not `complete`.
         """
-        method = "DELETE" if close else "GET"
-        asked = [
-            self._ask(address, method, f"/v1/executions/{uid}", timeout_seconds=timeout_seconds)
-            for address in self.addresses()
-        ]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        known = [_calls(answer) for answer in answers if not isinstance(answer, BaseException)]
+        answers = await asyncio.gather(
+            *(self._calls_at(address, uid, close, timeout_seconds) for address in self.addresses()),
+            return_exceptions=True,
+        )
+        known = [answer for answer in answers if isinstance(answer, ExecutionCalls)]
         if not known:
             raise BrokerError("no broker answers" if answers else "no broker is ready")
         total = known[0]
@@ -96,6 +94,14 @@ class BrokerClient:
         if len(known) < len(answers):
             total = total.model_copy(update={"tool_calls": total.tool_calls.model_copy(update={"complete": False})})
         return total
+
+    async def _calls_at(self, address: str, uid: str, close: bool, timeout_seconds: float) -> ExecutionCalls:
+        method = "DELETE" if close else "GET"
+        answer = await self._ask(address, method, f"/v1/executions/{uid}", timeout_seconds=timeout_seconds)
+        try:
+            return ExecutionCalls.model_validate(answer)
+        except ValidationError as error:
+            raise BrokerError(f"the broker at {address} returned malformed calls: {error}") from error
 
     async def ask(self, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0) -> Object:
         """What any replica answers to a GET. Raises BrokerError."""
@@ -106,18 +112,6 @@ class BrokerClient:
             except BrokerError as error:
                 last = error
         raise last
-
-    async def ask_all(
-        self, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0
-    ) -> list[Object]:
-        """What each replica answers to a GET. Raises BrokerError where any does not."""
-        asked = [
-            self._ask(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
-            for address in self.addresses()
-        ]
-        if not asked:
-            raise BrokerError("no broker is ready")
-        return list(await asyncio.gather(*asked))
 
     async def ask_at(
         self, address: str, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0
@@ -145,7 +139,7 @@ class BrokerClient:
                     message = f"the broker at {address} answers {response.status}: {body[:300]!r}"
                     raise BrokerError(message, status=response.status)
                 answer: Any = json.loads(body)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
             raise BrokerError(f"the broker at {address}: {type(error).__name__} {error}") from error
         if not isinstance(answer, dict):
             raise BrokerError(f"the broker at {address} answers no object")
@@ -181,10 +175,3 @@ async def connect_broker(
     )
     async with reflector.running():
         yield brokers
-
-
-def _calls(answer: Object) -> ExecutionCalls:
-    try:
-        return ExecutionCalls.model_validate(answer)
-    except ValidationError as error:
-        raise BrokerError(f"the broker answers no calls: {error}") from error

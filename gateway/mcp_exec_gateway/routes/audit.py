@@ -9,7 +9,7 @@ from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.executions.views import json_response
 from mcp_exec_gateway.http.query_params import AuditQuery, parse_query
 from mcp_exec_gateway.openapi import document as openapi
-from mcp_exec_gateway.tools.audit import audit_page
+from mcp_exec_gateway.tools.audit import fetch_audit_page
 
 
 def router(*, dependencies: Dependencies) -> APIRouter:
@@ -21,6 +21,6 @@ def router(*, dependencies: Dependencies) -> APIRouter:
     async def list_calls(request: Request) -> Response:
         caller = await may_list(request)
         query = parse_query(AuditQuery, request)
-        return json_response(await audit_page(dependencies.brokers, namespace=caller.namespace, query=query))
+        return json_response(await fetch_audit_page(dependencies.brokers, namespace=caller.namespace, query=query))
 
     return routes

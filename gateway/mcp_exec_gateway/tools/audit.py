@@ -1,18 +1,19 @@
-"""Records of tool calls, of all replicas of the broker as one list, newest first.
+"""Audit records of tool calls: the pages of all broker replicas merged into one list, newest first.
 
-A cursor says of each replica which of its pages comes next and how many of that page's records were told already. The
-first page is looked at as of one moment, which the cursor keeps, so that calls made meanwhile shift nothing.
+The cursor holds for each replica its next page and how many of that page's records were already returned. The time of
+the first request is part of the cursor, so that calls made later do not shift the pages.
 """
 
 import asyncio
 import base64
 import heapq
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, StrictStr, ValidationError
 
 from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
@@ -20,115 +21,163 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import AuditQuery
 
-_ASK_SECONDS: Final = 10.0
+log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS: Final = 10.0
+_ReplicaCursor = Annotated[StrictStr, Field(max_length=512)]
 
 
-class _Place(Model):
-    """Where the reader is at one replica."""
+class _ReplicaPosition(Model):
+    """Position of the reader in the records of one replica."""
 
-    page: Annotated[str, Field(max_length=512)] = ""
-    """The replica's own cursor of the page; empty for the first."""
+    page: _ReplicaCursor = ""
+    """The replica's own cursor of the page; empty for the first page."""
     told: Annotated[int, Field(ge=0, le=500)] = 0
-    """Records of that page that the reader has."""
+    """Records of that page that were already returned. The name is part of cursors in use."""
     ended: bool = False
-    """Whether the replica has no more."""
+    """Whether all of the replica's records were returned."""
 
 
 class _Cursor(Model):
-    """Where the reader is."""
+    """Position of the reader in the merged list."""
 
     until: AwareDatetime
     limit: Annotated[int, Field(ge=1, le=500)]
-    """The size of the pages; `told` counts within such."""
-    places: Annotated[dict[str, _Place], Field(max_length=64)] = {}
+    """Page size of the replicas, which gives `told` its meaning."""
+    places: Annotated[dict[str, _ReplicaPosition], Field(max_length=64)] = {}
+    """Position for each replica's address."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises Problem where it is none."""
+        """Parse the `cursor` of a request. Raises HttpProblem if it is malformed."""
         try:
             return cls.model_validate_json(base64.urlsafe_b64decode(text.encode()))
         except (ValueError, ValidationError) as error:
-            raise invalid_field("cursor", "not the `next` of a page of this list") from error
+            raise invalid_field("cursor", "malformed: send the `next` of the previous page unchanged") from error
 
     def __str__(self) -> str:
         text = json.dumps(self.to_api() | {"until": micro_time(self.until)}, separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode()
 
 
+class _Record(BaseModel):
+    """The fields of a record that the gateway relies on; it passes the others on."""
+
+    at: StrictStr
+    namespace: StrictStr
+
+
+class _ReplicaAnswer(BaseModel):
+    """A replica's answer: validated, then used as it came."""
+
+    items: list[_Record]
+    next: _ReplicaCursor | None = None
+
+
 @dataclass(kw_only=True)
-class _Page:
-    """What one replica said."""
+class _ReplicaPage:
+    """The records of one replica's page that were not returned yet."""
 
-    place: _Place
+    position: _ReplicaPosition
     records: list[Object]
-    following: str | None
+    next_page: str | None
     taken: int = 0
+    """Records that this request returns."""
 
-    def after(self) -> _Place:
-        """Where the reader is, with those taken."""
+    def next_position(self) -> _ReplicaPosition:
+        """Return the reader's position after the records that were taken."""
         if self.taken < len(self.records):
-            return self.place.model_copy(update={"told": self.place.told + self.taken})
-        return _Place(page=self.following) if self.following else _Place(ended=True)
+            return self.position.model_copy(update={"told": self.position.told + self.taken})
+        return _ReplicaPosition(page=self.next_page) if self.next_page else _ReplicaPosition(ended=True)
 
 
-async def audit_page(brokers: BrokerClient | None, *, namespace: str, query: AuditQuery) -> Object:
-    """`items` and `next`, which is None at the end. Raises Problem: 422 for a cursor, 503 where a replica is silent."""
-    if brokers is None:
+async def fetch_audit_page(broker: BrokerClient | None, *, namespace: str, query: AuditQuery) -> Object:
+    """Return `items` and `next`, which is None on the last page.
+
+    Raises HttpProblem: 422 for a malformed cursor, and 503 if any replica fails or answers nonsense, because a list
+    without its records would look complete.
+    """
+    if broker is None:
         raise unavailable("no tool broker is configured")
     cursor = _Cursor.parse(query.cursor) if query.cursor else _Cursor(until=query.until or now(), limit=query.limit)
-    params = _params(namespace, query, cursor)
-    addresses = list(brokers.addresses())
+    addresses = list(broker.addresses())
     if not addresses:
         raise unavailable("no tool broker is ready")
-    places = {address: cursor.places.get(address, _Place()) for address in addresses}
-    asked = [_ask(brokers, address, place, params) for address, place in places.items() if not place.ended]
-    try:
-        pages = dict(zip((a for a in addresses if not places[a].ended), await asyncio.gather(*asked), strict=True))
-    except BrokerError as error:
-        if error.status == 400:  # all but these two were judged here
-            raise invalid_field("outcome" if query.outcome else "cursor", "the broker knows no such thing") from error
-        raise unavailable("not every tool broker answers, so the records would not be complete") from error
-    items = list(_newest(pages, query.limit))
-    places |= {address: page.after() for address, page in pages.items()}
-    more = not all(place.ended for place in places.values())
-    return {"items": items, "next": str(cursor.model_copy(update={"places": places})) if more else None}
+    positions = {address: cursor.places.get(address, _ReplicaPosition()) for address in addresses}
+    pages = await _fetch_pages(broker, positions, query=query, params=_build_params(namespace, query, cursor))
+    items = list(_take_newest(pages, query.limit))
+    positions |= {address: page.next_position() for address, page in pages.items()}
+    more = not all(position.ended for position in positions.values())
+    return {"items": items, "next": str(cursor.model_copy(update={"places": positions})) if more else None}
 
 
-def _params(namespace: str, query: AuditQuery, cursor: _Cursor) -> dict[str, str]:
-    found = {"namespace": namespace, "until": micro_time(cursor.until), "limit": str(cursor.limit)}
+async def _fetch_pages(
+    broker: BrokerClient, positions: dict[str, _ReplicaPosition], *, query: AuditQuery, params: dict[str, str]
+) -> dict[str, _ReplicaPage]:
+    open_positions = {address: position for address, position in positions.items() if not position.ended}
+    answers = await asyncio.gather(
+        *(_fetch_page(broker, address, position, params) for address, position in open_positions.items()),
+        return_exceptions=True,
+    )
+    pages: dict[str, _ReplicaPage] = {}
+    failed = 0
+    for address, answer in zip(open_positions, answers, strict=True):
+        if isinstance(answer, _ReplicaPage):
+            pages[address] = answer
+        elif not isinstance(answer, BrokerError):
+            raise answer
+        elif answer.status == 400:  # the gateway validates all parameters but these two
+            raise invalid_field("outcome" if query.outcome else "cursor", "the tool broker does not accept this value")
+        else:
+            failed += 1
+            log.warning("no audit records: %s", answer)
+    if failed:
+        detail = f"{failed} of {len(open_positions)} tool brokers did not answer, so the records would not be complete"
+        raise unavailable(detail)
+    return pages
+
+
+def _build_params(namespace: str, query: AuditQuery, cursor: _Cursor) -> dict[str, str]:
+    params = {"namespace": namespace, "until": micro_time(cursor.until), "limit": str(cursor.limit)}
     for name in ("execution", "tool", "outcome"):
         if value := getattr(query, name):
-            found[name] = value
-    return found | ({"since": micro_time(query.since)} if query.since else {})
+            params[name] = value
+    return params | ({"since": micro_time(query.since)} if query.since else {})
 
 
-async def _ask(brokers: BrokerClient, address: str, place: _Place, params: dict[str, str]) -> _Page:
-    given = params | ({"cursor": place.page} if place.page else {})
-    answer = await brokers.ask_at(address, "/v1/audit", params=given, timeout_seconds=_ASK_SECONDS)
-    items, following = answer.get("items"), answer.get("next")
-    # a broker only tells what it was asked for; that no other namespace's records get out does not hang on it alone
-    if not isinstance(items, list) or any(
-        not isinstance(item, dict) or item.get("namespace") != params["namespace"] for item in items
-    ):
-        raise BrokerError(f"the broker at {address} answers no records of {params['namespace']}")
-    return _Page(place=place, records=items[place.told :], following=following if isinstance(following, str) else None)
+async def _fetch_page(
+    broker: BrokerClient, address: str, position: _ReplicaPosition, params: dict[str, str]
+) -> _ReplicaPage:
+    page_params = params | ({"cursor": position.page} if position.page else {})
+    answer = await broker.ask_at(address, "/v1/audit", params=page_params, timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        valid = _ReplicaAnswer.model_validate(answer)
+    except ValidationError as error:
+        raise BrokerError(f"the broker at {address} returned a malformed page: {error.errors()[0]['msg']}") from error
+    # the broker filters by namespace; a second check here keeps other namespaces' records in
+    if any(record.namespace != params["namespace"] for record in valid.items):
+        raise BrokerError(f"the broker at {address} returned records of another namespace than {params['namespace']}")
+    return _ReplicaPage(position=position, records=answer["items"][position.told :], next_page=valid.next)
 
 
-def _newest(pages: dict[str, _Page], limit: int) -> Iterator[Object]:
-    """The newest records of all pages; where one page is used up and has another, no older one may be told yet."""
+def _take_newest(pages: dict[str, _ReplicaPage], limit: int) -> Iterator[Object]:
+    """Yield the newest records of all pages.
 
-    def told(page: _Page) -> Iterator[tuple[_Page, Object | None]]:
+    Stops early at the end of a page that has a successor: older records of the other pages may belong after it.
+    """
+
+    def iterate(page: _ReplicaPage) -> Iterator[tuple[_ReplicaPage, Object | None]]:
         for record in page.records:
             yield page, record
-        if page.following:
+        if page.next_page:
             yield page, None
 
-    def moment(entry: tuple[_Page, Object | None]) -> Any:
+    def sort_key(entry: tuple[_ReplicaPage, Object | None]) -> Any:
         page, record = entry
         last = record or (page.records[-1] if page.records else {})
         return str(last.get("at", ""))
 
-    for page, record in heapq.merge(*(told(page) for page in pages.values()), key=moment, reverse=True):
+    for page, record in heapq.merge(*(iterate(page) for page in pages.values()), key=sort_key, reverse=True):
         if record is None or limit == 0:
             return
         page.taken += 1

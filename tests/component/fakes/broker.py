@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from aiohttp.typedefs import Handler
 
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
 
@@ -21,6 +22,10 @@ class FakeBroker:
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.bearers: set[str] = set()
         self.broken = False
+        self.calls: Object = {}
+        """The answer about every execution."""
+        self.raw: bytes | None = None
+        """The body of every answer, whatever is asked."""
         self.honest = True
         """Whether it tells of the namespace alone that it was asked for."""
         self.port = 0
@@ -28,9 +33,10 @@ class FakeBroker:
 
     @asynccontextmanager
     async def running(self, host: str = "127.0.0.1") -> AsyncIterator["FakeBroker"]:
-        app = web.Application()
+        app = web.Application(middlewares=[self._answer_raw])
         app.router.add_get("/v1/namespaces/{namespace}/catalog", self._catalog)
         app.router.add_get("/v1/audit", self._audit)
+        app.router.add_route("*", "/v1/executions/{uid}", self._calls)
         async with TestServer(app, host=host) as server:
             assert server.port is not None
             self.port = server.port
@@ -52,10 +58,18 @@ class FakeBroker:
         if self.broken:
             raise web.HTTPInternalServerError
 
+    @web.middleware
+    async def _answer_raw(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await handler(request) if self.raw is None else web.Response(body=self.raw)
+
     async def _catalog(self, request: web.Request) -> web.Response:
         self._check(request)
         found = self.catalogs.get(request.match_info["namespace"], {"hash": "none", "servers": []})
         return web.json_response(found)
+
+    async def _calls(self, request: web.Request) -> web.Response:
+        self._check(request)
+        return web.json_response(self.calls)
 
     async def _audit(self, request: web.Request) -> web.Response:
         self._check(request)

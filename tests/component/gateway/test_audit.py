@@ -94,6 +94,32 @@ async def test_a_replica_that_is_silent_makes_no_list_that_looks_whole(
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b'{"items": {}}',
+        b'{"items": [1]}',
+        b'{"items": [{"namespace": "agents"}]}',
+        b'{"items": [{"namespace": "agents", "at": 7}]}',
+        b'{"items": [], "next": 7}',
+        b'{"items": [], "next": "%s"}' % (b"x" * 513),
+        b'{"items": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+async def test_a_malformed_answer_fails_that_replica_by_its_address(
+    gateway: Gateway, brokers: list[FakeBroker], caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    brokers[0].records = [record(2)]
+    brokers[1].raw = body
+    assert "complete" in assert_problem(await gateway.ask("GET", "/v1/audit"), 503).detail
+    warnings = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert f"127.0.0.1:{brokers[1].port}" in warnings[0]
+    brokers[1].raw = None
+    assert await pages(gateway, "limit=5") == [[2]]
+
+
+@pytest.mark.parametrize(
     ("query", "field"),
     [
         ("limit=501", "limit"),
