@@ -146,8 +146,8 @@ def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None
 def test_the_notes_say_where_full_pools_leave_no_room_for_servers(values: dict[str, Any], filled: list[str]) -> None:
     with helm_python.Chart.load(str(CHART)) as chart:
         notes = chart.render(values, name="mcp-exec", namespace="mcp-exec-system")["mcp-exec/templates/NOTES.txt"]
-    said = re.findall(r"what quota\.hard has of (.*)\.$", notes, re.MULTILINE)
-    assert said == ([", ".join(filled)] if filled else [])
+    resources = re.findall(r"all of the quota for (.*)\.$", notes, re.MULTILINE)
+    assert resources == ([", ".join(filled)] if filled else [])
 
 
 def test_the_limits_of_a_namespace_leave_room_for_the_default_sandbox(render: Render) -> None:
