@@ -60,7 +60,7 @@ async def floor(bench: Bench, size: int, *, seconds: float) -> float:
                 done.set()
 
     watch = Reflector(kube=bench.kube, path=PODS, selector=f"{LABEL}={BARE}", on_change=on_pod)
-    async with watch.running(), asyncio.timeout(seconds):
+    async with watch.run_in_background(), asyncio.timeout(seconds):
         await watch.synced.wait()
         start, numbers = time.perf_counter(), iter(range(size))
 

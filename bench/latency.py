@@ -78,7 +78,7 @@ async def floor_of(bench: Bench, pool: str) -> AsyncIterator[Floor]:
     path = custom_resource_path("codeexecutions", namespace=namespace)
     first = Reflector(kube=bench.kube, path=path, on_change=floor.on_create)
     second = Reflector(kube=bench.kube, path=path, on_change=floor.on_end)
-    async with first.running(), second.running():
+    async with first.run_in_background(), second.run_in_background():
         await asyncio.gather(first.synced.wait(), second.synced.wait())
         try:
             yield floor

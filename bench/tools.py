@@ -129,7 +129,7 @@ async def broker(tools: str, folder: Path, *, concurrency: int) -> AsyncIterator
 
 def grant() -> str:
     """The token of a new execution. Each may make so many calls, and so many at once."""
-    return GrantSigner(key=KEY).grant(
+    return GrantSigner(key=KEY).sign_grant(
         Grant(
             execution=str(uuid.uuid4()),
             name="bench",

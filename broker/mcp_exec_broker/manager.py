@@ -35,7 +35,7 @@ from mcp_exec_broker.validation.arguments import ArgumentValidator
 from mcp_exec_broker.validation.output import OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.kube.reflector import Key, Reflector
+from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class BrokerManager:
     broken: list[str] = field(default_factory=list)
     """What has ended that must not: the process is to be started anew."""
     _began: float = field(default_factory=monotonic)
-    _unwritten: set[Key] = field(default_factory=set)
+    _unwritten: set[ObjectKey] = field(default_factory=set)
     _to_write: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
@@ -218,7 +218,7 @@ class BrokerManager:
             self.connections.retry(after.key)
             self.catalogs.follow(after)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         self.catalogs.forget(key)
         self.connections.forget(key)
         self.inferences.forget(key)
@@ -237,17 +237,17 @@ class BrokerManager:
             }
         )
 
-    def _on_listing(self, key: Key) -> None:
+    def _on_listing(self, key: ObjectKey) -> None:
         entry = self.catalogs.entry(key)
         if entry.available and entry.known is not None:
             self.inferences.keep(key, (name for name, output in entry.known.declared.items() if output is None))
         self._to_be_written(key)
 
-    def _on_inference(self, key: Key) -> None:
+    def _on_inference(self, key: ObjectKey) -> None:
         self.catalogs.relearned(key)
         self._to_be_written(key)
 
-    def _to_be_written(self, key: Key) -> None:
+    def _to_be_written(self, key: ObjectKey) -> None:
         self._unwritten.add(key)
         self._to_write.set()
 

@@ -338,6 +338,6 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
 ]
 
 
-def human_duration(milliseconds: float) -> str:
+def format_duration(milliseconds: float) -> str:
     """A duration for a table's column: `12ms` below a second, else `1.2s`."""
     return f"{milliseconds:.0f}ms" if milliseconds < 999.5 else f"{milliseconds / 1000:.1f}s"

@@ -261,7 +261,7 @@ class SandboxPoolSpec(Model):
             raise ValueError("the weights are all 0, at least one needs more")
         return variants
 
-    def of_variant(self, variant: Variant) -> "SandboxPoolSpec":
+    def build_variant_spec(self, variant: Variant) -> "SandboxPoolSpec":
         """The spec of a pool whose pods are all like the variant's."""
         given = {name: getattr(variant, name) for name in ("image", "runtime_class_name", "resources")}
         return self.model_copy(
@@ -269,14 +269,14 @@ class SandboxPoolSpec(Model):
         )
 
     @property
-    def most_warm(self) -> int:
+    def max_warm(self) -> int:
         """Pods that are kept warm at most. `kubectl scale` may lift `warm.min` over `warm.max`, which then follows."""
         return max(self.warm.min, self.warm.max or 0)
 
     @property
     def follows_demand(self) -> bool:
         """Whether the number of warm pods is not fixed."""
-        return self.most_warm > self.warm.min
+        return self.max_warm > self.warm.min
 
 
 class VariantStatus(Model):

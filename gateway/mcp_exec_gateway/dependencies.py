@@ -111,7 +111,7 @@ class Dependencies:
                 namespace=settings.release_namespace,
                 service=settings.broker_service,
                 key=sandboxes.key,
-                bearer="gateway",
+                sender="gateway",
             )
         metrics, streams = Metrics.new(), Streams(most=settings.max_streams)
         metrics.waiters.set_function(lambda: executions.waiting)

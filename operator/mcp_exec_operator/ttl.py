@@ -11,7 +11,7 @@ from typing import Final
 
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key, key_of
+from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.api import OperatorApi
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Expiry:
     api: OperatorApi
     _due: dict[str, float] = field(default_factory=dict)
     """By uid, in seconds since 1970."""
-    _heap: list[tuple[float, str, Key]] = field(default_factory=list)
+    _heap: list[tuple[float, str, ObjectKey]] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class Expiry:
         uid, due = body["metadata"]["uid"], due_at(body)
         if self._due.get(uid) != due:
             self._due[uid] = due
-            heapq.heappush(self._heap, (due, uid, key_of(body)))
+            heapq.heappush(self._heap, (due, uid, object_key(body)))
             self._changed.set()
 
     def forget(self, uid: str) -> None:
@@ -71,15 +71,15 @@ class Expiry:
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
 
-    def _take_due(self) -> list[tuple[str, Key]]:
-        batch: list[tuple[str, Key]] = []
+    def _take_due(self) -> list[tuple[str, ObjectKey]]:
+        batch: list[tuple[str, ObjectKey]] = []
         while self._heap and self._heap[0][0] <= time() and len(batch) < _BATCH:
             due, uid, key = heapq.heappop(self._heap)
             if self._due.get(uid) == due:
                 batch.append((uid, key))
         return batch
 
-    async def _delete(self, chunk: list[tuple[str, Key]]) -> None:
+    async def _delete(self, chunk: list[tuple[str, ObjectKey]]) -> None:
         for uid, key in chunk:
             try:
                 await self.api.delete_execution(*key, uid=uid)
@@ -97,5 +97,5 @@ def due_at(body: Object) -> float:
     return datetime.fromisoformat(finished).timestamp() + float(kept)
 
 
-def _split(batch: list[tuple[str, Key]]) -> list[list[tuple[str, Key]]]:
+def _split(batch: list[tuple[str, ObjectKey]]) -> list[list[tuple[str, ObjectKey]]]:
     return [batch[start::_AT_ONCE] for start in range(min(_AT_ONCE, len(batch)))]

@@ -204,7 +204,7 @@ class Approvals:
 
 
 async def _watch(reflector: Reflector, execution: _Execution) -> None:
-    async with reflector.running():
+    async with reflector.run_in_background():
         await reflector.synced.wait()
         if not reflector.items:
             execution.withdraw()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mcp_exec_broker.upstream.servers import ToolServer
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_tools.catalog import Tool
 
 _FIRST: Final = 20
@@ -30,14 +30,14 @@ Schemas = dict[str, dict[str, Any]]
 class OutputInference:
     """The schemas of all servers. `on_change` is told of a server of which something new was learned."""
 
-    on_change: Callable[[Key], None] = lambda key: None
-    _schemas: dict[Key, Schemas] = field(default_factory=dict)
-    _seen: dict[Key, dict[str, int]] = field(default_factory=dict)
-    _listed: dict[Key, frozenset[str]] = field(default_factory=dict)
+    on_change: Callable[[ObjectKey], None] = lambda key: None
+    _schemas: dict[ObjectKey, Schemas] = field(default_factory=dict)
+    _seen: dict[ObjectKey, dict[str, int]] = field(default_factory=dict)
+    _listed: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
     """The tools that each server lists, without a user, and that declare no output. Of a server that has listed none
     yet, none is known to be gone."""
 
-    def of(self, key: Key) -> Schemas:
+    def of(self, key: ObjectKey) -> Schemas:
         """What is known of a server's tools, by their names."""
         return self._schemas.get(key, {})
 
@@ -52,20 +52,20 @@ class OutputInference:
             if is_new and isinstance(schema, dict) and len(known) < _MOST_TOOLS:
                 known[tool] = schema
 
-    def keep(self, key: Key, tools: Iterable[str]) -> None:
+    def keep(self, key: ObjectKey, tools: Iterable[str]) -> None:
         """Forgets what is known of all but these: the tools that the server has and that declare no output."""
         self._listed[key] = frozenset(tools)
         for kept in (self._schemas.get(key, {}), self._seen.get(key, {})):
             for tool in kept.keys() - self._listed[key]:
                 del kept[tool]
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The server is gone."""
         self._listed.pop(key, None)
         self._schemas.pop(key, None)
         self._seen.pop(key, None)
 
-    def observe(self, key: Key, tool: Tool, value: Any, *, size: int) -> None:
+    def observe(self, key: ObjectKey, tool: Tool, value: Any, *, size: int) -> None:
         """Learns from a result of a tool that declares none."""
         declares = tool.output_schema is not None and not tool.inferred
         if declares or size > _MOST_BYTES or not self._has(key, tool.name):
@@ -86,7 +86,7 @@ class OutputInference:
         known[tool.name] = schema
         self.on_change(key)
 
-    def _has(self, key: Key, tool: str) -> bool:
+    def _has(self, key: ObjectKey, tool: str) -> bool:
         listed = self._listed.get(key)
         return listed is None or tool in listed
 

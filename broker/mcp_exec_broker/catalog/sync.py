@@ -22,7 +22,7 @@ from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_json
 from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
 from mcp_exec_broker.upstream.session import ListedTools, UpstreamSession
 from mcp_exec_broker.upstream.session_pool import SessionPool
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_tools.catalog import Catalog
 
 log = logging.getLogger(__name__)
@@ -47,14 +47,14 @@ class CatalogSync:
     metrics: Metrics
     copies: CatalogDiskCache
     timeout_seconds: float = 15.0
-    on_change: Callable[[Key], None] = lambda key: None
-    _entries: dict[Key, CatalogEntry] = field(default_factory=dict)
-    _keepers: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
-    _personal: OrderedDict[tuple[Key, str], ToolListing] = field(default_factory=OrderedDict)
-    _locks: dict[tuple[Key, str], asyncio.Lock] = field(default_factory=dict)
+    on_change: Callable[[ObjectKey], None] = lambda key: None
+    _entries: dict[ObjectKey, CatalogEntry] = field(default_factory=dict)
+    _keepers: dict[ObjectKey, asyncio.Task[None]] = field(default_factory=dict)
+    _personal: OrderedDict[tuple[ObjectKey, str], ToolListing] = field(default_factory=OrderedDict)
+    _locks: dict[tuple[ObjectKey, str], asyncio.Lock] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
-    def entry(self, key: Key) -> CatalogEntry:
+    def entry(self, key: ObjectKey) -> CatalogEntry:
         """What is known of a server."""
         return self._entries.get(key) or CatalogEntry()
 
@@ -67,14 +67,14 @@ class CatalogSync:
         task = asyncio.get_running_loop().create_task(self._keep(server.key), name=f"catalog {'/'.join(server.key)}")
         self._keepers[server.key] = task
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The server is gone."""
         if (task := self._keepers.pop(key, None)) is not None:
             task.cancel()
         self._entries.pop(key, None)
         self._drop_personal(key)
 
-    def refresh(self, key: Key, user: str = "") -> None:
+    def refresh(self, key: ObjectKey, user: str = "") -> None:
         """The tools may have changed: they are listed again, now, or at the user's next call."""
         if user:
             self._personal.pop((key, user), None)
@@ -83,7 +83,7 @@ class CatalogSync:
             entry.poked.set()
             self._drop_personal(key)
 
-    def relearned(self, key: Key) -> None:
+    def relearned(self, key: ObjectKey) -> None:
         """What tools return is known better: the catalog says so."""
         entry, server = self._entries.get(key), self.servers.get(*key)
         if entry is not None and entry.known is not None and server is not None:
@@ -145,7 +145,7 @@ class CatalogSync:
             if not lock.locked():
                 self._locks.pop(place, None)
 
-    async def _keep(self, key: Key) -> None:
+    async def _keep(self, key: ObjectKey) -> None:
         entry = self._entries[key]
         while True:
             entry.poked.clear()
@@ -253,7 +253,7 @@ class CatalogSync:
         )
         return self._with_inferred(known, server.key)
 
-    def _with_inferred(self, known: ToolListing, key: Key) -> ToolListing:
+    def _with_inferred(self, known: ToolListing, key: ObjectKey) -> ToolListing:
         schemas = self.inferences.of(key)
         if not schemas:
             return known
@@ -271,7 +271,7 @@ class CatalogSync:
             entry.known = self._with_inferred(entry.known, server.key)
         return entry
 
-    def _drop_personal(self, key: Key) -> None:
+    def _drop_personal(self, key: ObjectKey) -> None:
         for place in [place for place in self._personal if place[0] == key]:
             del self._personal[place]
 

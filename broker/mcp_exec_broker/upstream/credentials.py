@@ -21,7 +21,7 @@ from mcp_exec_api.tool_server import ClientCredentials, SecretKey, ToolServerSpe
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 
 log = logging.getLogger(__name__)
 
@@ -98,14 +98,14 @@ class SecretCache:
     kube: KubeClient
     fresh_seconds: float = 5.0
     """How long a copy is used without another look."""
-    _copies: dict[Key, _Copy] = field(default_factory=dict)
+    _copies: dict[ObjectKey, _Copy] = field(default_factory=dict)
 
-    def keep(self, keys: Collection[Key]) -> None:
+    def keep(self, keys: Collection[ObjectKey]) -> None:
         """Forgets all but these."""
         for key in self._copies.keys() - set(keys):
             del self._copies[key]
 
-    def expire(self, keys: Collection[Key]) -> None:
+    def expire(self, keys: Collection[ObjectKey]) -> None:
         """These may have changed: the next who asks gets them as they are then."""
         for key in keys:
             if (copy := self._copies.get(key)) is not None:

@@ -14,7 +14,7 @@ from mcp_exec_api.meta import field_errors
 from mcp_exec_api.tool_server import ToolServerSpec, Workload
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key, Reflector, key_of
+from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_tools.names import identifier
 
 _CONNECTION: Final[dict[str, Any]] = {
@@ -66,7 +66,7 @@ class ToolServer:
         )
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ObjectKey:
         """Namespace and name."""
         return self.namespace, self.name
 
@@ -95,8 +95,8 @@ class ToolServerCache:
     """All ToolServers of the namespaces. `on_change(before, after)` is called in order and must not block."""
 
     on_change: Callable[[ToolServer | None, ToolServer | None], None] = lambda before, after: None
-    _servers: dict[Key, ToolServer] = field(default_factory=dict)
-    _spellings: dict[Key, Key] = field(default_factory=dict)
+    _servers: dict[ObjectKey, ToolServer] = field(default_factory=dict)
+    _spellings: dict[ObjectKey, ObjectKey] = field(default_factory=dict)
     """By namespace and what Python calls it."""
 
     def reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
@@ -110,7 +110,7 @@ class ToolServerCache:
 
     def take_in(self, item: Object, deleted: bool) -> None:
         """Takes in an object that changed, or is gone."""
-        key = key_of(item)
+        key = object_key(item)
         before = self._servers.pop(key, None)
         after = None if deleted else ToolServer.of(item)
         if after is not None:

@@ -27,7 +27,7 @@ from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
 from mcp_exec_broker.upstream.redaction import redact_text
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.session import UpstreamRoute, UpstreamSession
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _STEADY_SECONDS: Final = 5.0
 _SHARED: Final = ""
 _KEPT_ENVIRONMENTS: Final = 4
 
-Principal = tuple[Key, str]
+Principal = tuple[ObjectKey, str]
 """A server, and a user or an empty text where all share one connection."""
 
 
@@ -87,9 +87,9 @@ class SessionPool:
     connect_timeout_seconds: float = 15.0
     idle_seconds: float = 300.0
     max_personal: int = 256
-    on_tools_changed: Callable[[Key, str], None] = lambda key, user: None
+    on_tools_changed: Callable[[ObjectKey, str], None] = lambda key, user: None
     """Told by servers that say that their tools have changed."""
-    on_lost: Callable[[Key, str], None] = lambda key, user: None
+    on_lost: Callable[[ObjectKey, str], None] = lambda key, user: None
     """Told when a connection ended by itself."""
     _places: OrderedDict[Principal, _Place] = field(default_factory=OrderedDict)
     _connecting: set[asyncio.Task[UpstreamSession]] = field(default_factory=set)
@@ -223,12 +223,12 @@ class SessionPool:
         self._bound()
         self.metrics.connections.set(sum(place.session is not None for place in self._places.values()))
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The server is gone, or another one now: what it has in flight may end."""
         for principal in [each for each in self._places if each[0] == key]:
             self._retire(self._places.pop(principal))
 
-    def retry(self, key: Key) -> None:
+    def retry(self, key: ObjectKey) -> None:
         """Something about the server changed for the better: the next call tries at once."""
         for principal, place in self._places.items():
             if principal[0] == key:

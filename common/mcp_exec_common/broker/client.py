@@ -1,7 +1,7 @@
-"""The broker's control interface, as operator and gateway see it: over all of its replicas.
+"""Client of the broker's control interface, for operator and gateway, across all replicas.
 
-A sandbox's calls all go to one replica (its Service keeps a client's address at one), so what is known of an
-execution is the sum of what each replica knows; catalogs and wrappers are the same at all of them.
+The broker's Service sends all calls of one sandbox to the same replica (session affinity by client address). What is
+known of an execution is therefore the sum over all replicas. Catalogs and wrappers are the same on each of them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from mcp_exec_common.kube.reflector import Reflector
 
 
 class BrokerError(Exception):
-    """No broker can be reached, or what it said is no answer. `status` is the HTTP status that it gave, else 0."""
+    """A broker that cannot be reached or sent an invalid response. `status` is its HTTP status, or 0."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
@@ -32,15 +32,15 @@ class BrokerError(Exception):
 
 
 class ExecutionCalls(Model):
-    """What a broker knows of one execution."""
+    """Tool calls of one execution, as one or more replicas recorded them."""
 
     tool_calls: ToolCalls = ToolCalls()
-    """Its calls, counted."""
+    """Counts."""
     approvals: list[Approval] = []
-    """Those that need or needed consent, oldest first."""
+    """Calls that need or needed an approval, oldest first."""
 
-    def plus(self, other: Self) -> "ExecutionCalls":
-        """What two replicas know."""
+    def add(self, other: Self) -> "ExecutionCalls":
+        """Return the sum of the records of two replicas."""
         one, two = self.tool_calls, other.tool_calls
         by_tool = {tool: one.by_tool.get(tool, 0) + two.by_tool.get(tool, 0) for tool in one.by_tool | two.by_tool}
         return ExecutionCalls(
@@ -56,70 +56,75 @@ class ExecutionCalls(Model):
 
 
 def ready_addresses(endpoints: Object | None, *, port: str) -> list[str]:
-    """HOST:PORT of each ready address of an Endpoints object, by the name of the port."""
-    found: list[str] = []
+    """Return HOST:PORT of each ready address of an Endpoints object, for the port with this name."""
+    addresses: list[str] = []
     for subset in (endpoints or {}).get("subsets") or []:
-        numbers = [each["port"] for each in subset.get("ports") or [] if each.get("name") == port]
+        numbers = [entry["port"] for entry in subset.get("ports") or [] if entry.get("name") == port]
         for address in subset.get("addresses") or []:
             host = f"[{address['ip']}]" if ":" in address["ip"] else address["ip"]
-            found.extend(f"{host}:{number}" for number in numbers)
-    return sorted(found)
+            addresses.extend(f"{host}:{number}" for number in numbers)
+    return sorted(addresses)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerClient:
-    """All replicas of the broker."""
+    """Client of all replicas of the broker."""
 
     session: aiohttp.ClientSession
     signer: GrantSigner
-    bearer: ServiceName
+    sender: ServiceName
+    """Process that sends the requests."""
     addresses: Callable[[], Sequence[str]]
-    """HOST:PORT of the control interface of each replica that is ready."""
+    """Returns HOST:PORT of the control interface of each ready replica."""
 
-    async def calls(self, uid: str, *, close: bool = False, timeout_seconds: float = 2.0) -> ExecutionCalls:
-        """What is known of an execution; `close` ends what of it still goes on, and all that would come.
+    async def get_calls(self, uid: str, *, timeout_seconds: float = 2.0) -> ExecutionCalls:
+        """Return what is recorded of an execution.
 
-        Raises BrokerError where none answers; where only some do, the sum is not `complete`.
+        Raises BrokerError if no replica answers. If only some do, the sum is not `complete`.
         """
-        answers = await asyncio.gather(
-            *(self._calls_at(address, uid, close, timeout_seconds) for address in self.addresses()),
-            return_exceptions=True,
-        )
-        known = [answer for answer in answers if isinstance(answer, ExecutionCalls)]
-        if not known:
-            raise BrokerError("no broker answers" if answers else "no broker is ready")
-        total = known[0]
-        for more in known[1:]:
-            total = total.plus(more)
-        if len(known) < len(answers):
-            total = total.model_copy(update={"tool_calls": total.tool_calls.model_copy(update={"complete": False})})
-        return total
+        return await self._sum_calls("GET", uid, timeout_seconds=timeout_seconds)
 
-    async def _calls_at(self, address: str, uid: str, close: bool, timeout_seconds: float) -> ExecutionCalls:
-        method = "DELETE" if close else "GET"
-        answer = await self._ask(address, method, f"/v1/executions/{uid}", timeout_seconds=timeout_seconds)
-        try:
-            return ExecutionCalls.model_validate(answer)
-        except ValidationError as error:
-            raise BrokerError(f"the broker at {address} returned malformed calls: {error}") from error
+    async def close_calls(self, uid: str, *, timeout_seconds: float = 2.0) -> ExecutionCalls:
+        """End an execution's calls and refuse new ones, then return what `get_calls` returns."""
+        return await self._sum_calls("DELETE", uid, timeout_seconds=timeout_seconds)
 
-    async def ask(self, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0) -> Object:
-        """What any replica answers to a GET. Raises BrokerError."""
-        last: BrokerError = BrokerError("no broker is ready")
+    async def get(self, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0) -> Object:
+        """Return the response of the first replica that answers. Raises BrokerError."""
+        last: BrokerError = BrokerError("no broker replica is ready")
         for address in self.addresses():
             try:
-                return await self._ask(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
+                return await self._request(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
             except BrokerError as error:
                 last = error
         raise last
 
-    async def ask_at(
+    async def get_from(
         self, address: str, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0
     ) -> Object:
-        """What the replica at one of the addresses answers to a GET. Raises BrokerError."""
-        return await self._ask(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
+        """Return the response of the replica at one of the addresses. Raises BrokerError."""
+        return await self._request(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
 
-    async def _ask(
+    async def _sum_calls(self, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
+        requests = [
+            self._request_calls(address, method, uid, timeout_seconds=timeout_seconds) for address in self.addresses()
+        ]
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        records = [result for result in results if not isinstance(result, BaseException)]
+        if not records:
+            raise BrokerError("no broker replica answers" if results else "no broker replica is ready")
+        total = records[0]
+        for record in records[1:]:
+            total = total.add(record)
+        if len(records) < len(results):
+            total = total.model_copy(update={"tool_calls": total.tool_calls.model_copy(update={"complete": False})})
+        return total
+
+    async def _request_calls(self, address: str, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
+        return _parse_calls(
+            await self._request(address, method, f"/v1/executions/{uid}", timeout_seconds=timeout_seconds)
+        )
+
+    async def _request(
         self,
         address: str,
         method: str,
@@ -128,7 +133,7 @@ class BrokerClient:
         params: Mapping[str, str] | None = None,
         timeout_seconds: float,
     ) -> Object:
-        headers = {"Authorization": f"Bearer {self.signer.service_token(self.bearer)}"}
+        headers = {"Authorization": f"Bearer {self.signer.sign_service_token(self.sender)}"}
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=1.0)
         try:
             async with self.session.request(
@@ -136,42 +141,49 @@ class BrokerClient:
             ) as response:
                 body = await response.read()
                 if response.status != 200:
-                    message = f"the broker at {address} answers {response.status}: {body[:300]!r}"
+                    message = f"the broker at {address} answered {response.status}: {body[:300]!r}"
                     raise BrokerError(message, status=response.status)
-                answer: Any = json.loads(body)
+                content: Any = json.loads(body)
         except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
             raise BrokerError(f"the broker at {address}: {type(error).__name__} {error}") from error
-        if not isinstance(answer, dict):
-            raise BrokerError(f"the broker at {address} answers no object")
-        return answer
+        if not isinstance(content, dict):
+            raise BrokerError(f"the broker at {address} sent JSON that is not an object")
+        return content
 
 
 def follow_broker(
-    *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, bearer: ServiceName
+    *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, sender: ServiceName
 ) -> tuple[BrokerClient, Reflector]:
-    """The replicas behind a Service, and the reflector of its Endpoints that they are known by, which does not run yet.
+    """Return a client of the replicas behind a Service, and the reflector of its Endpoints, which the caller must run.
 
-    `key` is that of the sandboxes' tokens.
+    `key` is the release's key.
     """
     reflector = Reflector(
         kube=kube, path=resource_path("endpoints", namespace=namespace), fields=f"metadata.name={service}"
     )
-    brokers = BrokerClient(
+    client = BrokerClient(
         session=session,
         signer=GrantSigner(key=key),
-        bearer=bearer,
+        sender=sender,
         addresses=lambda: ready_addresses(reflector.items.get((namespace, service)), port="control"),
     )
-    return brokers, reflector
+    return client, reflector
 
 
 @asynccontextmanager
 async def connect_broker(
-    *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, bearer: ServiceName
+    *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, sender: ServiceName
 ) -> AsyncIterator[BrokerClient]:
-    """The replicas behind a Service, followed while the context stands."""
-    brokers, reflector = follow_broker(
-        kube=kube, session=session, namespace=namespace, service=service, key=key, bearer=bearer
+    """Create a client of the replicas behind a Service and follow its Endpoints inside the context."""
+    client, reflector = follow_broker(
+        kube=kube, session=session, namespace=namespace, service=service, key=key, sender=sender
     )
-    async with reflector.running():
-        yield brokers
+    async with reflector.run_in_background():
+        yield client
+
+
+def _parse_calls(content: Object) -> ExecutionCalls:
+    try:
+        return ExecutionCalls.model_validate(content)
+    except ValidationError as error:
+        raise BrokerError(f"the broker sent invalid call records: {error}") from error

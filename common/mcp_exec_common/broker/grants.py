@@ -1,6 +1,6 @@
-"""What proves to the broker who calls: the grant of an execution, and the badge of operator and gateway.
+"""Tokens that the broker accepts: grants of executions, and service tokens of operator and gateway.
 
-Both are JSON Web Tokens (RFC 7519), signed by HMAC with the release's key, and each good for one audience alone.
+Both are JSON Web Tokens (RFC 7519) signed with HMAC. Each kind has its own audience, so none passes for the other.
 """
 
 from dataclasses import dataclass
@@ -16,77 +16,77 @@ from mcp_exec_api.sandbox_pool import PoolTools
 
 _ALGORITHM: Final = "HS256"
 _GRANT_AUDIENCE: Final = "mcp-exec-broker"
-_BADGE_AUDIENCE: Final = "mcp-exec-broker-control"
-_BADGE_SECONDS: Final = 60
-_DERIVED: Final = b"mcp-exec grants:"
+_SERVICE_AUDIENCE: Final = "mcp-exec-broker-control"
+_SERVICE_TOKEN_SECONDS: Final = 60
+_KEY_PREFIX: Final = b"mcp-exec grants:"
 
 ServiceName = Literal["operator", "gateway"]
-"""Who has a badge."""
+"""Processes that use the broker's control interface."""
 
 
 class GrantError(Exception):
-    """The token is no good; the text says why, without it."""
+    """A token that is not valid. The message gives the reason and never the token."""
 
 
 class Grant(Model):
-    """What one execution may do with tools. It is all that a sandbox has, and good until shortly after its time-out."""
+    """Rights of one execution to call tools: the sandbox's only credential. It expires shortly after the timeout."""
 
     execution: str
-    """The execution's uid."""
+    """Uid of the execution."""
     name: str
-    """Its name."""
+    """Name of the execution."""
     namespace: str
-    """Its namespace, in which its ToolServers are."""
+    """Namespace of the execution and of its ToolServers."""
     pool: str
-    """Its pool."""
+    """Name of its SandboxPool."""
     caller: str | None = None
-    """Who created it, as the gateway knows them."""
+    """Caller who created it, as authenticated by the gateway."""
     user: str | None = None
-    """On whose behalf."""
+    """User on whose behalf the code runs."""
     tools: list[str]
-    """What the execution asked for."""
+    """Tool patterns from `spec.tools` of the execution."""
     pool_tools: PoolTools
-    """What its pool allows."""
+    """Tool patterns that its pool allows and denies."""
     tool_calls: Annotated[int, Field(ge=0)]
-    """How many calls it may make."""
+    """Most tool calls."""
     expires: int
-    """Seconds since 1970 at which it is void."""
+    """Expiry in seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrantSigner:
-    """Makes and reads both kinds of token. The key is that of the sandboxes' tokens, from which its own is derived."""
+    """Signs and verifies both kinds of token, with a key derived from the release's `key`."""
 
     key: bytes
 
-    def grant(self, grant: Grant) -> str:
-        """The execution's token."""
+    def sign_grant(self, grant: Grant) -> str:
+        """Return the signed token of a grant."""
         claims = {"aud": _GRANT_AUDIENCE, "exp": grant.expires, "grant": grant.to_api()}
-        return jwt.encode(claims, _DERIVED + self.key, algorithm=_ALGORITHM)
+        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
 
     def read_grant(self, token: str) -> Grant:
-        """What the token grants. Raises GrantError."""
+        """Verify a token and return its grant. Raises GrantError."""
         try:
-            return Grant.model_validate(self._claims(token, _GRANT_AUDIENCE).get("grant"))
+            return Grant.model_validate(self._read_claims(token, _GRANT_AUDIENCE).get("grant"))
         except ValidationError as error:
-            raise GrantError("the token grants nothing that is known here") from error
+            raise GrantError("the token contains no valid grant") from error
 
-    def service_token(self, bearer: ServiceName) -> str:
-        """A token of the operator or the gateway, good for a minute."""
-        claims = {"aud": _BADGE_AUDIENCE, "exp": int(time()) + _BADGE_SECONDS, "sub": bearer}
-        return jwt.encode(claims, _DERIVED + self.key, algorithm=_ALGORITHM)
+    def sign_service_token(self, service: ServiceName) -> str:
+        """Return a signed token of the operator or the gateway, valid for one minute."""
+        claims = {"aud": _SERVICE_AUDIENCE, "exp": int(time()) + _SERVICE_TOKEN_SECONDS, "sub": service}
+        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
 
     def read_service_token(self, token: str) -> str:
-        """Whose badge it is. Raises GrantError."""
-        return str(self._claims(token, _BADGE_AUDIENCE).get("sub"))
+        """Verify a service token and return the name of its service. Raises GrantError."""
+        return str(self._read_claims(token, _SERVICE_AUDIENCE).get("sub"))
 
-    def _claims(self, token: str, audience: str) -> dict[str, object]:
+    def _read_claims(self, token: str, audience: str) -> dict[str, object]:
         try:
             return jwt.decode(
-                token, _DERIVED + self.key, algorithms=[_ALGORITHM], audience=audience, options={"require": ["exp"]}
+                token, _KEY_PREFIX + self.key, algorithms=[_ALGORITHM], audience=audience, options={"require": ["exp"]}
             )
         except jwt.InvalidTokenError as error:
-            raise GrantError(f"the token is not good: {error}") from error
+            raise GrantError(f"the token is not valid: {error}") from error
 
 
 def build_grant(
@@ -99,7 +99,7 @@ def build_grant(
     caller: str | None,
     expires: int,
 ) -> Grant:
-    """What an execution is granted by its spec and its pool."""
+    """Build the grant of an execution from its spec and its pool."""
     return Grant(
         execution=uid,
         name=name,

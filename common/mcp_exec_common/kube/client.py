@@ -1,6 +1,6 @@
-"""A small client of the Kubernetes API for the hot path: one aiohttp session, plain dicts, bounded retries.
+"""Small Kubernetes client for the hot path: one aiohttp session, plain dicts, bounded retries.
 
-The official client costs about half a millisecond more a call than this, most of it in building model objects.
+The official client costs about half a millisecond more per call, most of it for building model objects.
 """
 
 import asyncio
@@ -17,60 +17,63 @@ from mcp_exec_api.constants import GROUP, VERSION
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.util.backoff import delays
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
-_BACKOFFS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+_RETRY_DELAYS: Final = tuple(delays(first=0.05, last=2.0, factor=3.0, attempts=6))
+_MAX_RETRY_AFTER_SECONDS: Final = 5.0
 _SILENCE_SECONDS: Final = 90.0
-"""How long a watch may be without a word: beyond that nobody knows whether its connection still stands."""
-_BUSY: Final = frozenset({429, 500, 503, 504})
+"""Longest time without data on a watch. After it the connection may be dead, so the watch is opened again."""
+_RETRYABLE: Final = frozenset({429, 500, 503, 504})
 
 
 def resource_path(
     resource: str, *, namespace: str | None = None, name: str | None = None, group: str | None = None
 ) -> str:
-    """The path of a resource: `pods`, or with a group such as `networking.k8s.io/v1` one of that group."""
+    """Return the path of a resource such as `pods`; `group` is an API group such as `networking.k8s.io/v1`."""
     root = f"/apis/{group}" if group else "/api/v1"
     parts = [root, *(["namespaces", namespace] if namespace else []), resource, *([name] if name else [])]
     return "/".join(parts)
 
 
 def custom_resource_path(resource: str, *, namespace: str | None = None, name: str | None = None) -> str:
-    """The path of one of mcp-exec's own resources."""
+    """Return the path of one of mcp-exec's own resources."""
     return resource_path(resource, namespace=namespace, name=name, group=f"{GROUP}/{VERSION}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KubeClient:
-    """The API server, over one pooled session. Every call is bounded in time and in retries.
+    """Client of the API server with one session. Every call is bounded in time and in retries.
 
-    A request is tried again where the server said that it is busy, or where no connection came up; and, unless it is
-    a creation, where the answer was lost: a merge patch and a deletion do the same when they are done twice.
+    A request is sent again if the server was busy (429, 500, 503, 504) or no connection came up. Requests other than
+    creations are also sent again if the response was lost: merge patches and deletions are idempotent.
     """
 
     session: aiohttp.ClientSession
     credentials: KubeCredentials
     timeout_seconds: float = 10.0
-    backoffs: Sequence[float] = field(default=_BACKOFFS)
+    retry_delays: Sequence[float] = field(default=_RETRY_DELAYS)
+    """Seconds before each further attempt; an empty sequence turns retries off."""
 
     @classmethod
     @asynccontextmanager
     async def connect(cls, *, kubeconfig: Path | None = None, connections: int = 64) -> AsyncIterator[Self]:
-        """A client by the kubeconfig file, or by the pod's service account where none is given."""
+        """Connect with a kubeconfig file, or if there is none, with the pod's service account."""
         credentials = await KubeCredentials.load(kubeconfig)
-        connector = aiohttp.TCPConnector(limit=connections, ssl=credentials.tls(), keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(limit=connections, ssl=credentials.build_tls_context(), keepalive_timeout=60)
         async with aiohttp.ClientSession(connector=connector, base_url=credentials.server) as session:
             yield cls(session=session, credentials=credentials)
 
     async def get(self, path: str, **params: str) -> Object:
-        """The object at a path."""
+        """Return the object at a path."""
         return await self._request("GET", path, params=params)
 
     async def list(
         self, path: str, *, selector: str = "", fields: str = "", chunk: int = 500
     ) -> tuple[list[Object], str]:
-        """All items at a path, chunk by chunk, and the resource version to watch them from.
+        """Return all items at a path, read in chunks, and the resource version from which to watch them.
 
         `selector` is a label selector, `fields` a field selector.
         """
@@ -85,22 +88,22 @@ class KubeClient:
             params["continue"] = token
 
     async def create(self, path: str, body: Object) -> Object:
-        """Creates an object and returns it as stored."""
+        """Create an object and return it as stored."""
         return await self._request("POST", path, body=body, repeatable=False)
 
     async def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> Object:
-        """Patches an object, by a merge patch unless told otherwise, and returns it as stored."""
+        """Patch an object, by default with a merge patch, and return it as stored."""
         return await self._request("PATCH", path, body=body, content_type=content_type)
 
     async def replace(self, path: str, body: Object) -> Object:
-        """Replaces an object, or by the path of its status that alone, and returns it as stored.
+        """Replace an object, or only its status if the path is that of the status, and return it as stored.
 
-        `body` names the resource version that it was made for; where that is not the newest, ApiError 409 is raised.
+        `body` contains the resource version it was derived from. If that is not the newest, ApiError 409 is raised.
         """
         return await self._request("PUT", path, body=body)
 
     async def delete(self, path: str, *, grace_seconds: int | None = None, uid: str | None = None) -> None:
-        """Deletes an object, if `uid` is given only that very one; that it is gone already is no error."""
+        """Delete an object, if `uid` is given only the one with this uid. A missing object is not an error."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -115,9 +118,9 @@ class KubeClient:
     async def watch(
         self, path: str, *, resource_version: str, selector: str = "", fields: str = "", timeout_seconds: int = 300
     ) -> AsyncGenerator[Object, None]:
-        """Events (`type`, `object`) since a resource version, until the server ends the watch or is silent for long.
+        """Yield events (`type`, `object`) since a resource version until the server ends the watch or falls silent.
 
-        Raises ApiError with code 410 where the version is too old: then a new list is needed.
+        Raises ApiError with code 410 if the version is too old. The caller then has to list again.
         """
         params = {
             "watch": "1",
@@ -129,16 +132,16 @@ class KubeClient:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds + 30, sock_connect=5, sock_read=_SILENCE_SECONDS)
         async with self.session.get(path, params=params, headers=await self._headers(), timeout=timeout) as response:
             if response.status != 200:
-                raise await _refusal(response)
+                raise await _read_error(response)
             buffer = bytearray()
-            async for chunk in _until_silent(response):
+            async for chunk in _read_until_silent(response):
                 buffer += chunk
                 *lines, rest = buffer.split(b"\n")
                 buffer = bytearray(rest)
                 for line in lines:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
-                        raise _of_status(event["object"])
+                        raise _to_error(event["object"])
                     yield event
 
     async def _headers(self) -> dict[str, str]:
@@ -161,32 +164,29 @@ class KubeClient:
             data = json.dumps(body, separators=(",", ":")).encode()
             headers["Content-Type"] = content_type
         timeout = aiohttp.ClientTimeout(total=self.timeout_seconds, sock_connect=3)
-        for attempt in range(len(self.backoffs) + 1):
-            last = attempt == len(self.backoffs)
+        for delay in (*self.retry_delays, None):
             try:
                 async with self.session.request(
                     method, path, params=params, data=data, headers=headers, timeout=timeout
                 ) as response:
                     if response.status < 300:
                         return json.loads(await response.read())  # type: ignore[no-any-return]
-                    error = await _refusal(response)
-                    if last or response.status not in _BUSY:
-                        raise error
-                    delay = _retry_after(response, self.backoffs[attempt])
+                    if delay is None or response.status not in _RETRYABLE:
+                        raise await _read_error(response)
+                    delay = _parse_retry_after(response, delay)
             except (aiohttp.ClientError, TimeoutError) as error:
-                lost = not isinstance(error, aiohttp.ClientConnectorError)
-                if last or (lost and not repeatable):
+                may_be_done = not isinstance(error, aiohttp.ClientConnectorError)
+                if delay is None or (may_be_done and not repeatable):
                     raise ApiUnreachable(f"{method} {path}: {type(error).__name__} {error}") from error
-                delay = self.backoffs[attempt]
             await asyncio.sleep(delay)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
-    return {name: given for name, given in (("labelSelector", labels), ("fieldSelector", fields)) if given}
+    return {name: value for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
 
 
-async def _until_silent(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _read_until_silent(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     try:
         async for chunk in response.content.iter_any():
             yield chunk
@@ -194,7 +194,7 @@ async def _until_silent(response: aiohttp.ClientResponse) -> AsyncIterator[bytes
         return
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
+async def _read_error(response: aiohttp.ClientResponse) -> ApiError:
     text = await response.text(errors="replace")
     try:
         status = json.loads(text)
@@ -210,10 +210,10 @@ async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
     )
 
 
-def _of_status(status: Object) -> ApiError:
+def _to_error(status: Object) -> ApiError:
     return ApiError(code=status.get("code", 500), reason=status.get("reason", ""), message=status.get("message", ""))
 
 
-def _retry_after(response: aiohttp.ClientResponse, default: float) -> float:
-    given = response.headers.get("Retry-After", "")
-    return min(float(given), 5.0) if given.isdigit() else default
+def _parse_retry_after(response: aiohttp.ClientResponse, default: float) -> float:
+    header = response.headers.get("Retry-After", "")
+    return min(float(header), _MAX_RETRY_AFTER_SECONDS) if header.isdigit() else default

@@ -1,12 +1,12 @@
-"""Errors of the API server's client."""
+"""Errors of the Kubernetes client."""
 
 from mcp_exec_common.kube.objects import Object
 
 
 class ApiError(Exception):
-    """The API server refused a request.
+    """A request that the API server rejected.
 
-    `code` is the HTTP status, `reason` the machine-readable word of its Status object, `message` its sentence.
+    `code` is the HTTP status; `reason` (for programs), `message` (for people) and `details` are those of the Status.
     """
 
     def __init__(self, *, code: int, reason: str = "", message: str = "", details: Object | None = None) -> None:
@@ -18,7 +18,7 @@ class ApiError(Exception):
 
 
 class ApiUnreachable(ApiError):
-    """The API server did not answer, after all retries. Whether it carried the request out is not known."""
+    """A request without a response after all retries. The API server may have carried it out. `code` is 0."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code=0, reason="Unreachable", message=message)

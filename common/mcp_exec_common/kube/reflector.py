@@ -1,11 +1,12 @@
-"""A reflector: a copy of all objects of one kind, kept by a list and a watch that starts again where it breaks.
+"""Reflector: a local copy of all objects of one kind, filled by a list and kept current by a watch.
 
-After each list the copy is replaced, so an object that vanished while no watch stood is told as deleted.
+A broken watch is opened again. A new list replaces the copy, so objects deleted in the meantime are reported as
+deleted.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,56 +16,54 @@ import aiohttp
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.util.backoff import delays
 
 log = logging.getLogger(__name__)
 
-_FIRST_BACKOFF: Final = 0.1
-_LAST_BACKOFF: Final = 5.0
+_FIRST_DELAY: Final = 0.1
+_LAST_DELAY: Final = 5.0
+_SHORT_WATCH_SECONDS: Final = 1.0
 
-Key = tuple[str, str]
+ObjectKey = tuple[str, str]
 """Namespace and name."""
 
 
-def key_of(item: Object) -> Key:
-    """Namespace and name of an object."""
+def object_key(item: Object) -> ObjectKey:
+    """Return the namespace and name of an object."""
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 @dataclass(kw_only=True)
 class Reflector:
-    """Follows one path. `on_change(object, deleted)` is called in order, from one task, and must not block."""
+    """Copy of the objects at one path. One task calls `on_change(object, deleted)` in order; it must not block."""
 
     kube: KubeClient
     path: str
     on_change: Callable[[Object, bool], None] | None = None
     selector: str = ""
-    """A label selector."""
+    """Label selector."""
     fields: str = ""
-    """A field selector."""
+    """Field selector."""
     transform: Callable[[Object], Object] = lambda item: item
-    """What is kept of an object, so that large fields need not be."""
-    items: dict[Key, Object] = field(default_factory=dict)
+    """Reduces an object to what the copy needs, so that large fields take no memory."""
+    items: dict[ObjectKey, Object] = field(default_factory=dict)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the first list is in."""
+    """Set after the first list."""
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Reflector"]:
-        """Runs the reflector in a task of its own while the context stands, again where `on_change` fails."""
-        task = asyncio.create_task(self._run_again_and_again(), name=f"reflector {self.path}")
+    async def run_in_background(self) -> AsyncIterator["Reflector"]:
+        """Run the reflector in its own task inside the context. The task starts again if `on_change` raises."""
+        task = asyncio.create_task(self._run_with_restarts(), name=f"reflector {self.path}")
         try:
             yield self
         finally:
-            while not task.done():  # a cancellation that meets another end of a wait may be lost before Python 3.12
+            while not task.done():  # before Python 3.12, wait_for can lose a cancellation
                 task.cancel()
                 await asyncio.wait({task}, timeout=1)
 
     async def run(self) -> None:
-        """Lists and watches until it is cancelled; errors of the API server are ridden out with a growing delay.
-
-        Raises what `on_change` raises.
-        """
-        backoff = _FIRST_BACKOFF
-        version = ""
+        """List and watch until cancelled. Retry API errors with a growing delay; raise errors of `on_change`."""
+        pauses, version = _pauses(), ""
         while True:
             try:
                 if not version:
@@ -75,47 +74,47 @@ class Reflector:
                 ) as events:
                     async for event in events:
                         version = event["object"]["metadata"]["resourceVersion"]
-                        backoff = _FIRST_BACKOFF
+                        pauses = _pauses()
                         if event["type"] != "BOOKMARK":
                             self._apply(event["object"], deleted=event["type"] == "DELETED")
-                # A server that ends each watch at once must not be asked in a tight loop.
-                if asyncio.get_running_loop().time() - began < 1:
-                    await asyncio.sleep(_FIRST_BACKOFF)
+                # avoids a tight loop if the server ends each watch at once
+                if asyncio.get_running_loop().time() - began < _SHORT_WATCH_SECONDS:
+                    await asyncio.sleep(_FIRST_DELAY)
             except ApiError as error:
-                log.warning("the watch of %s broke: %s", self.path, error)
+                log.warning("the watch of %s failed, listing again: %s", self.path, error)
                 version = ""
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, _LAST_BACKOFF)
+                await asyncio.sleep(next(pauses))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-                log.warning("the watch of %s broke: %s %s", self.path, type(error).__name__, error)
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, _LAST_BACKOFF)
+                log.warning("the watch of %s failed: %s %s", self.path, type(error).__name__, error)
+                await asyncio.sleep(next(pauses))
 
-    async def _run_again_and_again(self) -> None:
-        backoff = _FIRST_BACKOFF
-        while True:
+    async def _run_with_restarts(self) -> None:
+        for pause in _pauses():
             try:
                 await self.run()
             except Exception:
-                # nobody awaits this task: that it ended would never be known
-                log.exception("the watch of %s failed and begins again", self.path)
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, _LAST_BACKOFF)
+                # nothing awaits this task, so its end would go unnoticed
+                log.exception("the reflector of %s failed and starts again", self.path)
+            await asyncio.sleep(pause)
 
     async def _relist(self) -> str:
-        found, version = await self.kube.list(self.path, selector=self.selector, fields=self.fields)
-        names = {key_of(item) for item in found}
-        for gone in [key for key in self.items if key not in names]:
-            self._apply(self.items[gone], deleted=True)
-        for item in found:
+        items, version = await self.kube.list(self.path, selector=self.selector, fields=self.fields)
+        keys = {object_key(item) for item in items}
+        for missing in [key for key in self.items if key not in keys]:
+            self._apply(self.items[missing], deleted=True)
+        for item in items:
             self._apply(item, deleted=False)
         self.synced.set()
         return version
 
     def _apply(self, item: Object, *, deleted: bool) -> None:
         if deleted:
-            self.items.pop(key_of(item), None)
+            self.items.pop(object_key(item), None)
         else:
-            self.items[key_of(item)] = self.transform(item)
+            self.items[object_key(item)] = self.transform(item)
         if self.on_change is not None:
             self.on_change(item, deleted)
+
+
+def _pauses() -> Iterator[float]:
+    return delays(first=_FIRST_DELAY, last=_LAST_DELAY)

@@ -1,6 +1,6 @@
-"""The protocol of a sandbox's supervisor: what it is asked to run, and what it tells of the run.
+"""Protocol of a sandbox's supervisor: the job it receives and the events it sends.
 
-What a supervisor says comes from inside a sandbox, so it is hostile input: every event is validated and bounded here.
+Events come from inside a sandbox, so they are hostile input: this module validates and bounds each of them.
 """
 
 import json
@@ -16,11 +16,11 @@ from mcp_exec_api.constants import MAX_OUTPUT_BYTES
 
 
 class SandboxError(Exception):
-    """The supervisor can't be reached, or what it said is no answer."""
+    """A supervisor that cannot be reached or that sent an invalid response."""
 
 
 class SandboxUsed(SandboxError):
-    """The sandbox has accepted an execution before, and accepts no second one. `id` is that execution's uid."""
+    """A sandbox that has already accepted an execution, whose uid is `id`. It never accepts a second one."""
 
     def __init__(self, accepted: str | None) -> None:
         super().__init__(f"the sandbox has accepted execution {accepted}")
@@ -35,21 +35,21 @@ class _Event(BaseModel):
 
 
 class StatusEvent(_Event):
-    """The run began."""
+    """The code started."""
 
     type: Literal["status"]
     phase: Phase
 
 
 class TextEvent(_Event):
-    """Text on standard output or standard error."""
+    """Text that the code wrote to standard output or standard error."""
 
     type: Literal["stdout", "stderr"]
     text: Annotated[str, Field(max_length=2 * MAX_OUTPUT_BYTES)]
 
 
 class ResultEvent(_Event):
-    """The value of the code."""
+    """The value that the code returned."""
 
     type: Literal["result"]
     value: JsonValue
@@ -57,7 +57,7 @@ class ResultEvent(_Event):
 
 
 class ToolCallEvent(_Event):
-    """The code called a tool, by what the sandbox says."""
+    """The code called a tool. The sandbox reports this; the broker keeps the count that is trusted."""
 
     type: Literal["tool_call"]
     id: Annotated[str, Field(max_length=64)]
@@ -66,7 +66,7 @@ class ToolCallEvent(_Event):
 
 
 class ToolResultEvent(_Event):
-    """That call ended."""
+    """A tool call ended."""
 
     type: Literal["tool_result"]
     id: Annotated[str, Field(max_length=64)]
@@ -79,7 +79,7 @@ class ToolResultEvent(_Event):
 
 
 class ApprovalEvent(_Event):
-    """That call waits for somebody's consent."""
+    """A tool call waits for an approval."""
 
     type: Literal["approval"]
     id: Annotated[str, Field(max_length=64)]
@@ -88,7 +88,7 @@ class ApprovalEvent(_Event):
 
 
 class EndEvent(_Event):
-    """The run ended; the last event of each run."""
+    """The run ended. This is the last event of every run."""
 
     type: Literal["end"]
     phase: Literal[Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.CANCELLED]
@@ -110,41 +110,42 @@ _EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def parse_event(line: bytes) -> Event:
-    """One line of a supervisor's stream. Raises SandboxError where it is no event."""
+    """Parse one line of a supervisor's stream. Raises SandboxError if it is not a valid event."""
     try:
         return _EVENTS.validate_json(line)
     except ValidationError as error:
-        raise SandboxError(f"the sandbox sent no event but {line[:200]!r}: {error.errors()[0]['msg']}") from error
+        raise SandboxError(f"the sandbox sent an invalid event, {line[:200]!r}: {error.errors()[0]['msg']}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobTools:
-    """How the code of a job reaches its tools."""
+    """Access of a job's code to tools."""
 
     url: str
-    """The broker."""
+    """URL of the broker."""
     token: str = field(repr=False)
-    """The execution's grant."""
+    """Grant of the execution."""
     allow: list[str]
-    """The patterns of the execution's own allow-list."""
+    """Tool patterns from `spec.tools` of the execution."""
     wrappers: str | None = None
-    """The hash of the wrappers that the sandbox has."""
+    """Hash of the wrappers in the sandbox, or None if it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a supervisor is asked to run."""
+    """Code for a supervisor to run, with its input and limits."""
 
     id: str
+    """Uid of the execution."""
     code: str
     context: dict[str, Any]
     timeout_seconds: float
     output_bytes: int
     tools: JobTools | None = None
-    """Not set where the code may call none."""
+    """None if the code may call no tools."""
 
     def to_json(self) -> bytes:
-        """The body of the request."""
+        """Return the body of the request."""
         body: dict[str, Any] = {
             "id": self.id,
             "code": self.code,

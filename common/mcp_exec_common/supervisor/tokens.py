@@ -1,19 +1,23 @@
-"""Bearer tokens of sandbox pods and stdio bridges, derived from one key."""
+"""Bearer tokens of sandbox pods and stdio bridges, derived from the release's key with HMAC-SHA-256."""
 
 import hashlib
 import hmac
 
 
 def supervisor_token(*, key: bytes, namespace: str, pod: str) -> str:
-    """The bearer token of one pod. Its SHA-256 is all that the pod knows of it."""
-    return hmac.new(key, f"{namespace}/{pod}".encode(), hashlib.sha256).hexdigest()
-
-
-def token_digest(token: str) -> str:
-    """What the pod is given to check the token with."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    """Return the bearer token of one pod's supervisor. The pod itself knows only its digest."""
+    return _derive_token(key, f"{namespace}/{pod}")
 
 
 def bridge_token(*, key: bytes, namespace: str, name: str) -> str:
-    """What the broker shows the bridge. The bridge knows its SHA-256 alone."""
-    return hmac.new(key, f"bridge:{namespace}/{name}".encode(), hashlib.sha256).hexdigest()
+    """Return the bearer token of a ToolServer's stdio bridge. The bridge itself knows only its digest."""
+    return _derive_token(key, f"bridge:{namespace}/{name}")
+
+
+def token_digest(token: str) -> str:
+    """Return the SHA-256 of a token, by which its receiver checks it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _derive_token(key: bytes, subject: str) -> str:
+    return hmac.new(key, subject.encode(), hashlib.sha256).hexdigest()

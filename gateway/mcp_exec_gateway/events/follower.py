@@ -18,7 +18,7 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import (
     ApprovalEvent,
@@ -66,7 +66,7 @@ class Frame:
 class Follower:
     """Follows one execution from a position to its end."""
 
-    key: Key
+    key: ObjectKey
     kube: KubeClient
     sandboxes: SupervisorClient
     executions: Executions
@@ -108,11 +108,11 @@ class Follower:
                 return
             try:
                 sandbox = await self._sandbox(pod)
-                _, accepted = await sandbox.accepted()
+                _, accepted = await sandbox.get_execution()
                 if accepted is not None and accepted != uid:
                     raise SandboxError(f"pod {pod} runs another execution")
                 if accepted is not None:
-                    events = sandbox.events(from_seq=self.position.seq + 1, timeout_seconds=_READ_SECONDS)
+                    events = sandbox.follow_events(from_seq=self.position.seq + 1, timeout_seconds=_READ_SECONDS)
                     async with aclosing(_before(ending, events)) as heard:
                         async for event in heard:
                             if isinstance(event, EndEvent):
@@ -127,7 +127,7 @@ class Follower:
         address = (found.get("status") or {}).get("podIP")
         if not address:
             raise SandboxError(f"pod {pod} has no address")
-        return self.sandboxes.at(namespace=self.key[0], pod=pod, address=address)
+        return self.sandboxes.get_connection(namespace=self.key[0], pod=pod, address=address)
 
     def _take(self, event: Event) -> Frame:
         if event.seq != self.position.seq + 1:

@@ -11,7 +11,7 @@ from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.http.problems import Problem, not_found, unavailable
 
 _ATTEMPTS: Final = 8
@@ -44,7 +44,7 @@ def approvals_view(execution: Object) -> list[Object]:
     return found
 
 
-async def decide(kube: KubeClient, key: Key, *, id: str, new: NewDecision, by: str) -> Object:
+async def decide(kube: KubeClient, key: ObjectKey, *, id: str, new: NewDecision, by: str) -> Object:
     """Writes the decision down and returns the approval.
 
     Raises Problem: 404 where there is no such execution or approval, 409 where it is decided, void or withdrawn.
@@ -71,7 +71,7 @@ async def decide(kube: KubeClient, key: Key, *, id: str, new: NewDecision, by: s
     raise unavailable("the execution changes too fast", execution=key[1])
 
 
-def _approval(execution: Object, key: Key, id: str) -> Object:
+def _approval(execution: Object, key: ObjectKey, id: str) -> Object:
     for approval in approvals_view(execution):
         if approval["id"] == id:
             return approval

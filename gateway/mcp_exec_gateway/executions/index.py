@@ -16,7 +16,7 @@ from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key, Reflector, key_of
+from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.http.problems import too_many
 
 _UNSEEN_SECONDS: Final = 30.0
@@ -64,9 +64,9 @@ class Executions:
     waiting: int = field(default=0, init=False)
     """Waits that are under way."""
     _closed: bool = field(default=False, init=False)
-    _waits: dict[Key, list[tuple[Predicate, asyncio.Future[Object]]]] = field(default_factory=dict, init=False)
+    _waits: dict[ObjectKey, list[tuple[Predicate, asyncio.Future[Object]]]] = field(default_factory=dict, init=False)
     _active: dict[tuple[str, str], set[str]] = field(default_factory=dict, init=False)
-    _unseen: dict[Key, tuple[str, float]] = field(default_factory=dict, init=False)
+    _unseen: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict, init=False)
 
     def reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
         """What feeds this with one namespace's executions."""
@@ -75,7 +75,7 @@ class Executions:
 
     def on_change(self, execution: Object, deleted: bool) -> None:
         """Takes note of one change."""
-        key = key_of(execution)
+        key = object_key(execution)
         self._unseen.pop(key, None)
         self._count(key, execution, under_way=not deleted and not is_finished(execution))
         for predicate, future in self._waits.get(key, ()):
@@ -86,7 +86,7 @@ class Executions:
             elif predicate(execution):
                 future.set_result(execution)
 
-    def _count(self, key: Key, execution: Object, *, under_way: bool) -> None:
+    def _count(self, key: ObjectKey, execution: Object, *, under_way: bool) -> None:
         owner = (key[0], _caller_of(execution))
         names = self._active.get(owner)
         if under_way:
@@ -97,7 +97,7 @@ class Executions:
                 del self._active[owner]
 
     @contextmanager
-    def until(self, key: Key, predicate: Predicate) -> Iterator[asyncio.Future[Object]]:
+    def until(self, key: ObjectKey, predicate: Predicate) -> Iterator[asyncio.Future[Object]]:
         """A future of an execution's first state that the predicate holds for; it may fail with Gone or Released.
 
         It need not exist yet, so that who creates it can wait from before its creation and miss nothing. A state that
@@ -130,15 +130,15 @@ class Executions:
                 if not future.done():
                     _fail(future, Released())
 
-    def waits_for(self, key: Key) -> int:
+    def waits_for(self, key: ObjectKey) -> int:
         """How many wait for this execution."""
         return len(self._waits.get(key, ()))
 
-    def expect(self, key: Key, label: str) -> None:
+    def expect(self, key: ObjectKey, label: str) -> None:
         """Counts an execution that is about to be created."""
         self._unseen[key] = (label, self.clock())
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """Takes back `expect`: the execution was not created."""
         self._unseen.pop(key, None)
 

@@ -10,7 +10,7 @@ from mcp_exec_api.code_findings import CodeCheck
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key, Reflector, key_of
+from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.http.problems import too_many
 
 _RETRY_SECONDS: Final = 5
@@ -55,7 +55,7 @@ class PoolFacts:
 class Pools:
     """What is known of each pool. `on_change` is called by the reflectors."""
 
-    _facts: dict[Key, PoolFacts] = field(default_factory=dict, init=False)
+    _facts: dict[ObjectKey, PoolFacts] = field(default_factory=dict, init=False)
 
     def reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
         """What feeds this with one namespace's pools."""
@@ -65,9 +65,9 @@ class Pools:
     def on_change(self, pool: Object, deleted: bool) -> None:
         """Takes note of one change."""
         if deleted:
-            self._facts.pop(key_of(pool), None)
+            self._facts.pop(object_key(pool), None)
         else:
-            self._facts[key_of(pool)] = PoolFacts.of(pool)
+            self._facts[object_key(pool)] = PoolFacts.of(pool)
 
     def max_timeout_seconds(self, namespace: str, name: str) -> int | None:
         """The longest time-out that the pool allows, or None where there is no such pool."""

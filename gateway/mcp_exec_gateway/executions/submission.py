@@ -17,7 +17,7 @@ from mcp_exec_api.meta import FieldError, micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.index import Executions
 from mcp_exec_gateway.executions.naming import (
@@ -39,7 +39,7 @@ _ATTEMPTS: Final = 5
 class Submission:
     """An execution that is to be created."""
 
-    key: Key
+    key: ObjectKey
     manifest: Object
     idempotency: str | None = None
     """Digest of the Idempotency-Key, where one was sent."""
@@ -207,7 +207,7 @@ class Submitter:
                     return self._claim(submission, found)
         raise unavailable("the execution's name was taken and freed again and again", execution=name)
 
-    async def _find(self, key: Key) -> Object | None:
+    async def _find(self, key: ObjectKey) -> Object | None:
         try:
             return await self.kube.get(custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1]))
         except ApiError as error:

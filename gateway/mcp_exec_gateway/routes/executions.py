@@ -14,7 +14,7 @@ from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.caller import caller_who_may
 from mcp_exec_gateway.dependencies import Dependencies
@@ -99,7 +99,7 @@ class Service:
             execution_view(found), status=200 if is_finished(found) else 202, headers=_location(key, query.namespace)
         )
 
-    async def get(self, request: Request, key: Key, *, query: GetQuery) -> Response:
+    async def get(self, request: Request, key: ObjectKey, *, query: GetQuery) -> Response:
         """One execution, waited for where that is asked."""
         self.check_wait(query.wait)
         with self.dependencies.executions.until(key, is_finished) as ending:
@@ -139,7 +139,7 @@ class Service:
                 ) from error
             raise
 
-    async def cancel(self, key: Key) -> Response:
+    async def cancel(self, key: ObjectKey) -> Response:
         """Asks for an execution's end."""
         found = await self.find(key)
         if is_finished(found):
@@ -149,7 +149,7 @@ class Service:
             raise not_found(*key)
         return json_response(execution_view(asked), status=202)
 
-    async def find(self, key: Key) -> Object:
+    async def find(self, key: ObjectKey) -> Object:
         """The execution as it is now. Raises Problem where there is none."""
         if not is_object_name(key[1]):
             raise not_found(*key)
@@ -160,7 +160,7 @@ class Service:
                 raise not_found(*key) from error
             raise
 
-    async def _request_cancel(self, key: Key) -> Object | None:
+    async def _request_cancel(self, key: ObjectKey) -> Object | None:
         path = custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1])
         try:
             return await self.dependencies.kube.patch(path, {"spec": {"cancelRequested": True}})
@@ -175,7 +175,7 @@ class Service:
             raise invalid_field("wait", f"at most {most:g} seconds are allowed")
 
 
-def _location(key: Key, namespace: str | None) -> dict[str, str]:
+def _location(key: ObjectKey, namespace: str | None) -> dict[str, str]:
     suffix = f"?namespace={quote(namespace)}" if namespace else ""
     return {"Location": f"/v1/executions/{key[1]}{suffix}"}
 
@@ -189,7 +189,7 @@ def router(*, dependencies: Dependencies) -> APIRouter:
     may_list = caller_who_may("list", dependencies=dependencies)
     may_patch = caller_who_may("patch", dependencies=dependencies)
 
-    def key_of_request(request: Request, caller: Caller, name: str) -> Key:
+    def key_of_request(request: Request, caller: Caller, name: str) -> ObjectKey:
         trace_of(request.scope).execution = name if is_object_name(name) else None
         return caller.namespace, name
 

@@ -149,7 +149,7 @@ async def _fetch_page(
     broker: BrokerClient, address: str, position: _ReplicaPosition, params: dict[str, str]
 ) -> _ReplicaPage:
     page_params = params | ({"cursor": position.page} if position.page else {})
-    answer = await broker.ask_at(address, "/v1/audit", params=page_params, timeout_seconds=_TIMEOUT_SECONDS)
+    answer = await broker.get_from(address, "/v1/audit", params=page_params, timeout_seconds=_TIMEOUT_SECONDS)
     try:
         valid = _ReplicaAnswer.model_validate(answer)
     except ValidationError as error:

@@ -81,7 +81,7 @@ class Catalogs:
         if self.brokers is None:
             raise unavailable("no tool broker is configured")
         try:
-            answer = await self.brokers.ask(f"/v1/namespaces/{namespace}/catalog", timeout_seconds=_ASK_SECONDS)
+            answer = await self.brokers.get(f"/v1/namespaces/{namespace}/catalog", timeout_seconds=_ASK_SECONDS)
             digest = str(answer.get("hash"))
             if last is None or last.hash != digest:
                 # many tools take more time than other requests should wait

@@ -108,8 +108,8 @@ class Binder:
             if spec.tools:
                 lease.tools = await self.tooling.equip(entry, spec, pool=pool, pod=pod, run_seconds=longest_run(spec))
             began = monotonic()
-            sandbox = self.sandboxes.at(namespace=pool.namespace, pod=pod.name, address=pod.address)
-            lease.offer = sandbox.offer(job_of(entry, spec, lease.tools), timeout_seconds=longest_run(spec))
+            sandbox = self.sandboxes.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
+            lease.offer = sandbox.prepare_run(job_of(entry, spec, lease.tools), timeout_seconds=longest_run(spec))
             await self._record(entry, pod, start, pool.variant, checked)
         except BaseException as error:
             lease.withdraw()

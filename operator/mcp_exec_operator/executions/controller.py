@@ -15,7 +15,7 @@ from mcp_exec_api.meta import now
 from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.binder import Binder, Lease
@@ -83,7 +83,7 @@ class Reconciler:
             self._start(body)
         return True
 
-    def held(self) -> set[Key]:
+    def held(self) -> set[ObjectKey]:
         """The pods that executions have."""
         return {(entry.namespace, entry.pod) for entry in self._entries.values() if entry.pod}
 

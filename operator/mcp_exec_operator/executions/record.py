@@ -9,7 +9,7 @@ from mcp_exec_api.code_execution import IMMUTABLE, Phase, spec_digest
 from mcp_exec_api.constants import ANNOTATION_VARIANT_KEY, LABEL_CALLER
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key, key_of
+from mcp_exec_common.kube.reflector import ObjectKey, object_key
 
 
 @dataclass(kw_only=True, eq=False)
@@ -18,13 +18,13 @@ class Entry:
 
     body: Object
     """Its object, the newest that is known."""
-    key: Key
+    key: ObjectKey
     uid: str
     spec: Object
     """Its spec as it was first seen: what runs."""
     digest: str
     first_seen: datetime
-    pool: Key
+    pool: ObjectKey
     """The pool that it asks for."""
     caller: str = ""
     """Who created it by way of the gateway; empty for all others of the namespace."""
@@ -52,7 +52,7 @@ class Entry:
         caller = str((meta.get("labels") or {}).get(LABEL_CALLER) or "")
         return cls(
             body=body,
-            key=key_of(body),
+            key=object_key(body),
             uid=meta["uid"],
             spec=spec,
             digest=spec_digest(spec),

@@ -78,7 +78,7 @@ class Run:
         """How it ended. Raises Decided where it need not begin."""
         if not self.lease.pod.address and (loss := await self._find()) is not None:
             return self._lost(loss)
-        sandbox = self.sandboxes.at(
+        sandbox = self.sandboxes.get_connection(
             namespace=self.entry.namespace, pod=self.lease.pod.name, address=self.lease.pod.address
         )
         await self._check(sandbox)
@@ -140,7 +140,7 @@ class Run:
     def _stream(self, sandbox: SupervisorConnection) -> AsyncGenerator[Event, None]:
         seconds = longest_run(self.spec)
         if self._accepted or self.collector.seq:
-            return sandbox.events(from_seq=self.collector.seq + 1, timeout_seconds=seconds)
+            return sandbox.follow_events(from_seq=self.collector.seq + 1, timeout_seconds=seconds)
         if (offer := self.lease.offer) is not None:
             self.lease.offer = None
             return offer.run()
@@ -165,7 +165,7 @@ class Run:
         failures = 0
         while not self._over and self.nodes.loss(self.lease.pod.node):
             try:
-                await sandbox.accepted()
+                await sandbox.get_execution()
                 failures = 0
             except SandboxError:
                 failures += 1
@@ -206,7 +206,7 @@ class Run:
         if not changed and not self.entry.cancel_requested:
             return
         try:
-            idle = (await sandbox.accepted())[0] == "idle"
+            idle = (await sandbox.get_execution())[0] == "idle"
         except SandboxError:
             idle = False
         if idle and self.entry.cancel_requested:
@@ -219,7 +219,7 @@ class Run:
     async def _equip(self, sandbox: SupervisorConnection) -> None:
         """Where another operator bound it and did not hand it over, makes what its job says of tools; or Decided."""
         try:
-            idle = (await sandbox.accepted())[0] == "idle"
+            idle = (await sandbox.get_execution())[0] == "idle"
         except SandboxError:
             idle = False
         if not idle:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, QueuePlace, Reason, Start, human_duration
+from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, QueuePlace, Reason, Start, format_duration
 from mcp_exec_api.constants import ANNOTATION_CREATED
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
 from mcp_exec_common.kube.objects import Object
@@ -115,7 +115,7 @@ def finished_status(
         createdAt=micro_time(created),
         startedAt=micro_time(outcome.started_at) if outcome.started_at else None,
         finishedAt=micro_time(moment),
-        duration=human_duration(total),
+        duration=format_duration(total),
         durations=durations,
         output=output,
         error=lean(outcome.error.to_api()) if outcome.error else None,

@@ -76,13 +76,13 @@ class Calls:
     async def abandon(self) -> None:
         """Ends at the broker what goes on of an execution that is gone."""
         with suppress(BrokerError):
-            await self.brokers.calls(self.entry.uid, close=True, timeout_seconds=_CLOSE_SECONDS)
+            await self.brokers.close_calls(self.entry.uid, timeout_seconds=_CLOSE_SECONDS)
 
     async def closed(self, outcome: Outcome) -> Outcome:
         """The outcome with what was called. It ends what still goes on at the broker, and takes two seconds at most."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS + 0.5):
-                found = await self.brokers.calls(self.entry.uid, close=True, timeout_seconds=_CLOSE_SECONDS)
+                found = await self.brokers.close_calls(self.entry.uid, timeout_seconds=_CLOSE_SECONDS)
         except (BrokerError, TimeoutError) as error:
             log.warning("the calls of an execution are not known: %s", error, extra=self.entry.log_fields)
             calls = self._known.tool_calls.model_copy(update={"complete": False})
@@ -110,7 +110,7 @@ class Calls:
     async def _look(self) -> bool:
         """Brings the status up to date. True where something waits, or where the broker does not answer."""
         try:
-            self._known = await self.brokers.calls(self.entry.uid)
+            self._known = await self.brokers.get_calls(self.entry.uid)
         except BrokerError as error:
             log.info("it is not known what waits for consent: %s", error, extra=self.entry.log_fields)
             return True

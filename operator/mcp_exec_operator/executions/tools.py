@@ -59,4 +59,4 @@ class Tooling:
             caller=entry.caller or None,
             expires=ceil(time() + run_seconds) + _GRACE_SECONDS,
         )
-        return JobTools(url=url, token=link.signer.grant(grant), allow=list(spec.tools), wrappers=wrappers)
+        return JobTools(url=url, token=link.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers)

@@ -99,7 +99,9 @@ class LeaderElector:
         config = LeaseConfig.from_settings(settings)
         # A request that hangs must leave time for another one before the deadline. The elector retries by itself.
         return cls(
-            kube=replace(kube, timeout_seconds=config.renew_seconds / 2, backoffs=()), config=config, metrics=metrics
+            kube=replace(kube, timeout_seconds=config.renew_seconds / 2, retry_delays=()),
+            config=config,
+            metrics=metrics,
         )
 
     @property
@@ -133,7 +135,7 @@ class LeaderElector:
             fields=f"metadata.name={self.config.name}",
             on_change=self._on_change,
         )
-        async with reflector.running():
+        async with reflector.run_in_background():
             logged_holder = ""
             while not await self.try_acquire_or_renew():
                 if self.holder != logged_holder:

@@ -114,7 +114,7 @@ async def follow_pods(*, kube: KubeClient, namespaces: tuple[str, ...], on_pod: 
                 on_change=on_pod,
                 transform=_strip_pod,
             )
-            await stack.enter_async_context(reflector.running())
+            await stack.enter_async_context(reflector.run_in_background())
         yield
 
 

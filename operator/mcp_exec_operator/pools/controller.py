@@ -12,7 +12,7 @@ from typing import Final
 from mcp_exec_api.code_execution import Reason
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.reflector import Key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
@@ -122,7 +122,7 @@ class PoolController:
         if self.pool.inventory.retire(pod):
             self.tasks.spawn(self._replace(pod), name=f"delete {pod.name}")
 
-    def end_leftovers(self, held: set[Key], *, at_once: bool) -> None:
+    def end_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
         """Ends pods that run, or ran, for no execution that has one, and those whose deletion did not get through.
 
         A pod is so for a moment while it changes hands, so it has to be found so twice, but for the first sweep

@@ -89,7 +89,7 @@ class WarmPool:
             self.out = {name: out for name, out in self.out.items() if name in self.weights}
             for variant in spec.variants:
                 part = self.parts.setdefault(variant.name, self.make(variant.name))
-                part.spec = spec.of_variant(variant)
+                part.spec = spec.build_variant_spec(variant)
                 part.template = template_hash(part.spec, variant=variant.name)
                 if variant.name in self.out and self.out[variant.name].template != part.template:
                     self._restore(variant.name)

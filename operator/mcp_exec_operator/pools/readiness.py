@@ -47,7 +47,7 @@ class ReadinessProber:
                 self.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
 
     async def _probe(self, pod: Pod) -> None:
-        sandbox = self.sandboxes.at(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
+        sandbox = self.sandboxes.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
         first = not pod.ready_at
         try:
             ready = await until_idle(
@@ -86,7 +86,7 @@ async def until_idle(
     while wanted() and monotonic() < deadline:
         try:
             async with turns:
-                state = await sandbox.state()
+                state = await sandbox.get_state()
         except SandboxError:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LAST_PAUSE)

@@ -7,7 +7,7 @@ from time import monotonic
 
 from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key, key_of
+from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.nodes import NodeCache
@@ -24,12 +24,12 @@ class PoolRegistry:
     nodes: NodeCache = field(default_factory=NodeCache)
     opened: bool = False
     """Whether keepers work: not before the first sweep, which tells what pods executions have."""
-    _pools: dict[Key, Partition] = field(default_factory=dict)
+    _pools: dict[ObjectKey, Partition] = field(default_factory=dict)
     _keepers: dict[Partition, PoolController] = field(default_factory=dict)
     """Each part of a pool that has variants has its own."""
     _running: dict[Partition, asyncio.Task[None]] = field(default_factory=dict)
 
-    def get(self, key: Key) -> Partition:
+    def get(self, key: ObjectKey) -> Partition:
         """The pool of that namespace and name; one that does not exist yet is empty and may come to be."""
         pool = self._pools.get(key)
         if pool is None:
@@ -52,7 +52,7 @@ class PoolRegistry:
 
     def observe_pool(self, body: Object, *, deleted: bool) -> None:
         """Takes in a pool's object."""
-        pool = self.get(key_of(body))
+        pool = self.get(object_key(body))
         if deleted:
             if pool.uid == body["metadata"]["uid"]:
                 pool.remove()
@@ -87,12 +87,12 @@ class PoolRegistry:
     def replace(self, namespace: str, pools: list[Object], pods: list[Object], *, listed_at: float) -> int:
         """Takes in fresh lists of a namespace. Returns how many objects no watch had told of."""
         news = 0
-        names = {key_of(body) for body in pools}
+        names = {object_key(body) for body in pools}
         for body in pools:
-            known = self._pools.get(key_of(body))
+            known = self._pools.get(object_key(body))
             news += known is None or known.newest is None
             self.observe_pool(body, deleted=False)
-        by_pool: dict[Key, list[Object]] = {}
+        by_pool: dict[ObjectKey, list[Object]] = {}
         for item in pods:
             by_pool.setdefault((namespace, item["metadata"]["labels"].get(LABEL_POOL, "")), []).append(item)
         for pool in self:
@@ -123,7 +123,7 @@ class PoolRegistry:
         if part is not None and (keeper := self._keepers.get(part)) is not None:
             keeper.retire(pod)
 
-    def end_leftovers(self, held: set[Key], *, at_once: bool) -> None:
+    def end_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
         """Ends pods that no execution has and that are not idle either, at once or when two sweeps found them so."""
         for keeper in list(self._keepers.values()):
             keeper.end_leftovers(held, at_once=at_once)

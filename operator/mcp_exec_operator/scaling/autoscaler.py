@@ -74,12 +74,12 @@ class Autoscaler:
             waiting=waiting,
             headroom=spec.scaling.headroom,
         )
-        self._peak.note(min(need.lasting, spec.most_warm), now)
+        self._peak.note(min(need.lasting, spec.max_warm), now)
         room = spec.max_pods - counts.busy - counts.terminating
         self.decision = recommend(
             need=need,
             kept=self._peak.over(spec.scaling.stable_seconds, now),
-            bounds=WarmPodBounds(least=spec.warm.min, most=spec.most_warm, room=room),
+            bounds=WarmPodBounds(least=spec.warm.min, most=spec.max_warm, room=room),
         )
         return self.decision
 

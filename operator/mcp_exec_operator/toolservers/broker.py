@@ -34,7 +34,7 @@ class BrokerLink:
 
     def __post_init__(self) -> None:
         self.brokers = BrokerClient(
-            session=self.session, signer=self.signer, bearer="operator", addresses=self.control_addresses
+            session=self.session, signer=self.signer, sender="operator", addresses=self.control_addresses
         )
 
     @classmethod
@@ -55,7 +55,7 @@ class BrokerLink:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follows it while the context stands."""
-        async with self.services.running(), self.endpoints.running():
+        async with self.services.run_in_background(), self.endpoints.run_in_background():
             yield
 
     @property

@@ -116,7 +116,7 @@ class Tools:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.link.running())
             for reflector in self.reflectors:
-                await stack.enter_async_context(reflector.running())
+                await stack.enter_async_context(reflector.run_in_background())
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SYNC_SECONDS):
                     await self.link.services.synced.wait()

@@ -20,7 +20,7 @@ from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.tool_server import Stdio, ToolServerSpec, Workload
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import Key, key_of
+from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.toolservers.api import ToolObjects
@@ -80,7 +80,7 @@ class ToolServers:
     sweep_seconds: float
     on_change: Callable[[str], None] = lambda namespace: None
     """Told of a namespace whose tools may have changed."""
-    _servers: dict[Key, _Watched] = field(default_factory=dict)
+    _servers: dict[ObjectKey, _Watched] = field(default_factory=dict)
     _kicked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def has_servers(self, namespace: str) -> bool:
@@ -89,7 +89,7 @@ class ToolServers:
 
     def observe(self, body: Object, deleted: bool) -> None:
         """A watch tells of a ToolServer. What belongs to one that is gone is collected by its owner reference."""
-        key = key_of(body)
+        key = object_key(body)
         known = self._servers.get(key)
         if deleted:
             if self._servers.pop(key, None) is not None:
@@ -121,7 +121,7 @@ class ToolServers:
     def _next(watched: _Watched) -> float:
         return max(watched.due, watched.looked_at + _LEAST_SECONDS, watched.backoff.until)
 
-    async def _look(self, key: Key) -> None:
+    async def _look(self, key: ObjectKey) -> None:
         """Brings one server to what its spec says, and its status to what is."""
         if (watched := self._servers.get(key)) is None:
             return

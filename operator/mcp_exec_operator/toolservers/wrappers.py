@@ -139,7 +139,7 @@ class Wrappers:
             shelf.asked_for.clear()
 
     async def _fetch(self, namespace: str, shelf: _Shelf) -> None:
-        answer = await self.brokers.ask(f"/v1/namespaces/{namespace}/wrappers")
+        answer = await self.brokers.get(f"/v1/namespaces/{namespace}/wrappers")
         found, files = answer.get("hash"), answer.get("files")
         if not isinstance(found, str) or not isinstance(files, dict):
             raise BrokerError("the broker answers no wrappers")
@@ -178,10 +178,10 @@ class Wrappers:
         return flight
 
     async def _put(self, namespace: str, pod: Pod, bundle: Bundle) -> bool:
-        sandbox = self.sandboxes.at(namespace=namespace, pod=pod.name, address=pod.address)
+        sandbox = self.sandboxes.get_connection(namespace=namespace, pod=pod.name, address=pod.address)
         try:
             # an operator before this one may have given them
-            pod.wrappers = await sandbox.wrappers()
+            pod.wrappers = await sandbox.get_wrappers_hash()
             if pod.wrappers != bundle.hash:
                 await sandbox.put_wrappers(bundle.body, timeout_seconds=_PUT_SECONDS)
                 pod.wrappers = bundle.hash

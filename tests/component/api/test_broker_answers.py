@@ -27,7 +27,7 @@ async def replicas() -> AsyncIterator[list[FakeBroker]]:
 async def client(replicas: list[FakeBroker]) -> AsyncIterator[BrokerClient]:
     async with aiohttp.ClientSession() as session:
         addresses = [f"127.0.0.1:{broker.port}" for broker in replicas]
-        yield BrokerClient(session=session, signer=GrantSigner(key=KEY), bearer="operator", addresses=lambda: addresses)
+        yield BrokerClient(session=session, signer=GrantSigner(key=KEY), sender="operator", addresses=lambda: addresses)
 
 
 MALFORMED = [

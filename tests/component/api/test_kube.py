@@ -53,7 +53,7 @@ async def served(script: Script) -> AsyncIterator[KubeClient]:
         aiohttp.ClientSession(base_url=server.make_url("/")) as session,
         asyncio.timeout(20),
     ):
-        yield KubeClient(session=session, credentials=KubeCredentials(server=""), backoffs=(0.001, 0.001))
+        yield KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.001))
 
 
 def refusal(code: int, reason: str) -> Answer:
@@ -135,7 +135,7 @@ async def test_a_reflector_tells_what_vanished_while_no_watch_stood() -> None:
         reflector = Reflector(
             kube=kube, path=PODS, on_change=lambda item, deleted: told.append((item["metadata"]["name"], deleted))
         )
-        async with reflector.running():
+        async with reflector.run_in_background():
             await script.exhausted.wait()
             assert list(reflector.items) == [("agents", "c")]
     assert told == [("a", False), ("b", False), ("a", False), ("a", True), ("b", True), ("c", False)]
@@ -143,7 +143,7 @@ async def test_a_reflector_tells_what_vanished_while_no_watch_stood() -> None:
 
 async def test_a_reflector_goes_on_from_where_its_watch_ended() -> None:
     script = Script(page(version=1), [{"type": "ADDED", "object": pod("a", 7)}], [])
-    async with served(script) as kube, Reflector(kube=kube, path=PODS).running():
+    async with served(script) as kube, Reflector(kube=kube, path=PODS).run_in_background():
         await script.exhausted.wait()
     assert [request.query.get("resourceVersion") for request in script.seen] == [None, "1", "7", "7"]
 
@@ -157,7 +157,7 @@ async def test_a_reflector_whose_listener_fails_begins_again() -> None:
         if told == ["a"]:
             raise KeyError("status")
 
-    async with served(script) as kube, Reflector(kube=kube, path=PODS, on_change=take).running() as reflector:
+    async with served(script) as kube, Reflector(kube=kube, path=PODS, on_change=take).run_in_background() as reflector:
         await script.exhausted.wait()
         assert reflector.synced.is_set()
     assert told == ["a", "a", "b"]

@@ -15,7 +15,7 @@ JOB = Job(id="uid-1", code="print('ran')", context={}, timeout_seconds=5, output
 @pytest.fixture
 async def sandbox(supervisor_port: int) -> AsyncIterator[SupervisorConnection]:
     async with SupervisorClient.connect(key=SANDBOX_KEY, port=supervisor_port) as sandboxes, asyncio.timeout(DEADLINE):
-        yield sandboxes.at(namespace="agents", pod=POD, address="127.0.0.1")
+        yield sandboxes.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
 
 
 async def kinds(offer: PendingRun) -> list[str]:
@@ -23,34 +23,34 @@ async def kinds(offer: PendingRun) -> list[str]:
 
 
 async def test_a_job_runs_once_its_offer_is_confirmed_and_not_before(sandbox: SupervisorConnection) -> None:
-    offer = sandbox.offer(JOB, timeout_seconds=DEADLINE)
-    assert await sandbox.accepted() == ("idle", None)
+    offer = sandbox.prepare_run(JOB, timeout_seconds=DEADLINE)
+    assert await sandbox.get_execution() == ("idle", None)
     assert await kinds(offer) == ["status", "stdout", "end"]
-    assert (await sandbox.accepted())[1] == "uid-1"
+    assert (await sandbox.get_execution())[1] == "uid-1"
 
 
 async def test_an_offer_that_is_withdrawn_leaves_the_sandbox_unused(sandbox: SupervisorConnection) -> None:
-    offer = sandbox.offer(JOB, timeout_seconds=DEADLINE)
-    assert await sandbox.accepted() == ("idle", None)
+    offer = sandbox.prepare_run(JOB, timeout_seconds=DEADLINE)
+    assert await sandbox.get_execution() == ("idle", None)
     offer.withdraw()
-    assert await sandbox.accepted() == ("idle", None)
-    assert await kinds(sandbox.offer(JOB, timeout_seconds=DEADLINE)) == ["status", "stdout", "end"]
+    assert await sandbox.get_execution() == ("idle", None)
+    assert await kinds(sandbox.prepare_run(JOB, timeout_seconds=DEADLINE)) == ["status", "stdout", "end"]
 
 
 async def test_a_used_sandbox_refuses_an_offer(sandbox: SupervisorConnection) -> None:
     assert [event async for event in sandbox.run(JOB, timeout_seconds=DEADLINE)][-1].type == "end"
     with pytest.raises(SandboxUsed):
-        await kinds(sandbox.offer(JOB, timeout_seconds=DEADLINE))
+        await kinds(sandbox.prepare_run(JOB, timeout_seconds=DEADLINE))
 
 
 async def test_an_offer_to_nobody_fails_when_it_is_confirmed(supervisor_port: int) -> None:
     async with SupervisorClient.connect(key=b"another key", port=supervisor_port) as sandboxes:
-        stranger = sandboxes.at(namespace="agents", pod=POD, address="127.0.0.1")
+        stranger = sandboxes.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
         with pytest.raises(SandboxError, match="401"):
-            await kinds(stranger.offer(JOB, timeout_seconds=DEADLINE))
+            await kinds(stranger.prepare_run(JOB, timeout_seconds=DEADLINE))
 
 
 async def test_two_offers_at_once_run_one_job(sandbox: SupervisorConnection) -> None:
-    offers = [sandbox.offer(JOB, timeout_seconds=DEADLINE) for _ in range(2)]
+    offers = [sandbox.prepare_run(JOB, timeout_seconds=DEADLINE) for _ in range(2)]
     ends = await asyncio.gather(*(kinds(offer) for offer in offers), return_exceptions=True)
     assert sorted(type(end).__name__ for end in ends) == ["SandboxUsed", "list"]

@@ -47,7 +47,7 @@ def grant(**changes: Any) -> str:
         "tool_calls": 100,
         "expires": int(time()) + 60,
     }
-    return SIGNER.grant(Grant(**(given | changes)))
+    return SIGNER.sign_grant(Grant(**(given | changes)))
 
 
 def secret(name: str, **data: str) -> Object:
@@ -105,7 +105,7 @@ class World:
 
     async def ask(self, method: str, path: str, *, service_token: str | None = None) -> tuple[int, Any]:
         """An answer of the control port."""
-        headers = {"Authorization": f"Bearer {service_token or SIGNER.service_token('gateway')}"}
+        headers = {"Authorization": f"Bearer {service_token or SIGNER.sign_service_token('gateway')}"}
         async with (
             asyncio.timeout(DEADLINE),
             self.session.request(method, self.control + path, headers=headers) as response,
@@ -131,7 +131,7 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
         kube = KubeClient(
-            session=kube_session, credentials=KubeCredentials(server=""), backoffs=(0.001,), timeout_seconds=5
+            session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
         async with BrokerManager.running(settings, kube=kube) as broker:
             servers, tasks, urls = [], [], []

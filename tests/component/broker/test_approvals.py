@@ -72,7 +72,7 @@ class Cluster:
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with FakeApiServer().running() as server, aiohttp.ClientSession(base_url=server.url) as session:
-        kube = KubeClient(session=session, credentials=KubeCredentials(server=server.url), backoffs=(0.01,))
+        kube = KubeClient(session=session, credentials=KubeCredentials(server=server.url), retry_delays=(0.01,))
         yield Cluster(server, kube)
 
 

@@ -59,7 +59,7 @@ async def test_a_broker_that_was_killed_shows_the_last_good_list_of_a_server_tha
     async with started(*MODULE, env=env) as second, aiohttp.ClientSession() as session:
         await second.says("ready")
         await until(lambda: status().get("available") is False)
-        headers = {"Authorization": f"Bearer {SIGNER.service_token('gateway')}"}
+        headers = {"Authorization": f"Bearer {SIGNER.sign_service_token('gateway')}"}
         control = f"http://127.0.0.1:{env['MCP_EXEC_CONTROL_PORT']}"
         async with session.get(f"{control}/v1/namespaces/agents/catalog", headers=headers) as response:
             (server,) = (await response.json())["servers"]

@@ -20,7 +20,7 @@ class FakeBroker:
         self.catalogs: dict[str, Object] = {}
         self.records: list[Object] = []
         self.asked: list[tuple[str, dict[str, str]]] = []
-        self.bearers: set[str] = set()
+        self.senders: set[str] = set()
         self.broken = False
         self.calls: Object = {}
         """The answer about every execution."""
@@ -51,7 +51,7 @@ class FakeBroker:
     def _check(self, request: web.Request) -> None:
         try:
             token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            self.bearers.add(self._signer.read_service_token(token))
+            self.senders.add(self._signer.read_service_token(token))
         except GrantError:
             raise web.HTTPUnauthorized from None
         self.asked.append((request.path, dict(request.query)))

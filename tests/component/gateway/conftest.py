@@ -138,7 +138,7 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
         asyncio.TaskGroup() as group,
     ):
         kube = KubeClient(
-            session=kube_session, credentials=KubeCredentials(server=""), backoffs=(0.001,), timeout_seconds=5
+            session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
         dependencies = Dependencies.build(made, kube=kube, sandboxes=sandboxes)
         following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]

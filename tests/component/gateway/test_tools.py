@@ -83,7 +83,7 @@ async def test_each_level_has_exactly_its_keys(gateway: Gateway, broker: FakeBro
     answer = await gateway.ask("GET", f"{SEARCH}?query=docs+page&detail_level=full")
     assert answer.json[0]["import"] == "from servers.my_docs import get_page"
     assert answer.json[0]["output_schema"] is None
-    assert broker.bearers == {"gateway"}
+    assert broker.senders == {"gateway"}
 
 
 async def test_no_query_lists_all_up_to_the_limit(gateway: Gateway) -> None:

@@ -48,7 +48,7 @@ class Operator:
         api = aiohttp.ClientSession(base_url=self.world.url)
         self.sessions.append(api)
         kube = KubeClient(
-            session=api, credentials=KubeCredentials(server=""), backoffs=(0.001, 0.01), timeout_seconds=5
+            session=api, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.01), timeout_seconds=5
         )
         sandboxes = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
         self.sessions.append(sandboxes.session)
@@ -60,7 +60,7 @@ class Operator:
             (PODS, self.service.on_pod),
             (NODES, self.service.on_node),
         ):
-            await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).running())
+            await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).run_in_background())
 
     async def stop(self) -> None:
         """As SIGTERM does."""

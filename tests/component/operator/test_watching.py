@@ -116,7 +116,7 @@ async def test_it_works_without_nodes_where_it_is_told_to(made: Settings, kubeco
 async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kubeconfig: Path) -> None:
     write_kubeconfig(kubeconfig, "http://127.0.0.1:9")
     async with KubeClient.connect(kubeconfig=made.kubeconfig) as kube:
-        quick = KubeClient(session=kube.session, credentials=kube.credentials, backoffs=(0.001,))
+        quick = KubeClient(session=kube.session, credentials=kube.credentials, retry_delays=(0.001,))
         with pytest.raises(CannotStart, match="the API server can't be used"):
             await check_api(quick, namespaces=("agents",), watch_nodes=True, wait_seconds=0)
 

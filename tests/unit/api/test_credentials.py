@@ -19,7 +19,7 @@ current-context: c
 async def test_a_pod_shows_its_service_accounts_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n")
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = KubeCredentials.of_pod(folder=tmp_path, environment=environment)
+    found = KubeCredentials.from_service_account(folder=tmp_path, environment=environment)
     assert found.server == "https://[fd00::1]:443"
     assert found.ca_file == str(tmp_path / "ca.crt")
     assert await found.authorization() == "Bearer abc"
@@ -27,7 +27,7 @@ async def test_a_pod_shows_its_service_accounts_token(tmp_path: Path) -> None:
 
 def test_outside_of_a_pod_a_kubeconfig_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="kubeconfig"):
-        KubeCredentials.of_pod(folder=tmp_path, environment={})
+        KubeCredentials.from_service_account(folder=tmp_path, environment={})
 
 
 async def test_a_kubeconfigs_current_context_counts(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ async def test_a_kubeconfigs_current_context_counts(tmp_path: Path) -> None:
     found = await KubeCredentials.load(path)
     assert (found.server, found.verify) == ("https://127.0.0.1:6443", False)
     assert await found.authorization() == "Bearer secret"
-    assert not found.tls().check_hostname
+    assert not found.build_tls_context().check_hostname
 
 
 async def test_a_kubeconfig_that_is_none_is_refused_by_its_name(tmp_path: Path) -> None:

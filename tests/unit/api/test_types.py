@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, human_duration, spec_digest
+from mcp_exec_api.code_execution import CodeExecutionSpec, format_duration, spec_digest
 from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, set_condition
 from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
@@ -92,7 +92,7 @@ def test_moments_are_written_in_utc_with_microseconds() -> None:
     ("milliseconds", "text"), [(11.6, "12ms"), (999.4, "999ms"), (1000, "1.0s"), (30_040, "30.0s")]
 )
 def test_durations_are_short(milliseconds: float, text: str) -> None:
-    assert human_duration(milliseconds) == text
+    assert format_duration(milliseconds) == text
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_variants_that_can_not_be_are_refused(variants: list[dict[str, Any]], me
 def test_a_variant_has_of_the_pool_what_it_does_not_name() -> None:
     variant = {"name": "a", "weight": 1, "runtimeClassName": "gvisor", "resources": {"limits": {"memory": "1Gi"}}}
     pool = SandboxPoolSpec.model_validate({"image": "i", "maxProcesses": 9, "variants": [variant]})
-    spec = pool.of_variant(pool.variants[0])
+    spec = pool.build_variant_spec(pool.variants[0])
     assert (spec.image, spec.max_processes, spec.runtime_class_name) == ("i", 9, "gvisor")
     assert (spec.resources.limits.memory, spec.resources.limits.cpu, spec.variants) == ("1Gi", "1", [])
 
@@ -155,4 +155,4 @@ def test_a_pool_follows_demand_where_it_may_have_more_than_its_minimum(
     warm: dict[str, int], most: int, follows: bool
 ) -> None:
     spec = SandboxPoolSpec.model_validate({"image": "i", "warm": warm})
-    assert (spec.most_warm, spec.follows_demand) == (most, follows)
+    assert (spec.max_warm, spec.follows_demand) == (most, follows)

@@ -26,7 +26,7 @@ class Simulation:
     def pod(self, name: str, address: str) -> SupervisorConnection:
         token = supervisor_token(key=KEY, namespace="agents", pod=name)
         self.supervisors.add(address, token_sha256=token_digest(token))
-        return self.sandboxes.at(namespace="agents", pod=name, address=address)
+        return self.sandboxes.get_connection(namespace="agents", pod=name, address=address)
 
 
 @asynccontextmanager
@@ -52,13 +52,13 @@ async def run(sandbox: SupervisorConnection, execution: str = "uid-1") -> list[A
 async def test_a_run_prints_one_and_succeeds() -> None:
     async with simulation() as simulated:
         sandbox = simulated.pod("a", FIRST)
-        assert await sandbox.state() == "idle"
+        assert await sandbox.get_state() == "idle"
         events = await run(sandbox)
         assert [event.type for event in events] == ["status", "stdout", "end"]
         assert [event.seq for event in events] == [1, 2, 3]
         assert events[1].text == "1\n"
         assert events[2].phase is Phase.SUCCEEDED
-        assert await sandbox.accepted() == ("finished", "uid-1")
+        assert await sandbox.get_execution() == ("finished", "uid-1")
 
 
 def test_it_runs_on_the_loop_that_the_simulator_uses() -> None:
@@ -84,26 +84,26 @@ async def test_pods_are_told_apart_by_the_address_that_is_dialled() -> None:
     async with simulation() as simulated:
         first, second = simulated.pod("a", FIRST), simulated.pod("b", SECOND)
         await run(first)
-        assert await first.state() == "finished"
-        assert await second.state() == "idle"
+        assert await first.get_state() == "finished"
+        assert await second.get_state() == "idle"
 
 
 async def test_another_pods_token_is_refused() -> None:
     async with simulation() as simulated:
         simulated.pod("a", FIRST)
-        wrong = simulated.sandboxes.at(namespace="agents", pod="b", address=FIRST)
+        wrong = simulated.sandboxes.get_connection(namespace="agents", pod="b", address=FIRST)
         with pytest.raises(SandboxError, match="401"):
-            await wrong.accepted()
-        assert await wrong.state() == "idle"
+            await wrong.get_execution()
+        assert await wrong.get_state() == "idle"
 
 
 async def test_events_are_told_again_from_where_a_reader_asks() -> None:
     async with simulation() as simulated:
         sandbox = simulated.pod("a", FIRST)
         with pytest.raises(SandboxError, match="404"):
-            await anext(sandbox.events(timeout_seconds=5))
+            await anext(sandbox.follow_events(timeout_seconds=5))
         await run(sandbox)
-        events = [event async for event in sandbox.events(from_seq=2, timeout_seconds=5)]
+        events = [event async for event in sandbox.follow_events(from_seq=2, timeout_seconds=5)]
         assert [event.seq for event in events] == [2, 3]
 
 
@@ -114,12 +114,12 @@ async def test_readers_follow_a_run_to_its_end() -> None:
         supervisor = simulated.supervisors.at(FIRST)
         stream = sandbox.run(job("other"), timeout_seconds=5)
         while supervisor.state == "idle":
-            await sandbox.state()
+            await sandbox.get_state()
         with pytest.raises(SandboxUsed):
             await anext(stream)
-        late = sandbox.events(from_seq=2, timeout_seconds=5)
+        late = sandbox.follow_events(from_seq=2, timeout_seconds=5)
         following = asyncio.ensure_future(anext(late))
-        await sandbox.accepted()
+        await sandbox.get_execution()
         await sandbox.cancel()
         events = await running
         assert [event.type for event in events] == ["status", "end"]
@@ -137,7 +137,7 @@ async def test_a_pod_that_is_gone_breaks_its_connections_and_answers_nobody() ->
         with pytest.raises(SandboxError):
             await anext(stream)
         with pytest.raises(SandboxError):
-            await sandbox.state()
+            await sandbox.get_state()
         assert len(simulated.supervisors) == 0
 
 

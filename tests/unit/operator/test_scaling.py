@@ -153,7 +153,7 @@ def test_a_pool_of_fixed_size_stays_as_it_is() -> None:
 
 
 def test_a_minimum_over_the_maximum_lifts_it() -> None:
-    assert spec(warm={"min": 30, "max": 5}).most_warm == 30
+    assert spec(warm={"min": 30, "max": 5}).max_warm == 30
 
 
 def test_a_new_operator_keeps_the_pods_that_the_one_before_it_found_to_be_needed() -> None:
