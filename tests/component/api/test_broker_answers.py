@@ -41,7 +41,7 @@ MALFORMED = [
 
 
 async def test_calls_of_all_replicas_are_added(client: BrokerClient) -> None:
-    calls = (await client.calls("uid-1")).tool_calls
+    calls = (await client.get_calls("uid-1")).tool_calls
     assert (calls.total, calls.failed, calls.by_tool, calls.complete) == (9, 3, {"a.b": 9}, True)
 
 
@@ -51,7 +51,7 @@ async def test_a_malformed_answer_fails_that_replica_alone(
     client: BrokerClient, replicas: list[FakeBroker], body: bytes, close: bool
 ) -> None:
     replicas[1].raw = body
-    calls = (await client.calls("uid-1", close=close)).tool_calls
+    calls = (await (client.close_calls if close else client.get_calls)("uid-1")).tool_calls
     assert (calls.total, calls.complete) == (6, False)
 
 
@@ -59,4 +59,4 @@ async def test_malformed_answers_of_all_replicas_are_an_error(client: BrokerClie
     for broker, body in zip(replicas, MALFORMED, strict=False):
         broker.raw = body
     with pytest.raises(BrokerError):
-        await client.calls("uid-1")
+        await client.get_calls("uid-1")
