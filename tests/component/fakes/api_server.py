@@ -57,11 +57,14 @@ class FakeApiServer:
         self.rights: set[tuple[str, str, str]] = set()
         self.away = False
         """Whether the server breaks every connection, instead of answering."""
+        self.hanging: set[str] = set()
+        """Ends of paths whose requests are never answered."""
         self.watches_allowed = asyncio.Event()
         self.watches_allowed.set()
         self.url = ""
         self._expiries = 0
         self._asked = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._changed = asyncio.Condition()
         self._watching: set[asyncio.BaseTransport] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,6 +76,7 @@ class FakeApiServer:
         async with TestServer(app, host="127.0.0.1") as server:
             self.url = str(server.make_url("")).rstrip("/")
             yield self
+            self._stopped.set()
             self.drop_watches()
 
     # what tests do
@@ -154,6 +158,9 @@ class FakeApiServer:
         body = json.loads(text) if text else None
         self.seen.append(Seen(request.method, request.path, dict(request.query), body))
         self._asked.set()
+        if request.path.endswith(tuple(self.hanging)):
+            await self._stopped.wait()
+            return web.Response(status=503)
         fault = next(
             (f for f in self.faults if (f.method, f.suffix) == (request.method, request.path[-len(f.suffix) :])), None
         )
