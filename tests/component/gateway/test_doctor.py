@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, KEY, SBP, Gateway, serving
 from tests.component.gateway.test_tools import telling
-from tests.component.processes import write_kubeconfig
+from tests.support.api_server import FakeApiServer
+from tests.support.processes import write_kubeconfig
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_client.__main__ import main

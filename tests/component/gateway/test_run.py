@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_tools import telling
-from tests.messages_api import KEY as MODEL_KEY
-from tests.messages_api import MessagesApi, results_in, says, uses
+from tests.support.api_server import FakeApiServer
+from tests.support.messages_api import KEY as MODEL_KEY
+from tests.support.messages_api import MessagesApi, results_in, says, uses
 
 from mcp_exec_client.__main__ import main
 

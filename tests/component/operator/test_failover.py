@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.component.operator.test_leadership import LEASES, NAME, holder, lease
 from tests.component.operator.test_watching import Discovered
-from tests.component.operator.world import NAMESPACE, SBP
-from tests.component.processes import Process, environment, started
+from tests.support.processes import Process, environment, started
+from tests.support.world import NAMESPACE, SBP
 
 MAIN = """
 import sys

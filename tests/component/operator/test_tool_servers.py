@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import Fault
-from tests.component.operator.brokers import SERVICE, FakeBroker
+from tests.component.operator.brokers import SERVICE, running_broker
 from tests.component.operator.test_tools import TS
-from tests.component.operator.world import KEY, NAMESPACE, PODS, POLICIES, World
+from tests.support.api_server import Fault
+from tests.support.world import KEY, NAMESPACE, PODS, POLICIES, World
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
@@ -25,7 +25,7 @@ STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]
 @pytest.fixture
 async def running(world: World, operating: Operating) -> AsyncIterator[Operating]:
     """Runs an operator that knows a broker and the servers' image."""
-    async with FakeBroker(world).running():
+    async with running_broker(world):
         yield lambda **changes: operating(
             **({"broker_service": SERVICE, "servers_image": "example.invalid/servers:1"} | changes)
         )

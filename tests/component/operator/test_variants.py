@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.component.operator.world import EVENTS, PODS, SBP, World
+from tests.support.world import EVENTS, PODS, SBP, World
 
 from mcp_exec_api.constants import ANNOTATION_RESTORE, ANNOTATION_VARIANT_KEY, LABEL_VARIANT
 from mcp_exec_operator.variants.assignment import assign

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.podsecurity import violations
+from tests.support.pod_security import violations
 
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_common.kube.objects import Object
