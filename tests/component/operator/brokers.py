@@ -22,4 +22,4 @@ async def running_broker(world: World) -> AsyncIterator[FakeBroker]:
         spec = {"clusterIP": "10.0.0.9", "ports": [{"name": "calls", "port": 8082}]}
         world.put(SERVICES, {"metadata": {"name": SERVICE}, "spec": spec})
         yield broker
-    assert broker.bearers <= {"operator"}
+    assert broker.senders <= {"operator"}
