@@ -1,19 +1,70 @@
-"""Bounded texts with one cut format, for the sandbox, the operator and the broker alike."""
+"""Bounded texts and results with one cut format, for the sandbox, the operator and the broker alike."""
 
-from typing import Literal
+import json
+from typing import Any, Literal
+
+
+def cut_marker(count: int | None, unit: Literal["characters", "bytes"] = "characters") -> str:
+    """Return the line that stands in place of `count` characters or bytes; None if their number is unknown."""
+    return "\n[... the rest is cut ...]\n" if count is None else f"\n[... {count} {unit} cut ...]\n"
 
 
 def shorten(text: str, limit: int) -> str:
     """Return `text`, or if it has more than `limit` characters, its head and tail around a cut marker.
 
-    Head and tail have `limit` characters together; the marker comes on top of them.
+    The result has at most `limit` characters, marker included, so that a second call changes nothing. If the marker
+    would need more than half of them, the result is the beginning of `text` alone.
     """
     if len(text) <= limit:
         return text
-    half = max(0, limit // 2)
-    return f"{text[:half]}{cut_marker(len(text) - 2 * half)}{text[len(text) - half :]}"
+    room = limit - len(cut_marker(len(text)))
+    if 2 * room < limit:
+        return text[: max(limit, 0)]
+    tail = room // 2
+    return text[: room - tail] + cut_marker(len(text) - room) + text[len(text) - tail :]
 
 
-def cut_marker(count: int, unit: Literal["characters", "bytes"] = "characters") -> str:
-    """Return the line that stands in place of the `count` characters or bytes that were cut."""
-    return f"\n[... {count} {unit} cut ...]\n"
+def shorten_json(value: Any, limit: int, *, is_head: bool = False) -> tuple[Any, bool]:
+    """Return `value` and False, or if its JSON has more than `limit` bytes, a string and True.
+
+    The string is a text value itself, or the JSON of any other value, shortened so that it has at most `limit` bytes
+    as JSON. A second call changes nothing. A value that has no JSON becomes its shortened `repr`, or None if it is
+    nested too deeply.
+
+    Args:
+        value: a plain JSON value.
+        limit: maximum size in bytes of compact JSON in UTF-8. The smallest string has two.
+        is_head: `value` is only the beginning of the result, so that its end is not worth keeping.
+    """
+    try:
+        if not is_head and _fits(value, limit):
+            return value, False
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        return None, True
+    except ValueError:
+        text = repr(value)
+    length = limit - 2
+    while True:
+        short = _keep_head(text, length) if is_head else shorten(text, length)
+        size = measure_json(short)
+        if size <= limit or not short:
+            return short, True
+        length = min(length - 1, length * limit // size)
+
+
+def measure_json(value: Any) -> int:
+    """Return the size in bytes of a plain value as compact JSON in UTF-8."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "replace"))
+
+
+def _fits(value: Any, limit: int) -> bool:
+    # Without the first check a long text would be copied twice.
+    return not (isinstance(value, str) and len(value) > limit) and measure_json(value) <= limit
+
+
+def _keep_head(text: str, limit: int) -> str:
+    marker = cut_marker(None)
+    room = limit - len(marker)
+    return text[: max(limit, 0)] if 2 * room < limit else text[:room] + marker
