@@ -1,4 +1,4 @@
-"""HTTP client of the gateway, for a caller with an API key."""
+"""The gateway, as a caller with an API key sees it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,66 +7,66 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-_TIMEOUT_SECONDS: Final = 10.0
+_SECONDS: Final = 10.0
 _MARGIN_SECONDS: Final = 10.0
-"""Time that a request may take beyond its `wait`."""
+"""How much longer than its `wait` a request may take."""
 
 
 @dataclass(frozen=True)
-class GatewayResponse:
-    """Status and JSON of a response."""
+class Answer:
+    """What the gateway said."""
 
     status: int
     data: dict[str, Any]
-    """The members of the JSON object. A JSON list is under `items`; without JSON it is empty."""
+    """A JSON object's members; those of a list are under `items`."""
 
     @property
-    def error(self) -> str:
-        """Status and detail of a response that reports an error."""
+    def said(self) -> str:
+        """What went wrong, by its own words."""
         return f"{self.status}: {self.data.get('detail') or self.data or 'no JSON'}"
 
     @property
     def items(self) -> list[dict[str, Any]]:
         """The objects of a list."""
-        return [item for item in self.data.get("items") or [] if isinstance(item, dict)]
+        return [each for each in self.data.get("items") or [] if isinstance(each, dict)]
 
 
-class GatewayUnreachable(Exception):
-    """No response from the gateway."""
+class Unreachable(Exception):
+    """Nobody answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewayClient:
-    """Client of one gateway."""
+class Gateway:
+    """Asks one gateway."""
 
     url: str
     namespace: str | None
-    """Namespace of executions; None means the key's own."""
+    """None is the key's own."""
     session: aiohttp.ClientSession
 
     @classmethod
     @asynccontextmanager
     async def connect(cls, *, url: str, key: str | None, namespace: str | None = None) -> AsyncIterator[Self]:
-        """Yield a client of the gateway at `url`, whose session is closed at the end of the context."""
+        """A client of the gateway at `url`, open while the context stands."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with aiohttp.ClientSession(headers=headers) as session:
             yield cls(url=url.rstrip("/"), namespace=namespace, session=session)
 
-    async def request(self, method: str, path: str, *, body: object = None, **query: str) -> GatewayResponse:
-        """Send a request and return the response, whatever its status. Raises GatewayUnreachable."""
+    async def ask(self, method: str, path: str, *, body: object = None, **query: str) -> Answer:
+        """What it answers, whatever the status. Raises Unreachable."""
         if self.namespace and path.startswith("/v1/"):
             query["namespace"] = self.namespace
-        timeout = aiohttp.ClientTimeout(total=float(query.get("wait", _TIMEOUT_SECONDS)) + _MARGIN_SECONDS)
+        limit = aiohttp.ClientTimeout(total=float(query.get("wait", _SECONDS)) + _MARGIN_SECONDS)
         try:
             async with self.session.request(
-                method, self.url + path, params=query, json=body, timeout=timeout, allow_redirects=False
+                method, self.url + path, params=query, json=body, timeout=limit, allow_redirects=False
             ) as response:
-                return GatewayResponse(response.status, await _parse_json(response))
+                return Answer(response.status, await _members(response))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise GatewayUnreachable(f"{method} {self.url}{path}: {error or 'no response in time'}") from error
+            raise Unreachable(f"{method} {self.url}{path}: {error or 'no answer in time'}") from error
 
 
-async def _parse_json(response: aiohttp.ClientResponse) -> dict[str, Any]:
+async def _members(response: aiohttp.ClientResponse) -> dict[str, Any]:
     try:
         data = await response.json(content_type=None)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Approvals of tool calls: pending ones and decisions."""
+"""Approvals of tool calls: what waits, and what a person decided."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,52 +9,51 @@ from mcp_exec_api.meta import MicroTime, Model
 
 
 class ApprovalChoice(StrEnum):
-    """A person's decision on a tool call."""
+    """What became of a tool call that needs somebody's consent."""
 
     APPROVE = "Approve"
     DENY = "Deny"
 
 
 class ApprovalDecision(Model):
-    """Decision on one tool call that waits for an approval."""
+    """Somebody's word on one tool call that waits for it."""
 
     id: Annotated[str, Field(min_length=1, max_length=64)]
-    """Id of the approval, from `status.approvals`."""
+    """The approval's id, from `status.approvals`."""
     decision: ApprovalChoice
-    """Approve: the call is made. Deny: the call fails."""
+    """Whether the call may be made."""
     by: Annotated[str | None, Field(max_length=253)] = None
-    """Caller who decided. The gateway sets it from the authenticated caller."""
+    """Who decided, as the gateway knows them."""
     comment: Annotated[str | None, Field(max_length=1024)] = None
-    """Reason for the decision. If the call is denied, the code receives it in the error."""
+    """Why; the code sees it where the call was denied."""
 
 
 class ApprovalState(StrEnum):
-    """State of an approval."""
+    """Where a call that needs consent is."""
 
     PENDING = "Pending"
     APPROVED = "Approved"
     DENIED = "Denied"
     EXPIRED = "Expired"
-    """Nobody decided in time, so the call was denied."""
+    """Nobody decided in time; the call was denied."""
     WITHDRAWN = "Withdrawn"
-    """The code ended or abandoned the call before anybody decided."""
+    """The code ended or gave the call up before anybody decided."""
 
 
 class Approval(Model):
-    """A tool call that needs or needed an approval."""
+    """A tool call that needs somebody's consent."""
 
     id: str
-    """Id of the approval. A decision in `spec.approvals` refers to it."""
+    """What it is decided on by."""
     tool: str
-    """Tool as SERVER.TOOL, for example `github.create_issue`."""
+    """SERVER.TOOL."""
     arguments: str
-    """Arguments of the call as JSON, with secrets redacted and long texts shortened."""
+    """The arguments as JSON, redacted and bounded."""
     state: ApprovalState
-    """Pending: waits for a decision. Approved, Denied: decided. Expired: nobody decided in time, so the call was
-    denied. Withdrawn: the code ended or abandoned the call first."""
+    """Where it is."""
     requested_at: MicroTime
-    """Time of the call."""
+    """When the code made the call."""
     expires_at: MicroTime
-    """Time at which the call is denied if nobody has decided."""
+    """When it is denied, if nobody has decided."""
     decided_by: str | None = None
-    """Caller who decided."""
+    """Who decided."""

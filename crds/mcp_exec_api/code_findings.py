@@ -1,4 +1,4 @@
-"""Static code check: a pool's settings for it, and its findings."""
+"""Static check of an execution's code: a pool's rules, and what was found."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -13,76 +13,74 @@ MAX_MESSAGE_CHARACTERS: Final = 256
 
 
 class Rule(StrEnum):
-    """Rule that produced a finding."""
+    """What a finding is about."""
 
     DYNAMIC_CODE = "DynamicCode"
-    """Text is executed as code: `eval`, `exec`, `compile`, `__import__`, `importlib.import_module`."""
+    """Text becomes code: `eval`, `exec`, `compile`, `__import__`, `importlib.import_module`."""
     SUBPROCESS = "Subprocess"
-    """Starts another program or process: `subprocess`, `os.system`, `os.exec*`, `os.fork`, `pty`."""
+    """Another program or process is started: `subprocess`, `os.system`, `os.exec*`, `os.fork`, `pty`."""
     NATIVE_CODE = "NativeCode"
-    """Calls native code: `ctypes`, `cffi`."""
+    """Code outside of Python: `ctypes`, `cffi`."""
     NETWORK = "Network"
-    """Opens a network connection, which the sandbox blocks: `socket`, `asyncio.open_connection`."""
+    """A connection of its own, which the sandbox's network would refuse: `socket`, `asyncio.open_connection`."""
     IMPORT_NOT_ALLOWED = "ImportNotAllowed"
-    """Imports a module that the pool does not allow."""
+    """A module that is not on the pool's list."""
     FORMATTED_SQL = "FormattedSql"
-    """Formats values into the text of a query instead of passing them as parameters."""
+    """Values are put into the text of a query, instead of passed as its parameters."""
     ENDLESS_LOOP = "EndlessLoop"
-    """A loop that never ends: the execution would time out."""
+    """A loop that has no way out: the execution would end by its time-out."""
     LARGE_VALUE = "LargeValue"
-    """A value larger than the sandbox's memory: the execution would fail with OutOfMemory."""
+    """A value that takes more memory than the pool gives: the execution would end as OutOfMemory."""
     NOT_CHECKED = "NotChecked"
-    """The code is too long or too deeply nested to be checked."""
+    """The code is too long, or nested too deeply, to be looked at."""
 
 
 class Severity(StrEnum):
-    """Severity of a finding."""
+    """How much a finding matters."""
 
     HIGH = "High"
     MEDIUM = "Medium"
 
 
 class Finding(Model):
-    """A problem that the static check found in the code."""
+    """One thing that stands out in the code."""
 
     rule: Rule
-    """Rule that produced the finding, for example `Subprocess` or `EndlessLoop`."""
+    """What it is about."""
     severity: Severity
-    """High: executes text, starts processes or calls native code. Medium: everything else."""
+    """How much it matters."""
     line: Annotated[int, Field(ge=1)]
-    """Line of the code; the first line is 1."""
+    """The line of the code, from 1."""
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARACTERS)]
-    """What was found and what to write instead."""
+    """What was found, and what to do instead."""
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.message} ({self.rule})"
 
 
 class CodeCheckMode(StrEnum):
-    """Action on findings."""
+    """What is done about what stands out in code."""
 
     OFF = "Off"
-    """No check."""
+    """Code is not looked at."""
     WARN = "Warn"
-    """The code runs; its findings are in the status."""
+    """It runs, and its status tells."""
     STRICT = "Strict"
-    """Code with findings is rejected."""
+    """It is refused."""
 
 
 ModuleName = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^(\*|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*)$")
 ]
-"""A Python module with its submodules; `*` is every module."""
+"""A Python module, which stands for all below it too; `*` is every module."""
 
 
 class CodeCheck(Model):
-    """Static check of the code before it runs. It helps to find mistakes; it is not a security boundary."""
+    """A look at the code before it runs. It helps honest code, and is no boundary: the sandbox is."""
 
     mode: CodeCheckMode = CodeCheckMode.OFF
-    """Off: no check. Warn: the code runs and its findings are in the status. Strict: code with findings is rejected."""
+    """What is done about what is found: nothing is looked for, the status tells, or the code is refused."""
     allowed_imports: Annotated[list[ModuleName], Field(max_length=256)] = Field(default_factory=lambda: ["*"])
-    """Modules that code may import, each with its submodules; the default `*` allows every module. Modules of tools and
-    skills are always allowed."""
+    """Modules that code may import, each with all below it, beside those of tools and skills."""
     memory: Quantity = "512Mi"
-    """Largest value in bytes that the code may create, if its size can be computed from the code. The default is the
-    default memory limit of a sandbox."""
+    """Bytes that one value may take, as far as the code tells its size; the default is that of a sandbox's memory."""

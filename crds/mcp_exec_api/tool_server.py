@@ -1,4 +1,4 @@
-"""ToolServer: an MCP server whose tools code in sandboxes can call through the broker."""
+"""ToolServer: an MCP server whose tools the code in sandboxes may call, through the broker."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
@@ -9,284 +9,277 @@ from mcp_exec_api.meta import Condition, MicroTime, Model
 from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, Resources
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^([A-Za-z0-9_./-]+\*?|\*)$")]
-"""Name of one tool at the server, or of several with a `*` at the end: `list_*`."""
+"""A tool's name at the server, or with a star at its end all that begin so."""
 HeaderName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 VariableName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class SecretKey(Model):
-    """Reference to one value in a Secret of the ToolServer's namespace."""
+    """One value in a Secret of the ToolServer's namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of the Secret."""
+    """The Secret's name."""
     key: Annotated[str, Field(min_length=1, max_length=253)]
-    """Key in the data of the Secret."""
+    """The key in its data."""
 
 
 class ValueSource(Model):
-    """A value, or a reference to it."""
+    """A text, or where to find it."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
                 {
                     "rule": "has(self.value) != has(self.secretKeyRef)",
-                    "message": "exactly one of value and secretKeyRef must be set",
+                    "message": "one of value and secretKeyRef is needed, and not both",
                 }
             ]
         }
     )
 
     value: Annotated[str | None, Field(max_length=4096)] = None
-    """Value in plain text. Use `secretKeyRef` for credentials."""
+    """The text itself; never a credential."""
     secret_key_ref: SecretKey | None = None
-    """Secret that contains the value."""
+    """The Secret that has it."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.value is None) == (self.secret_key_ref is None):
-            raise ValueError("exactly one of value and secretKeyRef must be set")
+            raise ValueError("one of value and secretKeyRef is needed, and not both")
         return self
 
 
 class Header(ValueSource):
-    """HTTP header of every request to the server."""
+    """An HTTP header of every request to the server."""
 
     name: HeaderName
-    """Name of the header."""
+    """The header."""
     prefix: Annotated[str | None, Field(max_length=64)] = None
-    """Text before the value, for example `Bearer ` before a token."""
+    """What stands before the value, such as `Bearer ` before a token."""
 
 
 class Variable(ValueSource):
-    """Environment variable of a stdio server."""
+    """An environment variable of a stdio server."""
 
     name: VariableName
-    """Name of the variable. The prefix `MCP_EXEC_` is reserved."""
+    """The variable."""
 
 
 class UserHeader(Model):
-    """HTTP header whose value depends on the user of the execution."""
+    """An HTTP header whose value depends on the execution's user."""
 
     name: HeaderName
-    """Name of the header."""
+    """The header."""
     prefix: Annotated[str | None, Field(max_length=64)] = None
-    """Text before the value, for example `Bearer ` before a token."""
+    """What stands before the value."""
     secret_name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of a Secret whose keys are users and whose data are their values. A user without a key cannot call the
-    server."""
+    """A Secret whose keys are users; a user that it lacks can't call the server."""
 
 
 class ClientCredentials(Model):
     """OAuth 2.0 client credentials (RFC 6749, 4.4)."""
 
     token_url: Annotated[str, Field(max_length=2048, pattern=r"^https?://")]
-    """URL of the token endpoint."""
+    """Where tokens are had."""
     client_id: SecretKey
-    """Client id."""
+    """The client's id."""
     client_secret: SecretKey
-    """Client secret."""
+    """The client's secret."""
     scopes: Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
-    """Scopes to request. If empty, the authorization server chooses them."""
+    """What is asked for."""
 
 
 class Stdio(Model):
-    """A server that uses the stdio transport. The operator runs it in a pod."""
+    """A server that speaks over standard input and output: the operator runs it in a pod of its own."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
-    """Image of the server. It must contain Python 3, which runs the bridge between the broker and the server."""
+    """Its image; it needs Python 3 for the bridge, which is put into the pod."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
-    """Secrets with credentials of the registries of the server's and the bridge's image."""
+    """Secrets with credentials of the registries of its image and the bridge's."""
     command: Annotated[list[str], Field(min_length=1, max_length=64)]
-    """Command of the server with its arguments, for example `["mcp-server-git"]`."""
+    """The server's program and arguments."""
     env: Annotated[list[Variable], Field(max_length=64)] = Field(default_factory=list)
-    """Environment variables of the server."""
+    """Its environment."""
     resources: Resources = Resources()
-    """Resource limits and requests of the server's container, shared by all its processes."""
+    """Limits and requests."""
     runtime_class_name: Annotated[str | None, Field(max_length=253)] = None
-    """RuntimeClass of the pod. If not set, the node's default runtime is used."""
+    """The RuntimeClass of its pod."""
     max_sessions: Annotated[int, Field(ge=1, le=256)] = 16
-    """Maximum number of concurrent processes of the server: one per broker replica, and one per user if their
-    credentials differ."""
+    """Processes that run at once: one for each broker, and for each user where their credentials differ."""
     data_size: str | None = None
-    """Size of a writable volume at `/data` in bytes, for example `1Gi`. If not set, only `/tmp` is writable."""
+    """Bytes of a writable `/data`; none means that there is none but `/tmp`."""
     egress: Annotated[list[FreeObject], Field(max_length=64)] = Field(default_factory=list)
-    """Egress rules as in a NetworkPolicy: destinations that the server may reach. By default there are none."""
+    """Egress rules as in a NetworkPolicy: what the server itself may reach; nothing by default."""
 
 
 class Action(StrEnum):
-    """Action of a policy on a tool call."""
+    """What is done with a call."""
 
     ALLOW = "Allow"
     DENY = "Deny"
     APPROVE = "Approve"
-    """The call waits for an approval."""
+    """It waits for somebody's consent."""
 
 
 class PolicyRule(Model):
-    """Action on calls of some tools."""
+    """What is done with calls of some tools."""
 
     tools: Annotated[list[ToolName], Field(min_length=1, max_length=256)]
-    """Tools to which the rule applies, for example `delete_*`."""
+    """The tools."""
     action: Action
-    """Allow: the call is made. Deny: the call fails. Approve: the call waits for an approval."""
+    """What is done."""
 
 
 class Policy(Model):
-    """Policy for calls that execution and pool allow. The first rule that matches the tool counts."""
+    """What is done with each call that execution and pool allow. The first rule that names the tool counts."""
 
     rules: Annotated[list[PolicyRule], Field(max_length=256)] = Field(default_factory=list)
-    """Rules in order of precedence."""
+    """Rules, in order."""
     destructive: Action = Action.APPROVE
-    """Action for tools without a rule that the server marks as destructive (`destructiveHint`): Allow, Deny or
-    Approve."""
+    """For tools that no rule names and that say of themselves that they destroy (`destructiveHint`)."""
     default: Action = Action.ALLOW
-    """Action for all other tools without a rule: Allow, Deny or Approve."""
+    """For all other tools."""
     approval_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 120
-    """Seconds after which a call without a decision is denied."""
+    """Seconds after which a call that nobody decided on is denied."""
 
 
 class SecretAction(StrEnum):
-    """Action on a secret that a scan found."""
+    """What is done with a secret that is found."""
 
     OFF = "Off"
     BLOCK = "Block"
-    """The call is denied, or its result is withheld."""
+    """The call is denied, or its result withheld."""
     REDACT = "Redact"
-    """A marker replaces the value."""
+    """A mark takes its place."""
 
 
 class PersonalDataAction(StrEnum):
-    """Action on personal data that a scan found."""
+    """What is done with personal data that is found."""
 
     OFF = "Off"
     BLOCK = "Block"
     REDACT = "Redact"
     TOKENIZE = "Tokenize"
-    """A token such as `[EMAIL_1]` replaces the value. A tool that receives the token gets the value."""
+    """A token such as `[EMAIL_1]` takes its place, and is put back where it is sent to a tool."""
 
 
 class Scan(Model):
-    """Scan of arguments and results for secrets and personal data."""
+    """What is looked for in what goes to the server and comes back."""
 
     secrets_in_arguments: SecretAction = SecretAction.BLOCK
-    """Action on secrets that the code sends. Off: no scan. Block: the call is denied. Redact: a marker replaces the
-    value."""
+    """Credentials that the code sends."""
     secrets_in_results: SecretAction = SecretAction.REDACT
-    """Action on secrets in results. Off: no scan. Block: the result is withheld. Redact: a marker replaces the
-    value."""
+    """Credentials that the server answers."""
     personal_in_arguments: PersonalDataAction = PersonalDataAction.OFF
-    """Action on personal data that the code sends: e-mail addresses and phone, card, bank account and US social
-    security numbers. Off, Block, Redact, or Tokenize: a token such as `[EMAIL_1]` replaces the value."""
+    """E-mail addresses, phone, card, bank account and social security numbers that the code sends."""
     personal_in_results: PersonalDataAction = PersonalDataAction.OFF
-    """Action on personal data in results: Off, Block, Redact, or Tokenize. Code can pass a token to a tool, which then
-    receives the value."""
+    """The same in what the server answers."""
     untokenize: bool = True
-    """Whether tokens in arguments are replaced by the personal data they stand for."""
+    """Whether tokens that stand for personal data are put back in what is sent to this server."""
 
 
 class ServerLimits(Model):
-    """Limits on the use of the server. Each replica of the broker applies them to all its calls."""
+    """Bounds on the use of the server, by all executions together where not said otherwise."""
 
     call_timeout_seconds: Annotated[float, Field(ge=0.1, le=300)] = 30.0
-    """Maximum seconds of one call, without the time it waits for an approval."""
+    """Seconds that one call may take, waiting for consent apart."""
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Maximum number of concurrent calls. Further calls wait."""
+    """Calls at once; more wait."""
     calls_per_minute: Annotated[int | None, Field(ge=1)] = None
-    """Maximum number of calls per minute. Further calls are denied. If not set, there is no limit."""
+    """Calls a minute; more are denied."""
     argument_bytes: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 1024 * 1024
-    """Maximum bytes of the arguments of one call; larger ones are an error. The default is 1 MiB."""
+    """Bytes of one call's arguments."""
     result_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 8 * 1024 * 1024
-    """Maximum bytes of one result; larger ones are an error. The default is 8 MiB."""
+    """Bytes of one result; a larger one is an error."""
 
 
-_TRANSPORT_RULES: Final[list[JsonValue]] = [
-    {"rule": "has(self.url) != has(self.stdio)", "message": "exactly one of spec.url and spec.stdio must be set"},
+_ONE_WAY: Final[list[JsonValue]] = [
+    {"rule": "has(self.url) != has(self.stdio)", "message": "one of spec.url and spec.stdio is needed, and not both"},
     {
         "rule": "has(self.url) || !(has(self.headers) && size(self.headers) > 0"
         " || has(self.userHeaders) && size(self.userHeaders) > 0 || has(self.oauth))",
-        "message": "spec.headers, spec.userHeaders and spec.oauth are only allowed with spec.url",
+        "message": "spec.headers, spec.userHeaders and spec.oauth need spec.url",
     },
 ]
 
 
 class ToolServerSpec(Model):
-    """Address and credentials of the MCP server, and rules for calls of its tools."""
+    """Where the server is, with what credentials it is called, and who may call what."""
 
-    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _TRANSPORT_RULES})
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _ONE_WAY})
 
     url: Annotated[str | None, Field(max_length=2048, pattern=r"^https?://")] = None
-    """URL of the server's streamable HTTP endpoint. Set either `url` or `stdio`."""
+    """Its streamable HTTP endpoint."""
     stdio: Stdio | None = None
-    """Container of a server that uses the stdio transport. Set either `url` or `stdio`."""
+    """How to run it, where it speaks over standard input and output."""
     headers: Annotated[list[Header], Field(max_length=32)] = Field(default_factory=list)
-    """HTTP headers of every request."""
+    """Headers of every request."""
     user_headers: Annotated[list[UserHeader], Field(max_length=8)] = Field(default_factory=list)
-    """HTTP headers whose values depend on the user of the execution."""
+    """Headers that depend on the execution's user."""
     oauth: ClientCredentials | None = None
-    """OAuth 2.0 client credentials. Their token is sent in the Authorization header."""
+    """How a token for the Authorization header is had."""
     allow: Annotated[list[ToolName], Field(max_length=1024)] = Field(default_factory=lambda: ["*"])
-    """Tools that are visible to code. By default all are; other tools do not exist for code."""
+    """Tools that code sees; the others do not exist for it."""
     deny: Annotated[list[ToolName], Field(max_length=1024)] = Field(default_factory=list)
-    """Tools that are hidden from code, even if `allow` contains them."""
+    """Tools that it does not see, even where they are allowed above."""
     policy: Policy = Policy()
-    """Policy for calls: allow, deny or ask for an approval."""
+    """What is done with each call."""
     scan: Scan = Scan()
-    """Scan of arguments and results for secrets and personal data."""
+    """What is looked for in arguments and results."""
     limits: ServerLimits = ServerLimits()
-    """Limits on the use of the server."""
+    """Bounds."""
     refresh_seconds: Annotated[int, Field(ge=5, le=86400)] = 300
-    """Seconds between two listings of the tools, if the server does not set them itself."""
+    """Seconds after which the tools are listed again, where the server says nothing of it."""
 
     @model_validator(mode="after")
-    def _has_one_transport(self) -> Self:
+    def _is_one_way(self) -> Self:
         if (self.url is None) == (self.stdio is None):
-            raise ValueError("exactly one of url and stdio must be set")
+            raise ValueError("one of url and stdio is needed, and not both")
         if self.stdio is not None and (self.headers or self.user_headers or self.oauth):
-            raise ValueError("headers, userHeaders and oauth are only allowed with url")
+            raise ValueError("headers, userHeaders and oauth need url")
         return self
 
 
 class Workload(Model):
-    """State of a stdio server's pod. The operator writes it."""
+    """How a stdio server's pod is. Written by the operator."""
 
     ready: bool
-    """Whether the pod accepts connections."""
+    """Whether the pod takes connections."""
     address: str | None = None
-    """HOST:PORT of the pod's Service."""
+    """HOST:PORT of its Service."""
     reason: str | None = None
-    """Reason why the pod is not ready, as one CamelCase word, for example `QuotaExceeded`."""
+    """Why it is not ready, as one word."""
     message: str | None = None
-    """Reason why the pod is not ready, as a sentence for people."""
+    """Why, for people."""
 
 
 class ToolServerStatus(Model):
-    """State of the server. The broker writes it, except for `workload`, which the operator writes."""
+    """How the server is. Written by the broker, `workload` by the operator."""
 
     observed_generation: int | None = None
-    """Generation of the spec that this status describes."""
+    """The generation of the spec that the rest speaks of."""
     available: bool | None = None
-    """Whether the server answered the last request."""
+    """Whether it answered when it was asked last."""
     protocol_version: str | None = None
-    """Revision of MCP that is used with the server, for example `2025-11-25`."""
+    """The protocol's revision that is spoken with it."""
     server: str | None = None
-    """Name and version that the server reports."""
+    """What it says that it is: name and version."""
     tools: int | None = None
-    """Number of tools that are visible to code."""
+    """How many tools it has that code may see."""
     catalog_hash: str | None = None
-    """Hash of the catalog. It changes with every change of a tool."""
+    """What tells its tools from other ones."""
     last_sync: MicroTime | None = None
-    """Time of the last listing of the tools. While the server is unavailable, the last catalog remains in use."""
+    """When its tools were last listed; the last good list is used while it is not available."""
     reason: str | None = None
-    """Reason why the server is unavailable, as one CamelCase word, for example `ServerUnavailable`."""
+    """Why it is not available, as one word."""
     message: str | None = None
-    """Reason why the server is unavailable, as a sentence for people."""
+    """Why, for people."""
     inferred_outputs: FreeObject = Field(default_factory=dict)
-    """JSON Schemas by tool, inferred from results of tools that declare no output schema."""
+    """JSON Schemas of results, seen and not declared, by tool."""
     workload: Workload | None = None
-    """State of the pod of a stdio server."""
+    """How its pod is, for a stdio server."""
     conditions: list[Condition] = Field(default_factory=list)
-    """Available: the server answers. CredentialsFound: all Secrets that the spec refers to exist."""
+    """Available, and CredentialsFound."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [

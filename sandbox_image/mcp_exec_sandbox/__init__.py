@@ -1,1 +1,1 @@
-"""What runs inside a sandbox pod: the supervisor (PID 1) and the runner that holds the agent's code."""
+"""Processes of a sandbox pod: the supervisor (PID 1), and the runner, which executes the agent's code."""

@@ -5,17 +5,17 @@ import os
 import sys
 
 from mcp_exec_sandbox.supervisor.lifecycle import serve
-from mcp_exec_sandbox.supervisor.settings import Settings, SettingsError
+from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
 
 
 def main() -> int:
-    """Build the settings, run the supervisor until it is told to stop, and return the exit code."""
+    """Read the settings, run the supervisor until it is stopped, and return the exit code."""
     if not sys.flags.safe_path:
-        # `-m` puts the working folder first, where the agent's code can write: no late import may come from there.
+        # `-m` puts the working folder first. The agent's code can write there, so no late import may read from it.
         del sys.path[0]
     try:
         settings = Settings.from_environment(os.environ)
-    except SettingsError as error:
+    except SandboxSettingsError as error:
         sys.stderr.write(f"mcp-exec sandbox: {error}\n")
         return 2
     return asyncio.run(serve(settings))

@@ -1,7 +1,7 @@
-"""What the supervisor and its runner agree on: file descriptor, names, bounds and the lines of the control channel.
+"""Protocol between the supervisor and its runner: file descriptor, names, bounds and lines of the control channel.
 
-The channel is a socket pair that carries one JSON object a line. The supervisor sends one job; the runner answers
-`ready` (once, before the job), tool events, `interrupted` (where the code stood when it was told to stop) and `done`.
+The channel is a socket pair that carries one JSON object per line. The supervisor sends one job. The runner sends
+`ready` (once, before the job), tool events, `interrupted` (where the code was when it was interrupted) and `done`.
 The agent's code shares the runner's process, so the supervisor treats every line as hostile input.
 """
 
@@ -13,34 +13,40 @@ from typing import Any, Literal, TypedDict
 CONTROL_FD = 3
 """The runner's end of the control channel."""
 
-STANDING_SIGNAL = signal.SIGUSR1
-"""Makes the runner write its Python stack to the channel even while it is inside a long call of C code; the stack is
-text in the form of `faulthandler`, innermost frame first."""
+STACK_SIGNAL = signal.SIGUSR1
+"""Makes the runner write its Python stack to the channel, even during a long call of C code. The stack is text in the
+format of `faulthandler`, innermost frame first."""
 
 AGENT_FILE = "<agent>"
 """The file name of the agent's code in tracebacks."""
 
 SERVERS_FOLDER = "servers"
-"""Where in the workspace the wrappers of MCP servers are: a Python package."""
+"""Folder of the workspace that holds the wrappers of MCP servers. It is a Python package."""
 
 CATALOG_FILE = ".catalog.json"
-"""In the package of each server, what `search_tools` reads."""
+"""File in the package of each server that `search_tools` reads."""
 
 TOOL_EVENTS = ("tool_call", "tool_result", "approval")
-"""Messages of the runner that become events of the run."""
+"""Types of the runner's messages that become events of the run."""
+
+TYPE_CHARACTERS = 200
+"""Maximum length of an error's type."""
 
 MESSAGE_CHARACTERS = 4096
-"""Bound on the message of an error."""
+"""Maximum length of an error's message."""
 
 TRACEBACK_CHARACTERS = 16384
-"""Bound on the traceback of an error."""
+"""Maximum length of an error's traceback."""
+
+TOOL_MESSAGE_CHARACTERS = 1000
+"""Maximum length of the message in an event of a failed tool call."""
 
 LimitName = Literal["memory", "processes", "storage"]
-"""A resource whose exhaustion ended the code with an exception."""
+"""Resource whose exhaustion ended the code with an exception."""
 
 
 class ErrorFields(TypedDict):
-    """How a run failed, as clients see it."""
+    """Error of a failed run, as clients see it."""
 
     type: str
     message: str
@@ -50,9 +56,9 @@ class ErrorFields(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerLimits:
-    """What the runner may use; it sets these as resource limits on itself before it takes a job.
+    """Resource limits that the runner sets on itself before it takes a job.
 
-    `memory_bytes` bounds the private memory of each process, `max_tasks` processes and threads of the user,
+    `memory_bytes` limits the private memory of each process, `max_tasks` the processes and threads of the user,
     `storage_bytes` the size of one file.
     """
 
@@ -61,26 +67,18 @@ class RunnerLimits:
     storage_bytes: int
 
     def to_argument(self) -> str:
-        """The limits as a command line argument."""
+        """Return the limits as a command line argument."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_argument(cls, argument: str) -> "RunnerLimits":
-        """The limits that `to_argument` wrote."""
+        """Parse the limits from the argument that `to_argument` returned."""
         return cls(**json.loads(argument))
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """One line of the channel; lone surrogates, which UTF-8 can't carry, become question marks."""
+    """Encode one line of the channel. Lone surrogates, which UTF-8 can't encode, become question marks."""
     return (
         json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
         + b"\n"
     )
-
-
-def shorten(text: str, limit: int) -> str:
-    """`text` in at most about `limit` characters: its beginning and its end, and how much is missing between them."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters cut ...]\n{text[-half:]}"

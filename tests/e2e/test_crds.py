@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, Cluster, execution_manifest, pool_manifest
-from tests.support.until import eventually
+from tests.e2e.support import NAMESPACE, Cluster, eventually, execution_manifest, pool_manifest
 
 
 @pytest.mark.parametrize(

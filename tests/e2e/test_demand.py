@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, execution_manifest
-from tests.support.until import eventually
+from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, eventually, execution_manifest
 
 PODS = "app.kubernetes.io/name=mcp-exec-sandbox,mcp-exec.dev/pool="
 

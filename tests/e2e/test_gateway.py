@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
-from tests.support.until import eventually
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, eventually
 
 
 def names(cluster: Cluster) -> set[str]:

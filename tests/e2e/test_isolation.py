@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, require_gvisor
-from tests.support.until import eventually
+from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, eventually, require_gvisor
 
 PROBE = (ROOT / "tests/e2e/probe.py").read_text()
 FREE = "free"

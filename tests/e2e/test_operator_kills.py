@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.journal import TELL, Journal, journal
-from tests.e2e.support import NAMESPACE, OPERATOR, Cluster, execution_manifest, patch_operator
-from tests.support.until import eventually
+from tests.e2e.support import NAMESPACE, OPERATOR, Cluster, eventually, execution_manifest, patch_operator
 
 EXECUTIONS = 200
 KILLER = """

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, execution_manifest
-from tests.support.until import eventually
+from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, eventually, execution_manifest
 
 
 def reason_of(cluster: Cluster, pool: str, reason: str) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The runner: an interpreter that is started ahead, waits for one job, runs it and reports."""
+"""The runner: an interpreter that starts before its job, waits for it, runs it and reports."""

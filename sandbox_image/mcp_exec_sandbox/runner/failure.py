@@ -1,63 +1,64 @@
-"""How a failed run is told: type, message, line and a traceback of the agent's own frames, each bounded."""
+"""Description of a failed run: type, message, line and a traceback of the agent's own frames, each bounded."""
 
 import errno
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from mcp_exec_sandbox.protocol import (
     AGENT_FILE,
     MESSAGE_CHARACTERS,
     SERVERS_FOLDER,
     TRACEBACK_CHARACTERS,
+    TYPE_CHARACTERS,
     ErrorFields,
     LimitName,
-    shorten,
 )
+from mcp_exec_tools.text import shorten
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _PROCESS_MODULES = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "util.py")
 
 
-def describe(error: BaseException, workspace: Path) -> ErrorFields:
-    """The error as clients see it. Frames of libraries and of the runner are left out."""
+def describe_error(error: BaseException, workspace: Path) -> ErrorFields:
+    """Return the error as clients see it, without frames of libraries and of the runner."""
     return ErrorFields(
-        type=type(error).__name__,
-        message=shorten(message_of(error), MESSAGE_CHARACTERS),
-        line=_line_of(error),
+        type=shorten(type(error).__name__, TYPE_CHARACTERS),
+        message=shorten(read_message(error), MESSAGE_CHARACTERS),
+        line=_find_line(error),
         traceback=shorten(_format(error, workspace), TRACEBACK_CHARACTERS),
     )
 
 
-def message_of(error: BaseException) -> str:
-    """`str(error)`, whatever the class does there."""
+def read_message(error: BaseException) -> str:
+    """Return `str(error)`, or a note if the class raises there."""
     if isinstance(error, SyntaxError):
         return error.msg or ""
     try:
         text = str(error)
-        return text or ("there is no more memory" if isinstance(error, MemoryError) else "")
+        return text or ("out of memory" if isinstance(error, MemoryError) else "")
     except Exception as failure:
         return f"<no message: str() raised {type(failure).__name__}>"
 
 
-def limit_behind(error: BaseException) -> LimitName | None:
-    """The limit that made the code fail, if it was one; groups count as their first limit."""
+def find_limit(error: BaseException) -> LimitName | None:
+    """Return the limit that made the code fail, if any. An exception group counts as its first limit."""
     if isinstance(error, BaseExceptionGroup):
-        return next((limit for inner in error.exceptions if (limit := limit_behind(inner))), None)
+        return next((limit for inner in error.exceptions if (limit := find_limit(inner))), None)
     if isinstance(error, MemoryError):
         return "memory"
     if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
         return "storage"
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return "memory"
-    return "processes" if _refused_process(error) else None
+    return "processes" if _is_refused_process(error) else None
 
 
-def _refused_process(error: BaseException) -> bool:
-    """Whether the system refused a process or a thread; a socket that would block raises the same error number."""
+def _is_refused_process(error: BaseException) -> bool:
+    """Return whether the system refused a process or a thread. A socket that would block has the same error number."""
     if isinstance(error, RuntimeError):
-        return "can't start new thread" in message_of(error)
+        return "can't start new thread" in read_message(error)
     if not isinstance(error, BlockingIOError) or error.errno != errno.EAGAIN or error.__traceback__ is None:
         return False
     code = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_code
@@ -67,16 +68,16 @@ def _refused_process(error: BaseException) -> bool:
 
 
 def describe_stack(frames: Iterable[FrameType], workspace: Path) -> tuple[int | None, str]:
-    """The agent's innermost line in a stack (outermost first), and the stack as text."""
-    own = [frame for frame in frames if _is_agents(frame.f_code.co_filename, workspace)]
+    """Return the agent's innermost line in a stack (outermost first), and the stack as text."""
+    own = [frame for frame in frames if _is_agent_file(frame.f_code.co_filename, workspace)]
     agent = [frame.f_lineno for frame in own if frame.f_code.co_filename == AGENT_FILE]
     summary = traceback.StackSummary.extract(((frame, frame.f_lineno) for frame in own), lookup_lines=True)
     text = "Traceback (most recent call last):\n" + "".join(summary.format())
     return (agent[-1] if agent else None), shorten(text, TRACEBACK_CHARACTERS)
 
 
-def _line_of(error: BaseException) -> int | None:
-    lines = [line for frame, line in _walk(error.__traceback__) if frame.f_code.co_filename == AGENT_FILE]
+def _find_line(error: BaseException) -> int | None:
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == AGENT_FILE]
     if lines:
         return lines[-1]
     if isinstance(error, SyntaxError) and error.filename == AGENT_FILE:
@@ -84,30 +85,26 @@ def _line_of(error: BaseException) -> int | None:
     return None
 
 
-def _walk(trace: TracebackType | None) -> Iterable[tuple[FrameType, int]]:
-    return traceback.walk_tb(trace)
-
-
 def _format(error: BaseException, workspace: Path) -> str:
     summary = traceback.TracebackException.from_exception(error, max_group_width=5, max_group_depth=3)
-    _strip(summary, workspace, depth=0)
+    _strip_frames(summary, workspace, depth=0)
     return "".join(summary.format())
 
 
-def _strip(summary: traceback.TracebackException, workspace: Path, depth: int) -> None:
-    """Keep only the agent's frames, in this error and those it came from."""
-    own = [frame for frame in summary.stack if _is_agents(frame.filename, workspace)]
+def _strip_frames(summary: traceback.TracebackException, workspace: Path, depth: int) -> None:
+    """Keep only the agent's frames, in this error, its causes and its group."""
+    own = [frame for frame in summary.stack if _is_agent_file(frame.filename, workspace)]
     summary.stack = traceback.StackSummary.from_list(own)
     if depth > 50:
         summary.__cause__ = summary.__context__ = None
         return
     for other in (summary.__cause__, summary.__context__, *(summary.exceptions or ())):
         if other is not None:
-            _strip(other, workspace, depth + 1)
+            _strip_frames(other, workspace, depth + 1)
 
 
-def _is_agents(filename: str, workspace: Path) -> bool:
-    """Whether the code is the agent's: the job's own, or a module of the workspace that is no wrapper of ours."""
+def _is_agent_file(filename: str, workspace: Path) -> bool:
+    """Return whether a file is the agent's: the job's code, or a module of the workspace that is no wrapper."""
     if filename.startswith(f"{workspace}/"):
         return not filename.startswith(f"{workspace}/{SERVERS_FOLDER}/")
     return filename == AGENT_FILE

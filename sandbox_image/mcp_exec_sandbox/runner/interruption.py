@@ -1,4 +1,4 @@
-"""Stopping the code from outside: the supervisor sends SIGINT, and the code sees an exception where it stands."""
+"""Interruption of the code from outside: the supervisor sends SIGINT, and the code gets an exception."""
 
 import asyncio
 import signal
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised in the code's main thread when its time is over or its run is cancelled."""
+    """Raised in the code's main thread at its timeout or when its run is cancelled."""
 
 
-class Interruption:
-    """The handler of SIGINT; it raises only between `arm` and `disarm`."""
+class InterruptHandler:
+    """Handler of SIGINT. It raises only between `arm` and `disarm`."""
 
     def __init__(self, *, report: Callable[[list[FrameType]], None], loop: asyncio.AbstractEventLoop) -> None:
         self._report = report
@@ -20,7 +20,7 @@ class Interruption:
         self._armed = False
 
     def install(self) -> None:
-        """Handle SIGINT from now on; disarmed, it is ignored."""
+        """Handle SIGINT from now on. Until armed, the handler ignores it."""
         signal.signal(signal.SIGINT, self._handle)
 
     def arm(self) -> None:
@@ -28,19 +28,19 @@ class Interruption:
         self._armed = True
 
     def disarm(self) -> None:
-        """Let an interrupt pass without effect: the report is being written."""
+        """Ignore interrupts, because the report is being written."""
         self._armed = False
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if not self._armed:
             return
-        # Told at once: code that swallows the exception is killed, and could not tell it any more.
-        self._report(_frames(frame) + _suspended_frames(self._loop))
+        # Reported at once: code that swallows the exception is killed and could not report it later.
+        self._report(_list_frames(frame) + _list_suspended_frames(self._loop))
         raise Interrupted("interrupted")
 
 
-def _frames(frame: FrameType | None) -> list[FrameType]:
-    """The stack that ends at `frame`, outermost first."""
+def _list_frames(frame: FrameType | None) -> list[FrameType]:
+    """Return the stack that ends at `frame`, outermost first."""
     frames = []
     while frame is not None:
         frames.append(frame)
@@ -48,21 +48,21 @@ def _frames(frame: FrameType | None) -> list[FrameType]:
     return frames[::-1]
 
 
-def _suspended_frames(loop: asyncio.AbstractEventLoop) -> list[FrameType]:
-    """Where the oldest task stands if all of them wait, outermost first."""
+def _list_suspended_frames(loop: asyncio.AbstractEventLoop) -> list[FrameType]:
+    """Return the stack of the oldest task if all tasks wait, outermost first."""
     if not loop.is_running() or asyncio.current_task(loop) is not None:
         return []
-    coroutines: list[Any] = [task.get_coro() for task in sorted(asyncio.all_tasks(loop), key=_age)]
+    coroutines: list[Any] = [task.get_coro() for task in sorted(asyncio.all_tasks(loop), key=_get_age_key)]
     waiting = [coroutine for coroutine in coroutines if not getattr(coroutine, "cr_running", True)]
-    return _awaited_frames(waiting[0]) if waiting else []
+    return _list_awaited_frames(waiting[0]) if waiting else []
 
 
-def _age(task: asyncio.Task[Any]) -> tuple[int, str]:
-    """Orders tasks that carry asyncio's own names (Task-2, Task-10) by age."""
+def _get_age_key(task: asyncio.Task[Any]) -> tuple[int, str]:
+    """Return a sort key by age for tasks with asyncio's own names (Task-2, Task-10)."""
     return len(task.get_name()), task.get_name()
 
 
-def _awaited_frames(awaitable: Any) -> list[FrameType]:
+def _list_awaited_frames(awaitable: Any) -> list[FrameType]:
     frames: list[FrameType] = []
     while (frame := getattr(awaitable, "cr_frame", None)) is not None and len(frames) < 100:
         frames.append(frame)

@@ -1,7 +1,7 @@
-"""An event loop that can be entered again, so that `asyncio.run()` works wherever the agent's code calls it.
+"""Reentrant event loop, with which `asyncio.run()` works everywhere in the agent's code.
 
-Code that awaits at the top level runs inside a loop already, where plain asyncio refuses `asyncio.run()` and
-`loop.run_until_complete()`. This loop runs the inner coroutine to its end and then goes on with the outer one.
+Code that awaits at the top level already runs inside a loop, in which plain asyncio refuses `asyncio.run()` and
+`loop.run_until_complete()`. This loop runs the inner coroutine to its end and then continues the outer one.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _Ready(collections.deque[asyncio.Handle]):
-    """The loop's queue of callbacks; empty, it hands out a cancelled one.
+class _ReadyQueue(collections.deque[asyncio.Handle]):
+    """The loop's queue of callbacks. If empty, it returns a cancelled one.
 
     An iteration of the loop takes as many callbacks as it counted when it began, and the inner run may have taken
     some of these.
     """
 
-    def __init__(self, nothing: asyncio.Handle) -> None:
+    def __init__(self, noop: asyncio.Handle) -> None:
         super().__init__()
-        self._nothing = nothing
+        self._noop = noop
 
     def popleft(self) -> asyncio.Handle:
-        return super().popleft() if self else self._nothing
+        return super().popleft() if self else self._noop
 
 
 class AgentLoop(asyncio.SelectorEventLoop):
-    """A selector event loop whose `run_until_complete` may be called from code that a loop runs."""
+    """Selector event loop whose `run_until_complete` also works inside a running loop."""
 
     def __init__(self) -> None:
         super().__init__()
-        nothing = asyncio.Handle(lambda: None, (), self)
-        nothing.cancel()
-        self._ready = _Ready(nothing)
+        noop = asyncio.Handle(lambda: None, (), self)
+        noop.cancel()
+        self._ready = _ReadyQueue(noop)
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future is done and return its result, also inside a running loop."""
@@ -65,21 +65,21 @@ class AgentLoop(asyncio.SelectorEventLoop):
 
 
 class AgentLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """Makes every loop that the code creates an `AgentLoop`."""
+    """Policy with which every loop that the code creates is an `AgentLoop`."""
 
     def new_event_loop(self) -> AgentLoop:
-        """A new loop that can be entered again."""
+        """Create a reentrant loop."""
         return AgentLoop()
 
 
-def install(loop: AgentLoop) -> None:
-    """Make `loop` the main thread's loop and let `asyncio.run` use it, in this thread and only here."""
+def install_loop(loop: AgentLoop) -> None:
+    """Make `loop` the main thread's loop. In this thread only, let `asyncio.run` use it."""
     asyncio.set_event_loop_policy(AgentLoopPolicy())
     asyncio.set_event_loop(loop)
-    asyncio.run = _run_on(loop, asyncio.run)
+    asyncio.run = _wrap_run(loop, asyncio.run)
 
 
-def _run_on(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_run(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., Any]:
     import threading
 
     home = threading.get_ident()
@@ -95,13 +95,13 @@ def _run_on(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., Any]
             return loop.run_until_complete(main)
         finally:
             if not loop.is_running():
-                wind_down(loop, asyncio.all_tasks(loop) - before)
+                cancel_tasks(loop, asyncio.all_tasks(loop) - before)
 
     return run
 
 
-def wind_down(loop: AgentLoop, tasks: set[asyncio.Task[Any]], seconds: float = 0.25) -> None:
-    """Cancel tasks that were left over and give their `finally` blocks a moment."""
+def cancel_tasks(loop: AgentLoop, tasks: set[asyncio.Task[Any]], seconds: float = 0.25) -> None:
+    """Cancel left-over tasks and give their `finally` blocks at most `seconds`."""
     pending = {task for task in tasks if not task.done()}
     for task in pending:
         task.cancel()

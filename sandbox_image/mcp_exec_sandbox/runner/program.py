@@ -1,7 +1,8 @@
-"""The agent's code, compiled: every shape that models write becomes one code object that runs in `__main__`.
+"""Compilation of the agent's code: every shape that models write becomes one code object that runs in `__main__`.
 
-The tree is changed in two places, both invisible to the code: the last expression is kept under a name of ours, and a
-top-level `return` raises `Returned` (Python itself refuses it). Top-level `await` needs only a compiler flag.
+The syntax tree changes in two places, both invisible to the code: the value of the last expression is assigned to a
+reserved name, and a top-level `return`, which Python refuses, raises `TopLevelReturn`. Top-level `await` only needs a
+compiler flag.
 """
 
 import ast
@@ -16,13 +17,13 @@ from mcp_exec_sandbox.protocol import AGENT_FILE
 RESULT_NAME = "__mcp_exec_result__"
 RETURN_NAME = "__mcp_exec_return__"
 
-# Called at the top level without `await`, these need a loop that runs already.
+# Called at the top level without `await`, these functions need a running loop.
 _LOOP_CALLS = frozenset({"create_task", "get_running_loop", "current_task", "ensure_future"})
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
-class Returned(BaseException):
-    """A top-level `return`; not an `Exception`, so that the code's own handlers let it pass."""
+class TopLevelReturn(BaseException):
+    """A top-level `return`. It is not an `Exception`, so the code's own handlers don't catch it."""
 
     def __init__(self, value: Any = None) -> None:
         super().__init__()
@@ -31,7 +32,7 @@ class Returned(BaseException):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Compiled code, and how it must be run."""
+    """Compiled code, and how to run it."""
 
     code: CodeType
 
@@ -39,14 +40,15 @@ class Program:
     """Evaluating the code yields a coroutine (it awaits at the top level)."""
 
     needs_loop: bool
-    """It must be run inside a running event loop."""
+    """The code needs a running event loop."""
 
 
 def compile_program(source: str) -> Program:
-    """Compile the agent's code and make its lines known to tracebacks.
+    """Compile the agent's code and register its lines for tracebacks.
 
     Raises:
-        SyntaxError: the code isn't Python. `ValueError` and `UnicodeError` where it isn't even text.
+        SyntaxError: the code isn't Python.
+        ValueError: the code has null bytes or lone surrogates (UnicodeError).
     """
     linecache.cache[AGENT_FILE] = (len(source), None, source.splitlines(keepends=True), AGENT_FILE)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -72,7 +74,7 @@ def _keep_last_expression(body: list[ast.stmt]) -> None:
 
 
 def _calls_loop(tree: ast.AST) -> bool:
-    """Whether code outside functions and classes calls what needs a running loop."""
+    """Return whether code outside functions and classes calls a function that needs a running loop."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, _SCOPES):
             continue
@@ -86,7 +88,7 @@ def _calls_loop(tree: ast.AST) -> bool:
 
 
 class _ReturnRewriter(ast.NodeTransformer):
-    """Turns `return x` outside functions into `raise Returned(x)`."""
+    """Transformer of `return x` outside functions into `raise TopLevelReturn(x)`."""
 
     def __init__(self) -> None:
         self._found = False
@@ -113,7 +115,7 @@ class _ReturnRewriter(ast.NodeTransformer):
         outside, self._found = self._found, False
         node.body = [self.visit(statement) for statement in node.body]
         if self._found and node.handlers:
-            # A bare `except:` around the return must not see it.
+            # A bare `except:` around the return must not catch it.
             passing = ast.ExceptHandler(ast.Name(RETURN_NAME, ast.Load()), None, [ast.Raise(None, None)])
             node.handlers.insert(0, ast.fix_missing_locations(ast.copy_location(passing, node)))
         for name in ("handlers", "orelse", "finalbody"):

@@ -1,73 +1,69 @@
-"""The result as JSON: whatever the code ends with becomes a bounded JSON value, and never an error.
+"""Conversion of the result to JSON: any value becomes a bounded JSON value, and never an error.
 
-Known classes get the JSON that a reader expects (see `simplify`), the rest a bounded `repr`. Objects are hostile:
-properties raise, `repr` is huge, structures contain themselves.
+Known classes get the JSON that a reader expects (see `simplify`), all others a bounded `repr`. Values are hostile:
+properties raise, a `repr` is huge, structures contain themselves.
 """
 
 import dataclasses
+import datetime
+import decimal
+import enum
 import json
 import math
+import pathlib
+import uuid
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from mcp_exec_sandbox.runner.simplify import UNKNOWN, simplify
+from mcp_exec_tools.text import cut_marker, shorten, shorten_json
 
 MAX_DEPTH = 64
 REPR_CHARACTERS = 4096
 MAX_INTEGER_BITS = 4096
+UNKNOWN = object()
+"""Returned for values that have no simpler form."""
 
 _BINARY = (bytes, bytearray, memoryview)
+_AS_TEXT = (datetime.timedelta, decimal.Decimal, uuid.UUID, pathlib.PurePath)
+_AS_ISO = (datetime.datetime, datetime.date, datetime.time)
 _WORD_COST = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Converted:
-    """A JSON value that takes at most the asked number of bytes, and whether something had to be left out."""
+class JsonResult:
+    """A JSON value of at most the requested size, and whether parts were left out."""
 
     value: Any
     truncated: bool
 
 
-def to_json(value: object, limit: int) -> Converted:
-    """Convert `value`; what is larger than `limit` bytes of JSON becomes a string that holds its beginning."""
+def convert_to_json(value: object, limit: int) -> JsonResult:
+    """Convert `value`. A value of more than `limit` bytes of JSON becomes a string, cut as in `shorten_json`."""
+    if type(value) is str:
+        text, cut = shorten_json(value, limit)
+        return JsonResult(value=text, truncated=cut)
     converter = _Converter(limit)
-    plain = converter.convert(value, 0)
-    if not converter.full and encoded_size(plain) <= limit:
-        return Converted(value=plain, truncated=converter.cut)
-    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-    return Converted(value=bounded_text(text, limit), truncated=True)
-
-
-def encoded_size(plain: object) -> int:
-    """Bytes that a plain value takes as JSON in UTF-8."""
-    return len(json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
-
-
-def bounded_text(text: str, limit: int) -> str:
-    """The beginning of `text` that takes at most `limit` bytes as a JSON string."""
-    text = text[: max(limit, 0)]
-    while text and (size := encoded_size(text)) > limit:
-        text = text[: min(len(text) - 1, len(text) * limit // size)]
-    return text
+    plain, cut = shorten_json(converter.convert(value, 0), limit, is_head=converter.full)
+    return JsonResult(value=plain, truncated=cut or converter.cut)
 
 
 class _Converter:
     """One conversion: a budget of bytes, and the containers that are being converted (to find cycles).
 
-    Costs are lower bounds, so that only what can't fit runs out of budget.
+    Costs are lower bounds, so that only a value that can't fit exceeds the budget.
     """
 
     def __init__(self, limit: int) -> None:
         self._left = limit
         self._active: set[int] = set()
         self.full = False
-        """The budget is used up; the value is only the beginning."""
+        """Whether the budget is used up, so that the converted value is only the beginning."""
         self.cut = False
-        """A part was left out; a note stands in its place."""
+        """Whether a note replaces a part."""
 
     def convert(self, value: Any, depth: int) -> Any:
-        """A plain JSON value; errors of the value's own code become a note."""
+        """Return a plain JSON value. A note replaces a value whose own code raises."""
         if self.full:
             return None
         try:
@@ -110,17 +106,17 @@ class _Converter:
             return self._object(value.items(), depth)
         if kind is list:
             return self._array(value, depth)
-        simpler = simplify(value, self._left)
-        if simpler is not UNKNOWN:
-            return self.convert(simpler, depth)
+        simplified = simplify(value, self._left)
+        if simplified is not UNKNOWN:
+            return self.convert(simplified, depth)
         if isinstance(value, (str, int, float)):
-            return self.convert(_base_value(value), depth)
+            return self.convert(_convert_to_base(value), depth)
         if isinstance(value, _BINARY):
-            return self._repr(bytes(value[:REPR_CHARACTERS]), cut=len(value) > REPR_CHARACTERS)
+            return self._binary(value)
         if isinstance(value, Mapping):
             return self._object(value.items(), depth)
         if isinstance(value, Set):
-            return self._array(_ordered(value, self._left), depth)
+            return self._array(_sort_members(value, self._left), depth)
         if isinstance(value, (Sequence, deque)):
             return self._array(value, depth)
         return self._repr(value)
@@ -130,7 +126,7 @@ class _Converter:
         for key, value in items:
             if self.full:
                 break
-            name = self._text(_key_text(key))
+            name = self._text(_convert_key(key))
             result[name] = self.convert(value, depth)
         return result
 
@@ -148,12 +144,18 @@ class _Converter:
             return self._text(f"<int of {value.bit_length()} bits>")
         return self._pay(value, 1 + value.bit_length() // 4)
 
-    def _repr(self, value: object, *, cut: bool = False) -> str:
+    def _binary(self, value: bytes | bytearray | memoryview) -> str:
+        if len(value) <= REPR_CHARACTERS:
+            return self._repr(bytes(value))
+        self.cut = True
+        # A byte has up to four characters in a `repr`.
+        head = value[: REPR_CHARACTERS // 4]
+        return self._text(repr(bytes(head)) + cut_marker(len(value) - len(head), "bytes"))
+
+    def _repr(self, value: object) -> str:
         text = repr(value)
-        if cut or len(text) > REPR_CHARACTERS:
-            self.cut = True
-            text = text[: REPR_CHARACTERS - 3] + "..."
-        return self._text(text)
+        self.cut = self.cut or len(text) > REPR_CHARACTERS
+        return self._text(shorten(text, REPR_CHARACTERS))
 
     def _text(self, text: str) -> str:
         kept = text[: max(self._left, 0)]
@@ -166,15 +168,15 @@ class _Converter:
         return value
 
 
-def _base_value(value: str | int | float) -> str | int | float:
-    """An instance of a subclass as the plain value."""
+def _convert_to_base(value: str | int | float) -> str | int | float:
+    """Convert an instance of a subclass to the plain value."""
     if isinstance(value, str):
         return str.__str__(value)
     return int.__int__(value) if isinstance(value, int) else float.__float__(value)
 
 
-def _ordered(value: Set[Any], room: int) -> Iterable[Any]:
-    """A set's members in a stable order where they have one and can fit."""
+def _sort_members(value: Set[Any], room: int) -> Iterable[Any]:
+    """Return a set's members, sorted if they can be sorted and can fit."""
     if len(value) > max(room, 0):
         return value
     try:
@@ -183,9 +185,83 @@ def _ordered(value: Set[Any], room: int) -> Iterable[Any]:
         return value
 
 
-def _key_text(key: object) -> str:
-    """A key of an object: the text that the key's value has as JSON."""
+def _convert_key(key: object) -> str:
+    """Return an object's key: the text of the value as JSON."""
     if isinstance(key, str):
         return str.__str__(key)
-    plain = to_json(key, REPR_CHARACTERS).value
+    plain = convert_to_json(key, REPR_CHARACTERS).value
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def simplify(value: Any, room: int) -> Any:
+    """Return a simpler value (text, number, list, dict) with the same meaning, or `UNKNOWN`.
+
+    Values of libraries are recognized by module and shape, so that no library is imported. Of large arrays and tables
+    only the part that can fit into the result is read.
+
+    Args:
+        value: a value that is no plain JSON.
+        room: bytes that the result may still use.
+    """
+    if isinstance(value, type):
+        return UNKNOWN
+    if isinstance(value, enum.Enum):
+        return value.value
+    library = str(type(value).__module__).partition(".")[0]
+    if (convert := _LIBRARIES.get(library)) is not None:
+        return convert(value, room)
+    if isinstance(value, _AS_ISO):
+        return value.isoformat()
+    if isinstance(value, _AS_TEXT):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {field.name: read_attribute(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=False))
+    if callable(dump := getattr(type(value), "model_dump", None)):
+        return dump(value)
+    return UNKNOWN
+
+
+def read_attribute(owner: object, name: str) -> Any:
+    """Return an attribute, or a note if reading it raises."""
+    try:
+        return getattr(owner, name)
+    except Exception as error:
+        return f"<{name}: {type(error).__name__}>"
+
+
+def _simplify_numpy(value: Any, room: int) -> Any:
+    if not hasattr(value, "tolist"):
+        return UNKNOWN
+    if getattr(value, "size", 1) * 2 > room:
+        # Too large in any case: only the part that fits becomes Python objects.
+        value = value.reshape(-1)[: room // 2 + 1]
+    plain = value.tolist()
+    # longdouble and clongdouble return themselves.
+    return str(plain) if type(plain) is type(value) else plain
+
+
+def _simplify_pandas(value: Any, room: int) -> Any:
+    kind = type(value).__name__
+    if kind in ("NAType", "NaTType"):
+        return None
+    if kind == "DataFrame":
+        frame = value.iloc[: _count_rows(room, max(1, value.shape[1]))]
+        if type(frame.index).__name__ != "RangeIndex":
+            frame = frame.reset_index()
+        return frame.to_dict(orient="records")
+    if kind == "Series":
+        series = value.iloc[: _count_rows(room, 1)]
+        return series.tolist() if type(series.index).__name__ == "RangeIndex" else dict(series.items())
+    if hasattr(value, "tolist"):
+        return value[: _count_rows(room, 1)].tolist()
+    return value.isoformat() if isinstance(value, _AS_ISO) else str(value)
+
+
+def _count_rows(room: int, width: int) -> int:
+    """Return the number of rows that can fit, and one more so that the result is known to be cut."""
+    return max(room, 0) // (2 * width) + 1
+
+
+_LIBRARIES: dict[str, Callable[[Any, int], Any]] = {"numpy": _simplify_numpy, "pandas": _simplify_pandas}

@@ -1,9 +1,10 @@
-"""Keeps the code's hands off the supervisor and off namespaces, for good and for all children.
+"""Seccomp filter that denies the code access to the supervisor and to namespaces, permanently and for all children.
 
-System calls that name the supervisor's pid are refused: both run as the same user, so the kernel alone would let one
-signal the other or lower its limits. Linux spares PID 1 the signals (not the limits), gVisor doesn't. New namespaces
-are refused too: in a user namespace of its own the code would have every capability, which the container's default
-profile prevents on Linux and nothing does in gVisor. A seccomp filter needs no rights beyond `no_new_privs`.
+The filter refuses system calls that name the supervisor's pid. Both processes run as the same user, so without it the
+code could signal the supervisor or lower its limits. Linux protects PID 1 from signals (not from limits), gVisor
+doesn't. The filter also refuses new namespaces: in its own user namespace the code would have every capability. The
+container's default profile prevents that on Linux, and nothing does in gVisor. A seccomp filter needs no rights
+besides `no_new_privs`.
 """
 
 import ctypes
@@ -26,13 +27,13 @@ _F_SETOWN, _F_SETOWN_EX = 8, 15
 _CLONE_NEWUSER = 0x10000000
 
 
-class ShieldError(Exception):
-    """The filter can't be installed, so no code may run."""
+class SeccompError(Exception):
+    """The filter can't be installed, so no code runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A machine's identity in seccomp and its numbers of the calls that take a pid."""
+    """Identity of a machine architecture in seccomp, and its numbers of the calls that the filter checks."""
 
     audit: int
     has_x32: bool
@@ -44,10 +45,10 @@ class Architecture:
     """Calls whose second argument is the pid: setpriority, ioprio_set, ptrace."""
     fcntl: int
     namespaces: tuple[int, ...]
-    """Calls that make or enter namespaces alone: unshare, setns."""
+    """Calls that only create or enter namespaces: unshare, setns."""
     clone: int
     clone3: int
-    """Its flags are out of a filter's sight, so it is said not to exist, and callers fall back to clone."""
+    """A filter can't read its flags, so it fails with ENOSYS, and callers fall back to clone."""
 
 
 ARCHITECTURES = {
@@ -74,66 +75,66 @@ ARCHITECTURES = {
 }
 
 
-def install(supervisor: int) -> None:
-    """Refuse calls that name the supervisor, in this process and all that it starts.
+def install_filter(supervisor: int) -> None:
+    """Install the filter in this process, for it and every process that it starts.
 
     Raises:
-        ShieldError: this machine or kernel has no such filter.
+        SeccompError: this machine or kernel has no such filter.
     """
     architecture = ARCHITECTURES.get(platform.machine())
     if architecture is None:
-        raise ShieldError(f"no filter for {platform.machine()}")
-    program = assemble(architecture, supervisor)
+        raise SeccompError(f"no filter for {platform.machine()}")
+    program = assemble_filter(architecture, supervisor)
     code = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: a length, padding, a pointer.
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0):
-        raise ShieldError(os.strerror(ctypes.get_errno()))
+        raise SeccompError(os.strerror(ctypes.get_errno()))
 
 
-def assemble(architecture: Architecture, supervisor: int) -> bytes:
-    """The filter as BPF instructions of eight bytes."""
+def assemble_filter(architecture: Architecture, supervisor: int) -> bytes:
+    """Return the filter as BPF instructions of eight bytes."""
     rules = [(number, ((0, supervisor),)) for number in architecture.first]
     rules += [(number, ((1, supervisor),)) for number in architecture.second]
-    # A file descriptor's owner gets its signals.
+    # The owner of a file descriptor gets its signals.
     conditions = [((1, _F_SETOWN), (2, supervisor)), ((1, _F_SETOWN_EX),)]
     program = [
-        _instruction(_LOAD_WORD, _ARCHITECTURE_OFFSET),
-        _instruction(_JUMP_EQUAL, architecture.audit, skip_if=1),
-        _instruction(_RETURN, _ERRNO | _ENOSYS),
+        _build_instruction(_LOAD_WORD, _ARCHITECTURE_OFFSET),
+        _build_instruction(_JUMP_EQUAL, architecture.audit, skip_if=1),
+        _build_instruction(_RETURN, _ERRNO | _ENOSYS),
     ]
     if architecture.has_x32:
         program += [
-            _instruction(_LOAD_WORD, _NUMBER_OFFSET),
-            _instruction(_JUMP_AT_LEAST, _X32_CALLS, skip_unless=1),
-            _instruction(_RETURN, _ERRNO | _ENOSYS),
+            _build_instruction(_LOAD_WORD, _NUMBER_OFFSET),
+            _build_instruction(_JUMP_AT_LEAST, _X32_CALLS, skip_unless=1),
+            _build_instruction(_RETURN, _ERRNO | _ENOSYS),
         ]
-    for number, arguments in [*rules, *((architecture.fcntl, each) for each in conditions)]:
-        program += _rule(number, arguments)
+    for number, arguments in [*rules, *((architecture.fcntl, condition) for condition in conditions)]:
+        program += _build_rule(number, arguments)
     for number in architecture.namespaces:
-        program += _rule(number, ())
+        program += _build_rule(number, ())
     program += [
-        _instruction(_LOAD_WORD, _NUMBER_OFFSET),
-        _instruction(_JUMP_EQUAL, architecture.clone3, skip_unless=1),
-        _instruction(_RETURN, _ERRNO | _ENOSYS),
-        _instruction(_JUMP_EQUAL, architecture.clone, skip_unless=3),
-        _instruction(_LOAD_WORD, _ARGUMENTS_OFFSET),
-        _instruction(_JUMP_IF_SET, _CLONE_NEWUSER, skip_unless=1),
-        _instruction(_RETURN, _ERRNO | _EPERM),
+        _build_instruction(_LOAD_WORD, _NUMBER_OFFSET),
+        _build_instruction(_JUMP_EQUAL, architecture.clone3, skip_unless=1),
+        _build_instruction(_RETURN, _ERRNO | _ENOSYS),
+        _build_instruction(_JUMP_EQUAL, architecture.clone, skip_unless=3),
+        _build_instruction(_LOAD_WORD, _ARGUMENTS_OFFSET),
+        _build_instruction(_JUMP_IF_SET, _CLONE_NEWUSER, skip_unless=1),
+        _build_instruction(_RETURN, _ERRNO | _EPERM),
     ]
-    return b"".join([*program, _instruction(_RETURN, _ALLOW)])
+    return b"".join([*program, _build_instruction(_RETURN, _ALLOW)])
 
 
-def _rule(number: int, arguments: tuple[tuple[int, int], ...]) -> list[bytes]:
-    """Refuse one call if all of its arguments have these values (of 32 bits), else go on behind the rule."""
+def _build_rule(number: int, arguments: tuple[tuple[int, int], ...]) -> list[bytes]:
+    """Return instructions that refuse a call if these arguments have these values (32 bits), else skip the rule."""
     tests = [(_NUMBER_OFFSET, number), *((_ARGUMENTS_OFFSET + 8 * index, value) for index, value in arguments)]
     program = []
     for position, (offset, value) in enumerate(tests):
-        left = 2 * (len(tests) - position - 1) + 1
-        program += [_instruction(_LOAD_WORD, offset), _instruction(_JUMP_EQUAL, value, skip_unless=left)]
-    return [*program, _instruction(_RETURN, _ERRNO | _EPERM)]
+        skipped = 2 * (len(tests) - position - 1) + 1
+        program += [_build_instruction(_LOAD_WORD, offset), _build_instruction(_JUMP_EQUAL, value, skip_unless=skipped)]
+    return [*program, _build_instruction(_RETURN, _ERRNO | _EPERM)]
 
 
-def _instruction(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:
+def _build_instruction(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:
     return struct.pack("=HBBI", code, skip_if, skip_unless, operand)

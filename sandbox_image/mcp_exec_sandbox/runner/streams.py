@@ -1,6 +1,6 @@
-"""The code's standard output and error: text that goes out line by line, with a count of the bytes.
+"""Standard output and error of the code: line-buffered text with a count of the bytes written.
 
-The counts travel with messages on the control channel, so that the supervisor can tell what was written before one.
+Messages on the control channel carry the counts, so that the supervisor knows which output precedes a message.
 """
 
 import contextlib
@@ -9,13 +9,13 @@ import sys
 from typing import Any
 
 
-class _Counted(io.FileIO):
-    """A descriptor that counts what is written to it here; what other processes write is not counted."""
+class _CountingFile(io.FileIO):
+    """A descriptor that counts the bytes written to it by this process. Output of other processes isn't counted."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         super().__init__(descriptor, "wb", closefd=False)
         self.written = 0
-        # As Python's own: some programs print it.
+        # Python's own name of the stream, which some programs print.
         self.name = name
 
     def write(self, data: Any, /) -> int:
@@ -25,30 +25,30 @@ class _Counted(io.FileIO):
         return size
 
 
-class Streams:
-    """Both streams of this process."""
+class StandardStreams:
+    """Both output streams of this process."""
 
     def __init__(self) -> None:
-        self._raw = (_Counted(1, "<stdout>"), _Counted(2, "<stderr>"))
-        # What UTF-8 can't carry is escaped instead of raising.
+        self._files = (_CountingFile(1, "<stdout>"), _CountingFile(2, "<stderr>"))
+        # `backslashreplace` escapes what UTF-8 can't encode instead of raising.
         self._texts = tuple(
             io.TextIOWrapper(
-                io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
+                io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
             )
-            for raw in self._raw
+            for file in self._files
         )
 
     def install(self) -> None:
-        """Make them the interpreter's."""
+        """Make them the interpreter's streams."""
         sys.stdout, sys.stderr = self._texts
         sys.__stdout__, sys.__stderr__ = self._texts  # type: ignore[misc]
 
     def flush(self) -> None:
-        """Write out what is buffered."""
+        """Write buffered output."""
         for text in self._texts:
             with contextlib.suppress(Exception):
                 text.flush()
 
-    def written(self) -> list[int]:
-        """Bytes that have been written to each."""
-        return [raw.written for raw in self._raw]
+    def count_written(self) -> list[int]:
+        """Return the bytes written to each stream."""
+        return [file.written for file in self._files]

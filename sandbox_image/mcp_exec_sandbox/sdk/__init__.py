@@ -1,1 +1,1 @@
-"""The folder that the agent's code finds its modules in: `client` and `tool_discovery`."""
+"""Folder of the modules that the agent's code imports: `client` and `tool_discovery`."""

@@ -1,4 +1,4 @@
-"""Calls MCP tools from code that runs in this sandbox.
+"""Client of MCP tools for code that runs in this sandbox.
 
     from client import call_mcp_tool, ToolError
     issue = await call_mcp_tool("github.create_issue", {"owner": "o", "repo": "r", "title": "Bug"})

@@ -1,4 +1,4 @@
-"""Finds tools by what they do, among those that this execution may call. Needs no network and no `await`.
+"""Search of the tools that this execution may call, by what they do. Needs no network and no `await`.
 
 from tool_discovery import search_tools
 search_tools("open an issue", detail_level="with_description", limit=5)

@@ -1,1 +1,1 @@
-"""The supervisor: HTTP server, event log, limits and the life of the one run of a sandbox."""
+"""The supervisor: HTTP server, event log, limits and lifecycle of a sandbox's one execution."""

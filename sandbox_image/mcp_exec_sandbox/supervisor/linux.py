@@ -1,4 +1,4 @@
-"""What the supervisor asks of the kernel through libc: protection of its memory, signals as a file, adopted orphans."""
+"""System calls of the supervisor through libc: memory protection, signals by descriptor, adoption of orphans."""
 
 import ctypes
 import itertools
@@ -13,27 +13,27 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SFD_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 _SIGNAL_RECORD = struct.Struct("=IiiI")
 _RECORD_BYTES = 255
-"""Room for one record at a time, which Linux makes 128 bytes long and gVisor 130."""
+"""Read size of one record: 128 bytes on Linux, 130 on gVisor; less than two."""
 
 _SIGNAL_SET_BYTES = 128
 
 
 class SystemCallError(Exception):
-    """The kernel refused what the sandbox can't go without."""
+    """The kernel refused a system call that the sandbox depends on."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Received:
-    """A signal, and the process that sent it (0 when it is outside the container)."""
+class ReceivedSignal:
+    """A signal and the pid of its sender (0: a process outside the container)."""
 
     signal: int
     sender: int
 
 
 def protect_memory() -> None:
-    """Make this process undumpable: others of the same user can't trace it or read its memory and environment.
+    """Make this process undumpable: processes of the same user can't trace it or read its memory and environment.
 
-    gVisor shows the environment all the same, so it is erased: what is needed of it was read before.
+    gVisor shows the environment anyway, so it is erased. Everything needed from it has been read before.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
     variables = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
@@ -45,18 +45,18 @@ def protect_memory() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, as PID 1 is anyway."""
+    """Become the parent of orphaned descendants, which PID 1 is anyway."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def open_signals(signals: Sequence[signal.Signals]) -> int:
+def open_signal_descriptor(signals: Sequence[signal.Signals]) -> int:
     """Block every signal that can be blocked and return a descriptor that yields `signals`.
 
-    A blocked signal can't end the supervisor, whoever sends it, and the descriptor tells the sender.
+    No process can end the supervisor with a blocked signal, and the descriptor reports the sender.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     for number in signals:
-        # Never called; gVisor drops a blocked signal whose default is to be ignored (SIGCHLD) unless it has a handler.
+        # Never called. gVisor drops a blocked signal that is ignored by default (SIGCHLD) unless it has a handler.
         signal.signal(number, lambda *_: None)
     members = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
     for number in signals:
@@ -69,16 +69,16 @@ def open_signals(signals: Sequence[signal.Signals]) -> int:
     return descriptor
 
 
-def read_signals(descriptor: int) -> list[Received]:
-    """The signals that came in since the last call."""
-    received: list[Received] = []
+def read_signals(descriptor: int) -> list[ReceivedSignal]:
+    """Return the signals received since the last call."""
+    received: list[ReceivedSignal] = []
     while True:
         try:
             record = os.read(descriptor, _RECORD_BYTES)
         except BlockingIOError:
             return received
         number, _, _, sender = _SIGNAL_RECORD.unpack_from(record)
-        received.append(Received(signal=number, sender=sender))
+        received.append(ReceivedSignal(signal=number, sender=sender))
 
 
 def _prctl(option: int, value: int) -> None:

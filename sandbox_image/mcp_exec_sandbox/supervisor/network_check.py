@@ -1,20 +1,20 @@
-"""Whether the network holds this sandbox: a NetworkPolicy is a wish, and only some network plugins grant it.
+"""Check that a NetworkPolicy isolates this sandbox, because only some network plugins enforce policies.
 
-The operator names an address that answers others and must not answer here. While it does, no code may run.
+The operator names an address that answers other pods and must not answer this one. No code runs while it answers.
 """
 
 import asyncio
 import contextlib
 
 ANSWER_SECONDS = 0.3
-"""How long an address of the cluster may take to answer; one that a policy cuts off never does."""
+"""Time for an address of the cluster to answer. An address that a policy blocks never answers."""
 PAUSE_SECONDS = 0.2
 
 
-async def until_isolated(host: str, port: int, *, seconds: float) -> bool:
-    """Return True once the address does not answer, False where it still does after `seconds`.
+async def wait_until_isolated(host: str, port: int, *, seconds: float) -> bool:
+    """Return True once the address does not answer, or False if it still answers after `seconds`.
 
-    A policy may come into force a little after the pod's start, so an answer is waited out.
+    A policy can take effect a little after the pod's start, so the check repeats while the address answers.
     """
     deadline = asyncio.get_running_loop().time() + seconds
     while await _answers(host, port):

@@ -1,1 +1,1 @@
-"""Tool calls from the agent's code: arguments, the way to the broker, results and errors."""
+"""Tool calls from the agent's code: arguments, connections to the broker, results and errors."""

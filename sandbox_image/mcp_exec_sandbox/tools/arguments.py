@@ -1,4 +1,4 @@
-"""The arguments of a tool call, as code writes them and as they travel."""
+"""Arguments of a tool call: merged from the forms in which code writes them, and encoded as JSON."""
 
 import dataclasses
 import json
@@ -13,88 +13,89 @@ from uuid import UUID
 from mcp_exec_sandbox.tools.errors import ToolError
 
 MAX_ARGUMENT_BYTES = 8 * 1024 * 1024
-"""The most that one call may send."""
+"""Maximum size of the arguments of one call."""
 
 
-def merge(
+def merge_arguments(
     tool: str,
-    given: object,
+    input: object,
     named: Mapping[str, Any],
     parameters: Mapping[str, bool],
     spellings: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Arguments by their original names, from a dict, keywords or both.
+    """Return arguments by their original names, from a dict, keywords or both.
 
-    Raises ToolError (reason InvalidArguments) where one is unknown, given twice or missing.
+    Raises:
+        ToolError: (reason InvalidArguments) an argument is unknown, given twice or missing.
     """
     merged: dict[str, Any] = {}
-    for source in (as_mapping(tool, given), named):
+    for source in (to_mapping(tool, input), named):
         for spelling, value in source.items():
-            name = (
-                spelling if spelling in parameters else spellings.get(spelling) or _own(spelling, parameters, spellings)
-            )
+            name = spelling if spelling in parameters else spellings.get(spelling)
+            name = name or _match_snake_case(spelling, parameters, spellings)
             if name is None:
-                raise _unknown(tool, str(spelling), parameters, spellings)
+                raise _build_unknown_error(tool, str(spelling), parameters, spellings)
             if name in merged:
-                raise _invalid(tool, f"the parameter {name} is given twice", parameters)
+                raise _build_error(tool, f"the parameter {name} is given twice", parameters)
             merged[name] = value
     missing = [name for name, required in parameters.items() if required and name not in merged]
     if missing:
         plural = "s" if len(missing) > 1 else ""
-        raise _invalid(tool, f"missing parameter{plural}: {', '.join(missing)}", parameters)
+        raise _build_error(tool, f"missing parameter{plural}: {', '.join(missing)}", parameters)
     return merged
 
 
-def as_mapping(tool: str, given: object) -> Mapping[str, Any]:
-    """The positional input as a mapping: a dict, a dataclass, a pydantic model, or nothing."""
-    if given is None:
+def to_mapping(tool: str, input: object) -> Mapping[str, Any]:
+    """Return the positional input (a dict, a dataclass, a pydantic model or None) as a mapping."""
+    if input is None:
         return {}
-    if isinstance(given, Mapping):
-        return given
-    if dataclasses.is_dataclass(given) and not isinstance(given, type):
-        return {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
-    if callable(dump := getattr(given, "model_dump", None)):
+    if isinstance(input, Mapping):
+        return input
+    if dataclasses.is_dataclass(input) and not isinstance(input, type):
+        return {field.name: getattr(input, field.name) for field in dataclasses.fields(input)}
+    if callable(dump := getattr(input, "model_dump", None)):
         dumped: Mapping[str, Any] = dump()
         return dumped
-    raise _invalid(tool, f"arguments are a dict or keywords, not {type(given).__name__} {str(given)[:100]!r}", {})
+    raise _build_error(tool, f"arguments are a dict or keywords, not {type(input).__name__} {str(input)[:100]!r}", {})
 
 
 def encode_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
-    """The arguments as a JSON object; dates, decimals, paths, sets and dataclasses have their usual form.
+    """Encode the arguments as a JSON object, with dates, decimals, paths, sets and dataclasses in their usual form.
 
-    Raises ToolError (reason InvalidArguments) where something has none, or where there is too much.
+    Raises:
+        ToolError: (reason InvalidArguments) a value has no JSON form, or the arguments are too large.
     """
     try:
-        text = json.dumps(arguments, default=_plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(arguments, default=_simplify, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _invalid(tool, f"the arguments are no JSON: {error}", {}) from None
-    # A character may take four bytes: the exact count matters only near the bound.
+        raise _build_error(tool, f"the arguments can't be encoded as JSON: {error}", {}) from None
+    # A character has up to four bytes, so only texts near the limit are encoded to count.
     if 4 * len(text) > MAX_ARGUMENT_BYTES and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES:
-        raise _invalid(tool, f"the arguments have more than {MAX_ARGUMENT_BYTES // 1024 // 1024} MiB", {})
+        raise _build_error(tool, f"the arguments have more than {MAX_ARGUMENT_BYTES // 1024 // 1024} MiB", {})
     return text
 
 
-def alike(wanted: str, known: Iterable[str]) -> list[str]:
-    """Up to three of `known` that look like `wanted`."""
-    # Loaded where a mistake was made, not in every idle sandbox.
+def find_similar(wanted: str, known: Iterable[str]) -> list[str]:
+    """Return up to three of `known` that look like `wanted`."""
+    # Imported after a mistake, not in every idle sandbox.
     import difflib
 
     folded = {name.replace("_", "").replace("-", "").lower(): name for name in known}
     close = difflib.get_close_matches(wanted.replace("_", "").replace("-", "").lower(), folded, n=3, cutoff=0.6)
-    return [folded[each] for each in close]
+    return [folded[name] for name in close]
 
 
-def _own(spelling: object, parameters: Mapping[str, bool], spellings: Mapping[str, str]) -> str | None:
-    """The parameter whose name is this one but for capitals, such as `projectID` for `project_id`."""
-    # Loaded where a name is odd, not in every idle sandbox.
+def _match_snake_case(spelling: object, parameters: Mapping[str, bool], spellings: Mapping[str, str]) -> str | None:
+    """Return the parameter of which this is another spelling, such as `projectID` for `project_id`."""
+    # Imported for an unknown name, not in every idle sandbox.
     from mcp_exec_tools.names import snake_case
 
     name = snake_case(spelling) if isinstance(spelling, str) else ""
     return name if name in parameters else spellings.get(name)
 
 
-def _plain(value: Any) -> Any:
-    """What `json` can't write by itself, in types that it can."""
+def _simplify(value: Any) -> Any:
+    """Convert a value that `json` can't encode to one that it can."""
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -115,12 +116,16 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _unknown(tool: str, name: str, parameters: Mapping[str, bool], spellings: Mapping[str, str]) -> ToolError:
-    close = alike(name, [*parameters, *spellings])
-    meant = dict.fromkeys(each if each in parameters else spellings[each] for each in close)
-    return _invalid(tool, f"there is no parameter {name[:100]}", parameters, suggestions=list(meant))
+def _build_unknown_error(
+    tool: str, name: str, parameters: Mapping[str, bool], spellings: Mapping[str, str]
+) -> ToolError:
+    close = find_similar(name, [*parameters, *spellings])
+    suggestions = dict.fromkeys(name if name in parameters else spellings[name] for name in close)
+    return _build_error(tool, f"there is no parameter {name[:100]}", parameters, suggestions=list(suggestions))
 
 
-def _invalid(tool: str, message: str, parameters: Mapping[str, bool], *, suggestions: Iterable[str] = ()) -> ToolError:
+def _build_error(
+    tool: str, message: str, parameters: Mapping[str, bool], *, suggestions: Iterable[str] = ()
+) -> ToolError:
     listed = [name + ("*" if required else "") for name, required in parameters.items()]
     return ToolError(message, tool=tool, reason="InvalidArguments", parameters=listed, suggestions=list(suggestions))

@@ -1,12 +1,12 @@
-"""The functions that code calls tools with."""
+"""Functions with which code calls tools."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_exec_sandbox.tools import tool_session as session
-from mcp_exec_sandbox.tools.arguments import as_mapping, merge
+from mcp_exec_sandbox.tools import tool_session
+from mcp_exec_sandbox.tools.arguments import merge_arguments, to_mapping
 from mcp_exec_sandbox.tools.errors import ToolError
-from mcp_exec_sandbox.tools.results import cast
+from mcp_exec_sandbox.tools.results import cast_result
 
 
 async def call_mcp_tool(
@@ -14,32 +14,31 @@ async def call_mcp_tool(
     input: Any = None,
     type: Any = None,
     *,
-    timeout: float | None = None,  # noqa: ASYNC109 - the tool's own time, which the broker keeps
+    timeout: float | None = None,  # noqa: ASYNC109 - the tool's time limit, which the broker enforces
     **arguments: Any,
 ) -> Any:
-    """Call an MCP tool and return what it answered.
+    """Call an MCP tool and return its result.
 
     Args:
         tool_name: `github.create_issue` or `mcp__github__create_issue`; snake_case and camelCase both work.
-        input: the arguments as a dict. Parameters may also be given by keyword, except those that are called
-            `input`, `type` or `timeout`.
-        type: what the result should be: a TypedDict, a dataclass, a list of those. Missing fields are an error.
-        timeout: seconds that the tool may take, below the execution's own limit.
+        input: the arguments as a dict. Keywords are arguments too, except `input`, `type` and `timeout`.
+        type: the type of the result: a TypedDict, a dataclass or a list of those. Missing fields are an error.
+        timeout: maximum duration of the call in seconds, within the execution's own limit.
 
     Returns:
-        Structured content, else parsed JSON, else text; a ToolResult where the tool sent files.
+        Structured content, else parsed JSON, else text. A ToolResult if the tool sent files.
 
     Raises:
-        ToolError: the tool failed, or was called with wrong arguments. Its subclasses ToolDenied, ToolTimeout and
-            ToolProtocolError are the other ways to fail.
+        ToolError: the tool failed, or the arguments are wrong. Its subclasses ToolDenied, ToolTimeout and
+            ToolProtocolError are the other kinds of failure.
     """
     if not isinstance(tool_name, str):
         raise ToolError("the name of a tool is a string such as 'github.create_issue'", reason="NoSuchTool")
-    given = as_mapping(tool_name, input)
-    if twice := given.keys() & arguments.keys():
-        raise ToolError(f"the parameter {min(twice)} is given twice", tool=tool_name, reason="InvalidArguments")
-    value = await session.current().call(tool_name, {**given, **arguments}, timeout)
-    return value if type is None else cast(value, type, tool=tool_name)
+    positional = to_mapping(tool_name, input)
+    if duplicates := positional.keys() & arguments.keys():
+        raise ToolError(f"the parameter {min(duplicates)} is given twice", tool=tool_name, reason="InvalidArguments")
+    value = await tool_session.get_session().call(tool_name, {**positional, **arguments}, timeout)
+    return value if type is None else cast_result(value, type, tool=tool_name)
 
 
 async def call_wrapped(
@@ -49,13 +48,14 @@ async def call_wrapped(
     parameters: Mapping[str, bool],
     spellings: Mapping[str, str] = {},
 ) -> Any:
-    """What the functions under `servers` call.
+    """Call a tool for one of the functions under `servers`.
 
     Args:
-        tool: SERVER.TOOL, the tool by its original name.
+        tool: SERVER.TOOL, the tool's original name.
         input: arguments as a dict, or None.
-        arguments: arguments that were given by keyword.
-        parameters: the tool's parameters by their original names, and whether they must be given.
-        spellings: other ways to write a parameter, and its original name.
+        arguments: keyword arguments.
+        parameters: the tool's parameters by their original names, and whether they are required.
+        spellings: other spellings of parameters, and the original names.
     """
-    return await session.current().call(tool, merge(tool, input, arguments, parameters, spellings), None)
+    merged = merge_arguments(tool, input, arguments, parameters, spellings)
+    return await tool_session.get_session().call(tool, merged, None)

@@ -1,6 +1,6 @@
-"""One HTTP/1.1 connection to the broker: h11 reads and writes, asyncio moves the bytes. It belongs to one event loop.
+"""HTTP/1.1 connection to the broker: h11 parses and writes, asyncio transports the bytes. It belongs to one event loop.
 
-It carries one call at a time. To close it in the middle of a call is to cancel that call at the broker.
+It carries one call at a time. Closing it during a call cancels that call at the broker.
 """
 
 import asyncio
@@ -11,18 +11,19 @@ from typing import Any
 
 import h11
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""The longest answer that is read, notices included."""
-MAX_NOTICES = 100
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+"""Maximum size of a response, events included."""
+MAX_EVENTS = 100
 MAX_PROBLEM_BYTES = 4096
 _HEADER_BYTES = 16 * 1024
 
-Answer = dict[str, Any]
-Notice = Callable[[Answer], None]
+BrokerMessage = dict[str, Any]
+"""A line of a response: an event, or the result or error that ends it."""
+EventHandler = Callable[[BrokerMessage], None]
 
 
 class BrokerRefused(Exception):
-    """The broker answered another status than 200."""
+    """The broker returned another status than 200."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(status, text)
@@ -31,62 +32,66 @@ class BrokerRefused(Exception):
 
 
 class BrokerLost(Exception):
-    """The connection ended, or what came was no answer."""
+    """The connection closed, or the response was invalid."""
 
 
-class Connection(asyncio.Protocol):
-    """Sends calls, reads their answers."""
+class BrokerConnection(asyncio.Protocol):
+    """Connection that sends calls and reads their responses."""
 
     def __init__(self, *, host: str, token: str) -> None:
         self._headers = [("host", host), ("authorization", f"Bearer {token}"), ("content-type", "application/json")]
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEADER_BYTES)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[tuple[Answer, int]] | None = None
-        self._notice: Notice | None = None
-        self._start()
+        self._response: asyncio.Future[tuple[BrokerMessage, int]] | None = None
+        self._on_event: EventHandler | None = None
+        self._reset()
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         self._line = bytearray()
         self._status = 0
         self._size = 0
-        self._notices = 0
-        self._final: Answer | None = None
+        self._events = 0
+        self._final: BrokerMessage | None = None
         self._final_size = 0
 
     @property
     def is_usable(self) -> bool:
-        """Whether another call may be sent."""
-        return self._transport is not None and not self._transport.is_closing() and self._answer is None
+        """Whether the connection can send another call."""
+        return self._transport is not None and not self._transport.is_closing() and self._response is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Store the transport of the open connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows the type
         self._transport = transport
         if (raw := transport.get_extra_info("socket")) is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, and the call on it with it."""
+        """Fail the current call, because the connection has closed."""
         self._transport = None
         self._fail(BrokerLost("the connection was closed"))
 
-    async def call(self, body: bytes, notice: Notice) -> tuple[Answer, int]:
-        """Send one call and return its final line and that line's size; notices go to `notice` as they come.
+    async def call(self, body: bytes, on_event: EventHandler) -> tuple[BrokerMessage, int]:
+        """Send one call and return the last line of its response and that line's size. Other lines go to `on_event`.
 
-        Raises BrokerRefused and BrokerLost. Cancelled, or failed otherwise, the connection is closed.
+        A call that fails or is cancelled closes the connection.
+
+        Raises:
+            BrokerRefused: the broker returned an error status.
+            BrokerLost: the connection closed, or the response was invalid.
         """
-        if self._transport is None or self._answer is not None:
+        if self._transport is None or self._response is not None:
             raise BrokerLost("the connection was closed")
-        self._answer = asyncio.get_running_loop().create_future()
-        self._notice = notice
+        self._response = asyncio.get_running_loop().create_future()
+        self._on_event = on_event
         try:
             self._transport.write(self._request(body))
-            return await self._answer
+            return await self._response
         except BaseException:
             self.close()
             raise
         finally:
-            self._answer = self._notice = None
+            self._response = self._on_event = None
 
     def close(self) -> None:
         """Close at once."""
@@ -94,36 +99,36 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of an answer."""
+        """Handle bytes of a response."""
         try:
             self._http.receive_data(data)
             while (event := self._http.next_event()) is not h11.NEED_DATA and event is not h11.PAUSED:
                 if isinstance(event, h11.Response):
                     self._status = event.status_code
                 elif isinstance(event, h11.Data):
-                    self._take(event.data)
+                    self._add_data(event.data)
                 elif isinstance(event, h11.EndOfMessage):
                     self._complete()
                 elif isinstance(event, h11.ConnectionClosed):
                     self.close()
                     return
         except h11.RemoteProtocolError as error:
-            self._fail(BrokerLost(f"the broker speaks no HTTP: {error}"))
+            self._fail(BrokerLost(f"the broker's response is not HTTP: {error}"))
         except (BrokerLost, BrokerRefused) as error:
             self._fail(error)
 
     def eof_received(self) -> None:
-        """The broker sends no more; the transport closes itself."""
+        """Do nothing: the transport closes itself once the broker sends no more."""
 
     def _request(self, body: bytes) -> bytes:
         headers = [*self._headers, ("content-length", str(len(body)))]
         head = self._http.send(h11.Request(method="POST", target="/v1/calls", headers=headers)) or b""
         return head + (self._http.send(h11.Data(data=body)) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
 
-    def _take(self, data: bytes | bytearray) -> None:
+    def _add_data(self, data: bytes | bytearray) -> None:
         self._size += len(data)
-        if self._size > (MAX_ANSWER_BYTES if self._status == 200 else MAX_PROBLEM_BYTES):
-            raise self._refusal() if self._status != 200 else BrokerLost("the answer is longer than can be read")
+        if self._size > (MAX_RESPONSE_BYTES if self._status == 200 else MAX_PROBLEM_BYTES):
+            raise self._build_refusal() if self._status != 200 else BrokerLost("the response is too long")
         if self._status != 200:
             self._line += data
             return
@@ -131,52 +136,52 @@ class Connection(asyncio.Protocol):
         self._line += first
         for piece in rest:
             if self._line:
-                self._take_line(bytes(self._line))
+                self._handle_line(bytes(self._line))
             self._line = bytearray(piece)
 
-    def _take_line(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            raise BrokerLost("the answer is no JSON") from None
+            raise BrokerLost("the response is not JSON") from None
         if not isinstance(message, dict):
-            raise BrokerLost("the answer is no object")
+            raise BrokerLost("the response is not a JSON object")
         if message.get("type") in ("result", "error"):
             self._final, self._final_size = message, len(line)
             return
-        self._notices += 1
-        if self._notices <= MAX_NOTICES and self._notice is not None:
-            self._notice(message)
+        self._events += 1
+        if self._events <= MAX_EVENTS and self._on_event is not None:
+            self._on_event(message)
 
     def _complete(self) -> None:
         if self._status != 200:
-            raise self._refusal()
+            raise self._build_refusal()
         if self._line:
-            self._take_line(bytes(self._line))
+            self._handle_line(bytes(self._line))
         if self._final is None:
-            raise BrokerLost("the answer ended before it said how the call went")
+            raise BrokerLost("the response ended without a result")
         final = self._final, self._final_size
-        self._start()
+        self._reset()
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         else:
-            # Not abort: the answer is whole, and the broker wants no other call here.
-            assert self._transport is not None  # noqa: S101 - data came from it
+            # Not abort: the response is complete, and the broker accepts no other call on this connection.
+            assert self._transport is not None  # noqa: S101 - it has received data
             self._transport.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(final)
+        if self._response is not None and not self._response.done():
+            self._response.set_result(final)
 
-    def _refusal(self) -> BrokerRefused:
-        return BrokerRefused(self._status, _problem_text(bytes(self._line[:MAX_PROBLEM_BYTES])))
+    def _build_refusal(self) -> BrokerRefused:
+        return BrokerRefused(self._status, _parse_problem(bytes(self._line[:MAX_PROBLEM_BYTES])))
 
     def _fail(self, error: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(error)
         self.close()
 
 
-def _problem_text(body: bytes) -> str:
-    """What a refusal says: the detail of a problem in JSON, or its text."""
+def _parse_problem(body: bytes) -> str:
+    """Return the message of an error response: the detail of a problem in JSON, or its text."""
     text = body.decode("utf-8", "replace").strip()
     try:
         problem = json.loads(text)

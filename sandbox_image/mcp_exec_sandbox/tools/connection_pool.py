@@ -1,41 +1,47 @@
-"""The connections of one event loop: kept between calls, and never more than so many calls at a time."""
+"""Pool of an event loop's connections to the broker. It keeps idle connections and limits concurrent calls."""
 
 import asyncio
 import threading
 
-from mcp_exec_sandbox.tools.connection import Answer, Connection, Notice
+from mcp_exec_sandbox.tools.connection import BrokerConnection, BrokerMessage, EventHandler
 
 MAX_CALLS = 10
-"""Calls at a time in one event loop; more wait for their turn."""
+"""Maximum number of concurrent calls in one event loop. Further calls wait."""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 4.0
-"""A connection unused for longer may be one that the broker is about to close: a new one is made instead."""
+"""Maximum idle time of a reused connection. The broker may be about to close a connection that is idle longer."""
 
 
 class BrokerUnreachable(Exception):
-    """No connection to the broker can be made; nothing was sent."""
+    """The connection to the broker failed, so nothing was sent."""
 
 
-class Pool:
-    """Connections to one broker."""
+class ConnectionPool:
+    """Connections of one event loop to the broker."""
 
     def __init__(self, *, host: str, port: int, token: str) -> None:
         self._host = host
         self._port = port
         self._token = token
-        self._turns = asyncio.Semaphore(MAX_CALLS)
-        self._idle: list[tuple[Connection, float]] = []
+        self._slots = asyncio.Semaphore(MAX_CALLS)
+        self._idle: list[tuple[BrokerConnection, float]] = []
 
-    async def call(self, body: bytes, notice: Notice) -> tuple[Answer, int]:
-        """Make one call. Raises BrokerUnreachable, BrokerRefused and BrokerLost."""
-        async with self._turns:
-            connection = self._take() or await self._connect()
-            answer = await connection.call(body, notice)
+    async def call(self, body: bytes, on_event: EventHandler) -> tuple[BrokerMessage, int]:
+        """Send one call and return the last line of its response and that line's size.
+
+        Raises:
+            BrokerUnreachable: the connection failed.
+            BrokerRefused: the broker returned an error status.
+            BrokerLost: the connection closed, or the response was invalid.
+        """
+        async with self._slots:
+            connection = self._take_idle() or await self._connect()
+            response = await connection.call(body, on_event)
             if connection.is_usable:
                 self._idle.append((connection, asyncio.get_running_loop().time()))
-            return answer
+            return response
 
-    def _take(self) -> Connection | None:
+    def _take_idle(self) -> BrokerConnection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection, since = self._idle.pop()
@@ -44,12 +50,12 @@ class Pool:
             connection.close()
         return None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> BrokerConnection:
         host = f"[{self._host}]" if ":" in self._host else self._host
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(host=f"{host}:{self._port}", token=self._token), self._host, self._port
+                    lambda: BrokerConnection(host=f"{host}:{self._port}", token=self._token), self._host, self._port
                 )
         except TimeoutError:
             raise BrokerUnreachable(f"no answer within {CONNECT_SECONDS:g} s") from None
@@ -58,24 +64,24 @@ class Pool:
         return connection
 
 
-class Pools:
-    """A pool for each event loop that makes calls: threads and `asyncio.run` have loops of their own."""
+class LoopConnectionPools:
+    """One pool per event loop that calls tools: threads and `asyncio.run` have their own loops."""
 
     def __init__(self, *, host: str, port: int, token: str) -> None:
         self._host = host
         self._port = port
         self._token = token
-        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
+        self._pools: dict[asyncio.AbstractEventLoop, ConnectionPool] = {}
         self._lock = threading.Lock()
 
-    def here(self) -> Pool:
-        """The pool of the running loop."""
+    def get_pool(self) -> ConnectionPool:
+        """Return the pool of the running loop."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = Pool(host=self._host, port=self._port, token=self._token)
+            pool = ConnectionPool(host=self._host, port=self._port, token=self._token)
             with self._lock:
-                # Loops that have ended took their connections with them.
-                self._pools = {other: kept for other, kept in self._pools.items() if not other.is_closed()}
+                # A closed loop has closed its connections.
+                self._pools = {key: value for key, value in self._pools.items() if not key.is_closed()}
                 self._pools[loop] = pool
         return pool

@@ -1,35 +1,37 @@
-"""What goes wrong with a tool call, as exceptions: `ToolError` is any of it, its subclasses say where it went wrong."""
+"""Errors of tool calls: `ToolError` is any of them, its subclasses name the part that failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mcp_exec_tools.text import shorten
+
 MESSAGE_CHARACTERS = 16_384
-LISTED = 50
-"""So many parameters and suggestions are kept."""
+MAX_LISTED = 50
+"""Maximum number of parameters and of suggestions."""
 
 
 class ToolError(Exception):
-    """A tool call failed. By itself: the tool said so, or the call could not be made as it was written.
+    """A tool call failed. The class itself means that the tool reported an error or that the call was invalid.
 
-    Its subclasses are other ways to fail, so `except ToolError` is for all and `except ToolDenied` for one of them.
+    Its subclasses are the other kinds of failure: `except ToolError` catches all, `except ToolDenied` one of them.
     """
 
     tool: str
-    """SERVER.TOOL, as far as it is known."""
+    """SERVER.TOOL, or the part of it that is known."""
     server: str
     """The tool's server."""
     message: str
-    """What the tool, its server or the broker said."""
+    """Message of the tool, its server or the broker."""
     reason: str | None
-    """One word for what happened, such as InvalidArguments or NotApproved."""
+    """Reason in one word, such as InvalidArguments or NotApproved."""
     code: int | None
-    """The number of a JSON-RPC error."""
+    """Code of a JSON-RPC error."""
     parameters: list[str]
-    """All parameters of the tool where it helps; those that must be given end with a star."""
+    """All parameters of the tool, if the arguments were wrong. Required ones end with a star."""
     suggestions: list[str]
-    """What may have been meant."""
+    """Names that may have been meant."""
     content: list[dict[str, Any]]
-    """What the tool answered besides text, as MCP content blocks."""
+    """Content of the tool's answer besides text, as MCP content blocks."""
 
     def __init__(
         self,
@@ -67,45 +69,45 @@ class ToolError(Exception):
 
 
 class ToolDenied(ToolError):
-    """The call was not allowed: by the execution, a policy, a person, a budget or a scan. `reason` says which."""
+    """The execution, a policy, a person, a quota or a scan denied the call. `reason` names which."""
 
 
 class ToolTimeout(ToolError, TimeoutError):
-    """The tool took longer than it may. It was told to stop, but may have done its work."""
+    """The tool exceeded its time limit. The call was cancelled, but the tool may have done its work."""
 
 
 class ToolProtocolError(ToolError):
-    """The server broke the call off with a JSON-RPC error (`code`), or it or the broker could not be reached."""
+    """The server answered a JSON-RPC error (`code`), or the server or the broker could not be reached."""
 
 
 for _class in (ToolError, ToolDenied, ToolTimeout, ToolProtocolError):
-    # Tracebacks name them as the code imports them.
+    # Tracebacks show the module from which the code imports them.
     _class.__module__ = "client"
 
 KINDS: dict[str, type[ToolError]] = {
-    each.__name__: each for each in (ToolError, ToolDenied, ToolTimeout, ToolProtocolError)
+    kind.__name__: kind for kind in (ToolError, ToolDenied, ToolTimeout, ToolProtocolError)
 }
 
 
-def error_of(answer: Mapping[str, Any], *, tool: str) -> ToolError:
-    """The error that the broker answered; what it does not say is left empty."""
-    kind = KINDS.get(_text(answer.get("kind")), ToolProtocolError)
+def parse_error(answer: Mapping[str, Any], *, tool: str) -> ToolError:
+    """Return the error in a broker's answer. Missing fields are empty."""
+    kind = KINDS.get(_parse_text(answer.get("kind")), ToolProtocolError)
     code, content = answer.get("code"), answer.get("content")
     return kind(
-        _text(answer.get("message")) or "the call failed, and nothing was said about it",
-        tool=_text(answer.get("tool")) or tool,
-        server=_text(answer.get("server")),
-        reason=_text(answer.get("reason")) or None,
+        _parse_text(answer.get("message")) or "the call failed without a message",
+        tool=_parse_text(answer.get("tool")) or tool,
+        server=_parse_text(answer.get("server")),
+        reason=_parse_text(answer.get("reason")) or None,
         code=code if isinstance(code, int) else None,
-        parameters=_texts(answer.get("parameters")),
-        suggestions=_texts(answer.get("suggestions")),
+        parameters=_parse_texts(answer.get("parameters")),
+        suggestions=_parse_texts(answer.get("suggestions")),
         content=[block for block in content if isinstance(block, dict)] if isinstance(content, list) else (),
     )
 
 
-def _text(value: object) -> str:
-    return value[:MESSAGE_CHARACTERS] if isinstance(value, str) else ""
+def _parse_text(value: object) -> str:
+    return shorten(value, MESSAGE_CHARACTERS) if isinstance(value, str) else ""
 
 
-def _texts(value: object) -> list[str]:
-    return [each for each in value[:LISTED] if isinstance(each, str)] if isinstance(value, list) else []
+def _parse_texts(value: object) -> list[str]:
+    return [text for text in value[:MAX_LISTED] if isinstance(text, str)] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""What a tool answered: a plain value where there is one, else text beside files, whose bytes stay on disk."""
+"""Results of tools: a plain value if there is one, else text and files, whose bytes stay on disk."""
 
 import base64
 import binascii
@@ -11,9 +11,10 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, is_typeddict
 
 from mcp_exec_sandbox.tools.errors import ToolProtocolError
+from mcp_exec_tools.text import shorten
 
 FOLDER = "tool_results"
-"""Where in the workspace the bytes of answers are kept."""
+"""Folder of the workspace that holds the bytes of results."""
 
 _EXTENSIONS = {
     "application/gzip": "gz",
@@ -38,7 +39,7 @@ _EXTENSIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Blob:
-    """Bytes of an answer, kept in a file. `open(blob)` and `Path(blob)` work."""
+    """Bytes of a result in a file. `open(blob)` and `Path(blob)` work."""
 
     path: str
     mime_type: str
@@ -48,13 +49,13 @@ class Blob:
         return self.path
 
     def read(self) -> bytes:
-        """The bytes."""
+        """Return the bytes."""
         return Path(self.path).read_bytes()
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A resource that the tool points to, and did not send."""
+    """Resource that the tool links to without sending it."""
 
     uri: str
     name: str = ""
@@ -64,25 +65,29 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class ToolResult:
-    """An answer that is more than one value: text, images, other files and links."""
+    """Result with several parts: text, images, other files and links."""
 
     text: str = ""
-    """All text of it, embedded text resources included."""
+    """All text, embedded text resources included."""
     images: list[Blob] = dataclasses.field(default_factory=list)
     """Images, each in a file."""
     blobs: list[Blob] = dataclasses.field(default_factory=list)
-    """Other bytes, each in a file: sound, embedded resources."""
+    """Other bytes, each in a file: audio, embedded resources."""
     links: list[Link] = dataclasses.field(default_factory=list)
-    """Resources that the tool points to."""
+    """Resources that the tool links to."""
     structured: Any = None
-    """The structured content, where the tool sent some; bytes that it repeats are the path of their file there."""
+    """Structured content, if the tool sent any. Bytes that it repeats are replaced by the path of their file."""
 
     def json(self) -> Any:
-        """The structured content, else the text as JSON. Raises ValueError where it is neither."""
+        """Return the structured content, else the text as JSON.
+
+        Raises:
+            ValueError: there is no structured content, and the text is not JSON.
+        """
         return self.structured if self.structured is not None else json.loads(self.text)
 
     def __getitem__(self, key: Any) -> Any:
-        """A part of `json()`: the wrapper's type says what there is, whether files came beside it or not."""
+        """Return a part of `json()`, so that the wrapper's type holds whether or not the result has files too."""
         return self.json()[key]
 
     def __iter__(self) -> Iterator[Any]:
@@ -94,15 +99,19 @@ class ToolResult:
         return "\n".join([*([self.text] if self.text else []), *files, *links])
 
 
-class Files:
-    """Names files for answers: 1.png, 2.pdf, in the workspace's folder for them."""
+class ResultFiles:
+    """Files of results in the workspace: 1.png, 2.pdf."""
 
     def __init__(self, workspace: Path) -> None:
         self._folder = workspace / FOLDER
         self._last = 0
 
     def save(self, data: bytes, mime_type: str) -> Blob:
-        """Write the bytes to a new file. Raises OSError where there is no room."""
+        """Write the bytes to a new file.
+
+        Raises:
+            OSError: the file can't be written.
+        """
         self._folder.mkdir(exist_ok=True)
         extension = _EXTENSIONS.get(mime_type.partition(";")[0].strip().lower(), "bin")
         while True:
@@ -116,8 +125,8 @@ class Files:
             return Blob(path=str(path), mime_type=mime_type, size=len(data))
 
 
-def result_of(content: list[Any], structured: Any, files: Files) -> ToolResult:
-    """The result that MCP content blocks describe; blocks of unknown kinds become text."""
+def build_result(content: list[Any], structured: Any, files: ResultFiles) -> ToolResult:
+    """Build the result from MCP content blocks. Blocks of unknown types become text."""
     result = ToolResult()
     texts: list[str] = []
     paths: dict[str, str] = {}
@@ -137,10 +146,12 @@ def result_of(content: list[Any], structured: Any, files: Files) -> ToolResult:
             _add_resource(block.get("resource"), result, texts, files, paths)
         else:
             texts.append(json.dumps(block, ensure_ascii=False))
-    return dataclasses.replace(result, text="\n".join(texts), structured=_without_bytes(structured, paths))
+    return dataclasses.replace(result, text="\n".join(texts), structured=_replace_bytes(structured, paths))
 
 
-def _add_resource(resource: Any, result: ToolResult, texts: list[str], files: Files, paths: dict[str, str]) -> None:
+def _add_resource(
+    resource: Any, result: ToolResult, texts: list[str], files: ResultFiles, paths: dict[str, str]
+) -> None:
     if not isinstance(resource, dict):
         return
     if "blob" not in resource:
@@ -150,26 +161,26 @@ def _add_resource(resource: Any, result: ToolResult, texts: list[str], files: Fi
     (result.images if blob.mime_type.startswith("image/") else result.blobs).append(blob)
 
 
-def _save(block: Mapping[str, Any], name: str, files: Files, paths: dict[str, str]) -> Blob:
-    """The block's bytes in a file; `paths` gets its path by their base64."""
+def _save(block: Mapping[str, Any], name: str, files: ResultFiles, paths: dict[str, str]) -> Blob:
+    """Save the block's bytes in a file, and add its path to `paths` by their base64."""
     blob = files.save(_decode(block.get(name)), _text(block, "mimeType"))
     if blob.size:
         paths[block[name]] = blob.path
     return blob
 
 
-def _without_bytes(structured: Any, paths: Mapping[str, str]) -> Any:
-    """The structured content with paths in the place of base64: some servers send their blocks there once more."""
-    whole = [structured]
-    left: list[Any] = [whole] if paths else []
-    while left:  # not by recursion: it may be deeper than Python's stack
-        each = left.pop()
-        for key, value in list(each.items() if isinstance(each, dict) else enumerate(each)):
+def _replace_bytes(structured: Any, paths: Mapping[str, str]) -> Any:
+    """Replace base64 in the structured content by paths, because some servers repeat their blocks there."""
+    root = [structured]
+    queue: list[Any] = [root] if paths else []
+    while queue:  # without recursion, because the content may be deeper than Python's stack
+        container = queue.pop()
+        for key, value in list(container.items() if isinstance(container, dict) else enumerate(container)):
             if isinstance(value, str) and value in paths:
-                each[key] = paths[value]
+                container[key] = paths[value]
             elif isinstance(value, dict | list):
-                left.append(value)
-    return whole[0]
+                queue.append(value)
+    return root[0]
 
 
 def _decode(data: object) -> bytes:
@@ -178,7 +189,7 @@ def _decode(data: object) -> bytes:
     try:
         return base64.b64decode(data)
     except (binascii.Error, ValueError):
-        raise ToolProtocolError("the tool sent bytes that are no base64", reason="UnexpectedResult") from None
+        raise ToolProtocolError("the tool sent bytes that are not base64", reason="UnexpectedResult") from None
 
 
 def _text(block: Mapping[str, Any], name: str) -> str:
@@ -186,53 +197,55 @@ def _text(block: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def cast(value: Any, wanted: Any, *, tool: str) -> Any:
-    """The value as the type that the caller asked for: a dataclass, a TypedDict, a pydantic model, a list of those.
+def cast_result(value: Any, wanted: Any, *, tool: str) -> Any:
+    """Convert the value to the requested type: a dataclass, a TypedDict, a pydantic model or a list of those.
 
-    Each of these may be `| None`. Any other type asks for nothing. Raises ToolProtocolError (reason UnexpectedResult)
-    where the value is of another kind, or fields are missing.
+    Each of these may be `| None`. With any other type the value is returned unchanged.
+
+    Raises:
+        ToolProtocolError: (reason UnexpectedResult) the value has another type, or fields are missing.
     """
-    if not _asks(wanted):
+    if not _is_checked_type(wanted):
         return value
-    if (inner := _optional(wanted)) is not None:
-        return None if value is None else cast(value, inner, tool=tool)
+    if (inner := _get_optional_type(wanted)) is not None:
+        return None if value is None else cast_result(value, inner, tool=tool)
     if isinstance(value, ToolResult):
         with contextlib.suppress(ValueError):
             value = value.json()
     if get_origin(wanted) is list:
         if not isinstance(value, list):
-            raise _unexpected(wanted, f"it is {_kind(value)}", tool)
-        return [cast(each, get_args(wanted)[0], tool=tool) for each in value]
+            raise _build_error(wanted, f"it is {_name_kind(value)}", tool)
+        return [cast_result(item, get_args(wanted)[0], tool=tool) for item in value]
     if callable(validate := getattr(wanted, "model_validate", None)):
         try:
             return validate(value)
         except (ValueError, TypeError) as error:
-            raise _unexpected(wanted, str(error)[:2000], tool) from error
+            raise _build_error(wanted, shorten(str(error), 2000), tool) from error
     if not isinstance(value, dict):
-        raise _unexpected(wanted, f"it is {_kind(value)}", tool)
+        raise _build_error(wanted, f"it is {_name_kind(value)}", tool)
     if is_typeddict(wanted):
-        _require(wanted.__required_keys__, value, wanted, tool)
+        _check_fields(wanted.__required_keys__, value, wanted, tool)
         return value
     fields = [field for field in dataclasses.fields(wanted) if field.init]
-    _require([field.name for field in fields if _is_required(field)], value, wanted, tool)
+    _check_fields([field.name for field in fields if _is_required(field)], value, wanted, tool)
     return wanted(**{field.name: value[field.name] for field in fields if field.name in value})
 
 
-def _asks(wanted: Any) -> bool:
-    """Whether a type says something of a value."""
+def _is_checked_type(wanted: Any) -> bool:
+    """Return whether a value can be converted to a type."""
     if get_origin(wanted) is list:
-        return any(map(_asks, get_args(wanted)))
-    if (inner := _optional(wanted)) is not None:
-        return _asks(inner)
+        return any(map(_is_checked_type, get_args(wanted)))
+    if (inner := _get_optional_type(wanted)) is not None:
+        return _is_checked_type(inner)
     if not isinstance(wanted, type) or wanted is ToolResult:
         return False
     return is_typeddict(wanted) or dataclasses.is_dataclass(wanted) or callable(getattr(wanted, "model_validate", None))
 
 
-def _optional(wanted: Any) -> Any:
-    """X of `X | None`; None of any other type, wider unions too: which of them is meant can't be told."""
+def _get_optional_type(wanted: Any) -> Any:
+    """Return X of `X | None`, or None for any other type. In a wider union the wanted type is unknown."""
     members = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else ()
-    others = [each for each in members if each is not type(None)]
+    others = [member for member in members if member is not type(None)]
     return others[0] if len(others) == 1 else None
 
 
@@ -240,24 +253,24 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _require(names: Any, value: dict[str, Any], wanted: type, tool: str) -> None:
+def _check_fields(names: Any, value: dict[str, Any], wanted: type, tool: str) -> None:
     missing = sorted(name for name in names if name not in value)
     if missing:
-        raise _unexpected(wanted, f"it lacks {', '.join(missing)} and has {', '.join(value)[:1000]}", tool)
+        raise _build_error(wanted, f"it lacks {', '.join(missing)} and has {shorten(', '.join(value), 1000)}", tool)
 
 
-def _unexpected(wanted: Any, why: str, tool: str) -> ToolProtocolError:
-    message = f"the result is no {_name(wanted)}: {why}"
+def _build_error(wanted: Any, why: str, tool: str) -> ToolProtocolError:
+    message = f"the result is not of type {_name_type(wanted)}: {why}"
     return ToolProtocolError(message, tool=tool, reason="UnexpectedResult")
 
 
-def _name(wanted: Any) -> str:
+def _name_type(wanted: Any) -> str:
     if get_origin(wanted) is list:
-        return f"list of {_name(get_args(wanted)[0])}"
+        return f"list of {_name_type(get_args(wanted)[0])}"
     return getattr(wanted, "__name__", str(wanted))
 
 
-def _kind(value: Any) -> str:
+def _name_kind(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

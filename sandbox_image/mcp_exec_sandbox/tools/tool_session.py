@@ -1,4 +1,4 @@
-"""What this execution may do with tools: where the broker is, the grant, the allow-list. One for the whole process."""
+"""Tool calls of this execution, with the broker's address, the grant and the allowed patterns. One per process."""
 
 import itertools
 import time
@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from mcp_exec_sandbox.protocol import TOOL_MESSAGE_CHARACTERS
 from mcp_exec_sandbox.tools.arguments import encode_arguments
-from mcp_exec_sandbox.tools.connection import Answer, BrokerLost, BrokerRefused
-from mcp_exec_sandbox.tools.connection_pool import BrokerUnreachable, Pools
-from mcp_exec_sandbox.tools.errors import ToolDenied, ToolError, ToolProtocolError, error_of
-from mcp_exec_sandbox.tools.results import Files, result_of
+from mcp_exec_sandbox.tools.connection import BrokerLost, BrokerMessage, BrokerRefused
+from mcp_exec_sandbox.tools.connection_pool import BrokerUnreachable, LoopConnectionPools
+from mcp_exec_sandbox.tools.errors import ToolDenied, ToolError, ToolProtocolError, parse_error
+from mcp_exec_sandbox.tools.results import ResultFiles, build_result
+from mcp_exec_tools.text import shorten
 
 Emit = Callable[[dict[str, Any]], None]
-"""Tells the supervisor of an event."""
+"""Function that sends an event to the supervisor."""
 
 _NO_TOOLS = (
-    "this execution may call no tools: its spec.tools is empty. Whoever creates the execution allows them by name or "
+    "this execution may call no tools: its spec.tools is empty. The creator of the execution allows tools by name or "
     'pattern, such as spec.tools: ["github.create_issue", "filesystem.*"]'
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grant:
-    """The job's `tools`: the broker's address, what proves who calls, and the patterns that are allowed."""
+class BrokerAccess:
+    """The job's `tools`: the broker's address, the grant and the allowed patterns."""
 
     host: str
     port: int
@@ -33,30 +35,36 @@ class Grant:
     allow: tuple[str, ...]
 
     @classmethod
-    def from_job(cls, fields: Mapping[str, Any]) -> "Grant":
-        """Read what the supervisor has checked."""
+    def from_job(cls, fields: Mapping[str, Any]) -> "BrokerAccess":
+        """Read the field `tools`, which the supervisor has checked."""
         url = urlsplit(fields["url"])
         return cls(host=url.hostname or "", port=url.port or 80, token=fields["token"], allow=tuple(fields["allow"]))
 
     def __repr__(self) -> str:
-        return f"Grant(allow={list(self.allow)})"
+        return f"BrokerAccess(allow={list(self.allow)})"
 
 
-class Session:
-    """Makes the calls of one execution and tells of them."""
+class ToolSession:
+    """Session that makes the tool calls of one execution and sends their events."""
 
-    def __init__(self, *, grant: Grant | None, emit: Emit, workspace: Path) -> None:
-        self._pools = Pools(host=grant.host, port=grant.port, token=grant.token) if grant is not None else None
+    def __init__(self, *, broker: BrokerAccess | None, emit: Emit, workspace: Path) -> None:
+        self._pools: LoopConnectionPools | None = None
+        if broker is not None:
+            self._pools = LoopConnectionPools(host=broker.host, port=broker.port, token=broker.token)
         self._emit = emit
         self._numbers = itertools.count(1)
-        self._files = Files(workspace)
+        self._files = ResultFiles(workspace)
         self.workspace = workspace
-        """Where the code works."""
-        self.allow = grant.allow if grant is not None else ()
-        """Patterns of the tools that may be called."""
+        """Working folder of the code."""
+        self.allow = broker.allow if broker is not None else ()
+        """Patterns of the allowed tools."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_seconds: float | None) -> Any:
-        """Call a tool. Raises ToolError and its subclasses."""
+        """Call a tool and return its result.
+
+        Raises:
+            ToolError: the call failed; a subclass names the kind of failure.
+        """
         if self._pools is None:
             raise ToolDenied(_NO_TOOLS, tool=tool, reason="NotAllowed")
         text = encode_arguments(tool, arguments)
@@ -65,19 +73,19 @@ class Session:
         started = time.perf_counter()
         size, failure = 0, None
         try:
-            body = encode_arguments(tool, {"id": identifier, "tool": tool, **_timeout(timeout_seconds)})
-            answer, size = await self._ask(tool, f'{body[:-1]},"arguments":{text}}}'.encode("utf-8", "replace"))
-            return self._value(tool, answer)
+            body = encode_arguments(tool, {"id": identifier, "tool": tool, **_build_timeout(timeout_seconds)})
+            answer, size = await self._send(tool, f'{body[:-1]},"arguments":{text}}}'.encode("utf-8", "replace"))
+            return self._read_value(tool, answer)
         except BaseException as error:
             failure = error
             raise
         finally:
-            self._tell_end(identifier, tool, failure, size, time.perf_counter() - started)
+            self._emit_end(identifier, tool, failure, size, time.perf_counter() - started)
 
-    async def _ask(self, tool: str, body: bytes) -> tuple[Answer, int]:
-        assert self._pools is not None  # noqa: S101 - `call` has looked
+    async def _send(self, tool: str, body: bytes) -> tuple[BrokerMessage, int]:
+        assert self._pools is not None  # noqa: S101 - `call` has checked
         try:
-            return await self._pools.here().call(body, self._on_notice)
+            return await self._pools.get_pool().call(body, self._on_event)
         except BrokerUnreachable as error:
             message = f"the tool broker can't be reached ({error}); the tool was not called"
             raise ToolProtocolError(message, tool=tool, reason="ServerUnavailable") from None
@@ -85,58 +93,58 @@ class Session:
             message = f"no answer came ({error}); the tool may have done its work"
             raise ToolProtocolError(message, tool=tool, reason="ConnectionLost") from None
         except BrokerRefused as error:
-            raise _refusal(tool, error) from None
+            raise _convert_refusal(tool, error) from None
 
-    def _on_notice(self, notice: Answer) -> None:
-        if notice.get("type") == "approval":
-            fields = {name: notice.get(name) for name in ("id", "tool", "expiresAt")}
+    def _on_event(self, event: BrokerMessage) -> None:
+        if event.get("type") == "approval":
+            fields = {name: event.get(name) for name in ("id", "tool", "expiresAt")}
             self._emit({"type": "approval", **fields})
 
-    def _value(self, tool: str, answer: Answer) -> Any:
+    def _read_value(self, tool: str, answer: BrokerMessage) -> Any:
         if answer["type"] == "error":
-            raise error_of(answer, tool=tool)
+            raise parse_error(answer, tool=tool)
         if "value" in answer:
             return answer["value"]
         if isinstance(content := answer.get("content"), list):
-            return result_of(content, answer.get("structured"), self._files)
+            return build_result(content, answer.get("structured"), self._files)
         raise ToolProtocolError("the broker's answer has no value", tool=tool, reason="ConnectionLost")
 
-    def _tell_end(self, identifier: str, tool: str, failure: BaseException | None, size: int, seconds: float) -> None:
+    def _emit_end(self, identifier: str, tool: str, failure: BaseException | None, size: int, seconds: float) -> None:
         event = {"type": "tool_result", "id": identifier, "tool": tool, "ok": failure is None, "kind": None}
         if failure is not None:
             event["kind"] = type(failure).__name__
             if isinstance(failure, ToolError):
-                event["message"] = failure.message[:1000]
+                event["message"] = shorten(failure.message, TOOL_MESSAGE_CHARACTERS)
         self._emit({**event, "bytes": size, "ms": round(seconds * 1000, 3)})
 
 
-def _timeout(seconds: float | None) -> dict[str, float]:
+def _build_timeout(seconds: float | None) -> dict[str, float]:
     return {} if seconds is None else {"timeoutSeconds": seconds}
 
 
-def _refusal(tool: str, refused: BrokerRefused) -> ToolError:
-    message = refused.text or f"the broker answered {refused.status}"
-    if refused.status == 401:
+def _convert_refusal(tool: str, refusal: BrokerRefused) -> ToolError:
+    message = refusal.text or f"the broker answered {refusal.status}"
+    if refusal.status == 401:
         return ToolDenied(f"the broker does not know this execution: {message}", tool=tool, reason="ExecutionEnded")
-    if refused.status == 413:
+    if refusal.status == 413:
         return ToolError(f"the arguments are too large: {message}", tool=tool, reason="InvalidArguments")
-    if refused.status == 429:
+    if refusal.status == 429:
         return ToolDenied(message, tool=tool, reason="RateLimited")
-    if refused.status < 500:
+    if refusal.status < 500:
         return ToolError(message, tool=tool, reason="InvalidArguments")
     return ToolProtocolError(f"the broker failed: {message}", tool=tool, reason="ServerUnavailable")
 
 
-_current: list[Session] = []
+_current: list[ToolSession] = []
 
 
-def begin(session: Session) -> None:
-    """Make this the process's session."""
+def set_session(session: ToolSession) -> None:
+    """Make `session` the session of this process."""
     _current[:] = [session]
 
 
-def current() -> Session:
-    """The process's session; before one has begun, one without tools."""
+def get_session() -> ToolSession:
+    """Return the session of this process, or if none is set, a session without tools."""
     if not _current:
-        return Session(grant=None, emit=lambda event: None, workspace=Path.cwd())
+        return ToolSession(broker=None, emit=lambda event: None, workspace=Path.cwd())
     return _current[0]

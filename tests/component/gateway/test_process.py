@@ -8,10 +8,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, KEY, SECRETS
-from tests.support.api_server import FakeApiServer
-from tests.support.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started
-from tests.support.until import until
+from tests.component.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started, until
 
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.network_check import until_isolated
+from mcp_exec_sandbox.supervisor.network_check import wait_until_isolated
 
 SECONDS = 20
 
@@ -44,7 +44,7 @@ async def test_a_policy_that_comes_into_force_late_is_waited_for(listener):
 
     thread = threading.Thread(target=answer_once)
     thread.start()
-    assert await until_isolated(host, port, seconds=SECONDS)
+    assert await wait_until_isolated(host, port, seconds=SECONDS)
     assert accepted.is_set()
     thread.join()
 

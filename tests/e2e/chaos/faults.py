@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.support import NAMESPACE, ROOT, SYSTEM, Cluster
-from tests.support.until import eventually
+from tests.e2e.support import NAMESPACE, ROOT, SYSTEM, Cluster, eventually
 
 SANDBOXES: Final = "app.kubernetes.io/name=mcp-exec-sandbox"
 _RECOVERY_SECONDS: Final = 90

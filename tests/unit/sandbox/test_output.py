@@ -5,14 +5,14 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.supervisor.output import HeadTail
+from mcp_exec_sandbox.supervisor.execution.output import HeadTailBuffer
 
 chunks = st.lists(st.binary(max_size=40) | st.text(max_size=20).map(str.encode), max_size=20)
 texts = st.lists(st.text(max_size=20), max_size=20)
 
 
 def collect(data, limit):
-    stream = HeadTail(limit)
+    stream = HeadTailBuffer(limit)
     head = "".join(stream.write(memoryview(chunk)) for chunk in data)
     rest, cut = stream.finish()
     return head, rest, cut
@@ -59,5 +59,5 @@ def test_half_of_the_limit_is_head_and_half_is_tail():
 
 
 def test_the_head_comes_at_once():
-    stream = HeadTail(100)
+    stream = HeadTailBuffer(100)
     assert stream.write(b"now") == "now"

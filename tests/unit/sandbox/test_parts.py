@@ -7,17 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_sandbox.protocol import RunnerLimits, shorten
-from mcp_exec_sandbox.runner.failure import limit_behind
-from mcp_exec_sandbox.runner.seccomp import ARCHITECTURES, assemble
-from mcp_exec_sandbox.supervisor.memory import CgroupGauge, ProcessGauge, SandboxGauge, find_gauge
-from mcp_exec_sandbox.supervisor.outcome import Interruption, Report, Verdict, decide
-from mcp_exec_sandbox.supervisor.processes import Process, descendants
-from mcp_exec_sandbox.supervisor.runner_process import parse_object, runner_environment
-from mcp_exec_sandbox.supervisor.settings import Settings, SettingsError
-from mcp_exec_sandbox.supervisor.storage import measure
-from mcp_exec_sandbox.supervisor.task_count import TaskGauge
-from mcp_exec_sandbox.supervisor.watchdog import runner_memory_bytes
+from mcp_exec_sandbox.protocol import RunnerLimits
+from mcp_exec_sandbox.runner.failure import find_limit
+from mcp_exec_sandbox.runner.seccomp import ARCHITECTURES, assemble_filter
+from mcp_exec_sandbox.supervisor.execution.outcome import (
+    InterruptLocation,
+    RunnerReport,
+    SupervisorDecision,
+    decide_outcome,
+)
+from mcp_exec_sandbox.supervisor.execution.runner_process import build_runner_environment
+from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
+from mcp_exec_sandbox.supervisor.json_object import parse_object
+from mcp_exec_sandbox.supervisor.resources.memory import CgroupGauge, GvisorGauge, ProcessGauge, find_gauge
+from mcp_exec_sandbox.supervisor.resources.processes import Process, list_descendants
+from mcp_exec_sandbox.supervisor.resources.storage import measure_storage
+from mcp_exec_sandbox.supervisor.resources.task_count import TaskCounter
+from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
 
 MIB = 1024 * 1024
 LARGEST_PID = 1 << 22
@@ -45,12 +51,12 @@ def test_settings_have_the_defaults_of_the_product():
     ],
 )
 def test_a_bad_setting_is_refused_by_its_name(name, value):
-    with pytest.raises(SettingsError, match=f"MCP_EXEC_{name}"):
+    with pytest.raises(SandboxSettingsError, match=f"MCP_EXEC_{name}"):
         Settings.from_environment({**DIGEST, f"MCP_EXEC_{name}": value})
 
 
 def test_a_token_digest_is_required():
-    with pytest.raises(SettingsError, match="MCP_EXEC_TOKEN_SHA256"):
+    with pytest.raises(SandboxSettingsError, match="MCP_EXEC_TOKEN_SHA256"):
         Settings.from_environment({})
 
 
@@ -61,18 +67,13 @@ def test_limits_pass_to_the_runner_unchanged():
 
 @pytest.mark.parametrize("limit", [64 * MIB, 512 * MIB, 64 * 1024 * MIB])
 def test_a_process_has_less_memory_than_the_container(limit):
-    assert limit // 2 <= runner_memory_bytes(limit) < limit
+    assert limit // 2 <= compute_runner_memory(limit) < limit
 
 
 def test_the_codes_environment_is_the_containers_without_ours():
     environment = {"MCP_EXEC_PORT": "1", "KUBERNETES_PORT": "x", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     expected = {"OMP_NUM_THREADS": "1", "HOME": "/h", "TMPDIR": "/t", "PYTHONUTF8": "1"}
-    assert runner_environment(environment, home="/h", temporary="/t") == expected
-
-
-def test_short_texts_are_left_and_long_ones_lose_their_middle():
-    assert shorten("abc", 3) == "abc"
-    assert shorten("a" * 10 + "b" * 10, 4) == "aa\n[... 16 characters cut ...]\nbb"
+    assert build_runner_environment(environment, home="/h", temporary="/t") == expected
 
 
 @pytest.mark.parametrize(
@@ -82,14 +83,18 @@ def test_what_is_no_json_object_is_none(text):
     assert parse_object(text) is None
 
 
-REPORT = Report.from_message({"type": "done"})
+REPORT = RunnerReport.from_message({"type": "done"})
 ERROR = {"type": "ValueError", "message": "m", "line": 1, "traceback": "t"}
 
 
-def outcome(message=None, *, verdict=None, runner_exit=None, kernel_kill=False):
-    report = None if message is None else Report.from_message(message)
-    result = decide(
-        verdict=verdict, report=report, runner_exit=runner_exit, kernel_kill=kernel_kill, interruption=Interruption()
+def outcome(message=None, *, decision=None, runner_exit=None, kernel_kill=False):
+    report = None if message is None else RunnerReport.from_message(message)
+    result = decide_outcome(
+        decision=decision,
+        report=report,
+        runner_exit=runner_exit,
+        kernel_kill=kernel_kill,
+        interruption=InterruptLocation(),
     )
     return result.phase, result.reason, result.exit_code
 
@@ -120,9 +125,9 @@ def test_the_outcome_follows_from_report_and_exit(arguments, expected):
     assert outcome(**arguments) == expected
 
 
-def test_the_supervisors_verdict_stands_above_the_report():
-    verdict = Verdict(phase="TimedOut", reason="Timeout", message="m")
-    assert outcome({"exitCode": 0}, verdict=verdict, runner_exit=0) == ("TimedOut", "Timeout", None)
+def test_the_supervisors_decision_stands_above_the_report():
+    decision = SupervisorDecision(phase="TimedOut", reason="Timeout", message="m")
+    assert outcome({"exitCode": 0}, decision=decision, runner_exit=0) == ("TimedOut", "Timeout", None)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +146,7 @@ def test_the_supervisors_verdict_stands_above_the_report():
     ],
 )
 def test_an_exception_tells_the_limit_behind_it(error, limit):
-    assert limit_behind(error) == limit
+    assert find_limit(error) == limit
 
 
 def write(root, **files):
@@ -161,7 +166,7 @@ def test_memory_is_read_from_a_cgroup_of_version_2(tmp_path):
     )
     gauge = find_gauge(1048576, cgroup_root=tmp_path)
     assert isinstance(gauge, CgroupGauge)
-    assert (gauge.used(list), gauge.kernel_kills()) == (600, 1)
+    assert (gauge.read_used_bytes(list), gauge.count_kernel_kills()) == (600, 1)
 
 
 def test_memory_is_read_from_a_cgroup_of_version_1(tmp_path):
@@ -173,14 +178,14 @@ def test_memory_is_read_from_a_cgroup_of_version_1(tmp_path):
         memory__memory_DOT_oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
     )
     gauge = find_gauge(1048576, cgroup_root=tmp_path)
-    assert (gauge.used(list), gauge.kernel_kills()) == (600, 3)
+    assert (gauge.read_used_bytes(list), gauge.count_kernel_kills()) == (600, 3)
 
 
 def test_memory_is_read_from_gvisors_account_if_that_is_the_containers(tmp_path):
     write(tmp_path, meminfo="MemTotal:         524288 kB\nMemFree:  1 kB\nMemAvailable:     479456 kB\n")
     gauge = find_gauge(512 * MIB, cgroup_root=tmp_path / "none", proc_root=tmp_path)
-    assert isinstance(gauge, SandboxGauge)
-    assert gauge.used(list) == (524288 - 479456) * 1024
+    assert isinstance(gauge, GvisorGauge)
+    assert gauge.read_used_bytes(list) == (524288 - 479456) * 1024
 
 
 def test_memory_of_a_whole_machine_is_nobodys(tmp_path):
@@ -188,22 +193,22 @@ def test_memory_of_a_whole_machine_is_nobodys(tmp_path):
     gauge = find_gauge(512 * MIB, cgroup_root=tmp_path)
     assert isinstance(gauge, ProcessGauge)
     own = Process(pid=os.getpid(), parent=1, threads=1, resident_bytes=0)
-    assert gauge.used(lambda: [own]) > MIB
+    assert gauge.read_used_bytes(lambda: [own]) > MIB
 
 
 def test_tasks_are_read_from_the_cgroup_of_pid_1_only(tmp_path):
     write(tmp_path, pids__pids_DOT_current="12\n")
-    assert TaskGauge(supervisor=1, cgroup_root=tmp_path).count() == 11
-    assert TaskGauge(supervisor=os.getpid(), cgroup_root=tmp_path).count() == len(descendants(os.getpid()))
+    assert TaskCounter(supervisor=1, cgroup_root=tmp_path).count() == 11
+    assert TaskCounter(supervisor=os.getpid(), cgroup_root=tmp_path).count() == len(list_descendants(os.getpid()))
 
 
 async def test_storage_counts_files_once_and_stops_beyond_enough(tmp_path):
     write(tmp_path, a="x" * 100_000, sub__b="y" * 100_000)
     (tmp_path / "again").hardlink_to(tmp_path / "a")
     (tmp_path / "loop").symlink_to(tmp_path)
-    size = await measure([tmp_path], [], enough=10 * MIB)
+    size = await measure_storage([tmp_path], [], enough=10 * MIB)
     assert 200_000 <= size < 250_000
-    assert 50_000 < await measure([tmp_path], [], enough=50_000) <= size
+    assert 50_000 < await measure_storage([tmp_path], [], enough=50_000) <= size
 
 
 def test_storage_counts_deleted_files_that_are_open(tmp_path):
@@ -211,19 +216,19 @@ def test_storage_counts_deleted_files_that_are_open(tmp_path):
         file.write(bytes(b"x" * 100_000))
         file.flush()
         (tmp_path / "gone").unlink()
-        assert asyncio.run(measure([], [os.getpid()], enough=10 * MIB)) >= 100_000
+        assert asyncio.run(measure_storage([], [os.getpid()], enough=10 * MIB)) >= 100_000
 
 
 async def test_too_many_files_are_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("mcp_exec_sandbox.supervisor.storage.MAX_ENTRIES", 5)
+    monkeypatch.setattr("mcp_exec_sandbox.supervisor.resources.storage.MAX_ENTRIES", 5)
     for number in range(10):
         (tmp_path / str(number)).touch()
-    assert await measure([tmp_path], [], enough=MIB) > MIB
+    assert await measure_storage([tmp_path], [], enough=MIB) > MIB
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_filters_jumps_stay_inside_it(name):
-    program = assemble(ARCHITECTURES[name], 1)
+    program = assemble_filter(ARCHITECTURES[name], 1)
     instructions = list(struct.iter_unpack("=HBBI", program))
     assert len(instructions) < 4096
     assert instructions[-1] == (0x06, 0, 0, 0x7FFF0000)
@@ -233,4 +238,4 @@ def test_the_filters_jumps_stay_inside_it(name):
 
 def test_a_process_that_ended_while_memory_was_counted_takes_none():
     process = Process(pid=LARGEST_PID + 1, parent=os.getpid(), threads=1, resident_bytes=100 << 20)
-    assert ProcessGauge(limit=1 << 30).used(lambda: [process]) == 0
+    assert ProcessGauge(limit=1 << 30).read_used_bytes(lambda: [process]) == 0

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from mcp_exec_sandbox.protocol import RunnerLimits, encode
-from mcp_exec_sandbox.supervisor import runner_process as module
-from mcp_exec_sandbox.supervisor.runner_process import RunnerProcess
+from mcp_exec_sandbox.supervisor.execution import runner_process as module
+from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 
 
 class Told:

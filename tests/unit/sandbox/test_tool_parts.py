@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.supervisor.calls import MAX_CALL_EVENT_CHARACTERS, CallEvents, written_of
-from mcp_exec_sandbox.supervisor.event_log import EventLog
+from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
+from mcp_exec_sandbox.supervisor.execution.tool_events import MAX_CALL_EVENT_CHARACTERS, ToolCallEvents, parse_written
 from mcp_exec_sandbox.tools import connection as wire
-from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, alike, encode_arguments, merge
-from mcp_exec_sandbox.tools.connection import BrokerLost, BrokerRefused, Connection
-from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, error_of
-from mcp_exec_sandbox.tools.results import Files, ToolResult, cast, result_of
-from mcp_exec_sandbox.tools.tool_session import Grant, Session
+from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments, find_similar, merge_arguments
+from mcp_exec_sandbox.tools.connection import BrokerConnection, BrokerLost, BrokerRefused
+from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, parse_error
+from mcp_exec_sandbox.tools.results import ResultFiles, ToolResult, build_result, cast_result
+from mcp_exec_sandbox.tools.tool_session import BrokerAccess, ToolSession
 
 PARAMETERS = {"owner": True, "from": False, "perPage": False}
 SPELLINGS = {"from_": "from", "per_page": "perPage"}
@@ -31,7 +31,7 @@ JSON = st.recursive(
 
 
 def merged(given=None, /, **named):
-    return merge("s.t", given, named, PARAMETERS, SPELLINGS)
+    return merge_arguments("s.t", given, named, PARAMETERS, SPELLINGS)
 
 
 def test_arguments_are_merged_under_their_original_names():
@@ -41,8 +41,10 @@ def test_arguments_are_merged_under_their_original_names():
 
 def test_a_parameter_is_known_with_more_capitals_too():
     assert merged({"Owner": 1}, PerPage=3) == {"owner": 1, "perPage": 3}
-    assert merge("s.t", {"projectID": 1}, {}, {"project_id": True}, {"projectId": "project_id"}) == {"project_id": 1}
-    assert merge("s.t", {"ID": 1, "id": 2}, {}, {"id": True, "ID": True}, {}) == {"id": 2, "ID": 1}
+    assert merge_arguments("s.t", {"projectID": 1}, {}, {"project_id": True}, {"projectId": "project_id"}) == {
+        "project_id": 1
+    }
+    assert merge_arguments("s.t", {"ID": 1, "id": 2}, {}, {"id": True, "ID": True}, {}) == {"id": 2, "ID": 1}
 
 
 @pytest.mark.parametrize(
@@ -77,8 +79,8 @@ def test_what_has_no_json_form_or_is_too_much_is_refused(value):
 
 
 def test_a_name_is_alike_whatever_its_case_and_dashes():
-    assert alike("Create-Isue", ["create_issue", "delete_repo"]) == ["create_issue"]
-    assert alike("zzz", ["create_issue"]) == []
+    assert find_similar("Create-Isue", ["create_issue", "delete_repo"]) == ["create_issue"]
+    assert find_similar("zzz", ["create_issue"]) == []
 
 
 class Wire(asyncio.Transport):
@@ -102,7 +104,7 @@ class Wire(asyncio.Transport):
 
 
 def connected():
-    transport, made = Wire(), Connection(host="10.0.0.1:8082", token="t")
+    transport, made = Wire(), BrokerConnection(host="10.0.0.1:8082", token="t")
     made.connection_made(transport)
     return made, transport
 
@@ -112,25 +114,25 @@ def answer(*lines, status=b"200 OK", extra=b""):
     return b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n%s" % (status, extra, len(body), body)
 
 
-NOTICE = b'{"type":"approval","id":"1"}'
+EVENT = b'{"type":"approval","id":"1"}'
 FINAL = b'{"type":"result","tool":"s.t","value":[1]}'
 
 
 async def exchange(made, *pieces):
-    notices = []
-    task = asyncio.ensure_future(made.call(b'{"id":"1"}', notices.append))
+    events = []
+    task = asyncio.ensure_future(made.call(b'{"id":"1"}', events.append))
     await asyncio.sleep(0)
     for piece in pieces:
         made.data_received(piece)
-    return await task, notices
+    return await task, events
 
 
 async def test_an_answer_is_read_wherever_it_is_cut():
-    whole = answer(NOTICE, FINAL)
+    whole = answer(EVENT, FINAL)
     for cut in range(1, len(whole)):
         made, transport = connected()
-        (final, size), notices = await exchange(made, whole[:cut], whole[cut:])
-        assert (final["value"], size, notices) == ([1], len(FINAL), [json.loads(NOTICE)])
+        (final, size), events = await exchange(made, whole[:cut], whole[cut:])
+        assert (final["value"], size, events) == ([1], len(FINAL), [json.loads(EVENT)])
         assert made.is_usable
     assert transport.sent.startswith(b"POST /v1/calls HTTP/1.1\r\n")
     assert transport.sent.endswith(b'\r\n\r\n{"id":"1"}')
@@ -152,7 +154,7 @@ async def test_a_connection_carries_call_after_call_until_the_broker_wants_no_mo
         answer(b"{"),
         answer(b"5"),
         answer(b"[" * 100_000),
-        answer(NOTICE),
+        answer(EVENT),
         answer(),
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000,
     ],
@@ -165,18 +167,18 @@ async def test_what_is_no_answer_is_a_lost_connection(received):
 
 
 async def test_an_answer_without_end_is_given_up(monkeypatch):
-    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 100)
+    monkeypatch.setattr(wire, "MAX_RESPONSE_BYTES", 100)
     made, transport = connected()
-    with pytest.raises(BrokerLost, match="longer than can be read"):
+    with pytest.raises(BrokerLost, match="the response is too long"):
         await exchange(made, answer(b'{"type":"result","value":"' + b"x" * 100 + b'"}'))
     assert transport.closed
 
 
-async def test_notices_without_end_are_not_told(monkeypatch):
-    monkeypatch.setattr(wire, "MAX_NOTICES", 3)
+async def test_events_without_end_are_dropped(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_EVENTS", 3)
     made, _ = connected()
-    _, notices = await exchange(made, answer(*[NOTICE] * 10, FINAL))
-    assert len(notices) == 3
+    _, events = await exchange(made, answer(*[EVENT] * 10, FINAL))
+    assert len(events) == 3
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ async def test_a_cancelled_call_closes_its_connection():
 
 @given(st.dictionaries(st.sampled_from(["kind", "message", "tool", "code", "parameters", "content"]), JSON))
 def test_an_error_is_made_of_whatever_is_answered(fields):
-    error = error_of(fields, tool="s.t")
+    error = parse_error(fields, tool="s.t")
     assert isinstance(error, ToolError)
     assert isinstance(str(error), str)
 
@@ -218,14 +220,14 @@ def test_an_error_is_made_of_whatever_is_answered(fields):
 @given(blocks=st.lists(JSON | st.fixed_dictionaries({"type": st.sampled_from(["text", "resource", "x"])},
                                                     optional={"text": JSON, "resource": JSON})))  # fmt: skip
 def test_a_result_is_made_of_whatever_blocks_come(tmp_path_factory, blocks):
-    result = result_of(blocks, None, Files(tmp_path_factory.getbasetemp()))
+    result = build_result(blocks, None, ResultFiles(tmp_path_factory.getbasetemp()))
     assert isinstance(result.text, str)
 
 
 @pytest.mark.parametrize("data", [None, 5, "a", "é"])
 def test_bytes_that_are_none_are_a_protocol_error(tmp_path, data):
     with pytest.raises(ToolProtocolError):
-        result_of([{"type": "image", "data": data}], None, Files(tmp_path))
+        build_result([{"type": "image", "data": data}], None, ResultFiles(tmp_path))
 
 
 def test_files_never_overwrite_what_is_there_and_have_the_types_extension(tmp_path):
@@ -233,7 +235,7 @@ def test_files_never_overwrite_what_is_there_and_have_the_types_extension(tmp_pa
     (tmp_path / "tool_results/1.png").write_bytes(b"kept")
     data = base64.b64encode(b"new").decode()
     blocks = [{"type": "image", "data": data, "mimeType": kind} for kind in ("image/png", "../../x", "TEXT/CSV; a=b")]
-    result = result_of(blocks, None, Files(tmp_path))
+    result = build_result(blocks, None, ResultFiles(tmp_path))
     names = [blob.path.rpartition("/")[2] for blob in result.images]
     assert names == ["2.png", "3.bin", "4.csv"]
     assert (tmp_path / "tool_results/1.png").read_bytes() == b"kept"
@@ -245,14 +247,14 @@ def test_bytes_that_the_structured_content_repeats_are_the_files_path_there(tmp_
     paper = {"type": "resource", "resource": {"uri": "file:///p", "blob": other, "mimeType": "application/pdf"}}
     empty = {"type": "image", "data": "", "mimeType": "image/gif"}
     structured = {"content": [image, paper], "note": "", data: [[data]]}
-    result = result_of([image, paper, empty], json.loads(json.dumps(structured)), Files(tmp_path))
+    result = build_result([image, paper, empty], json.loads(json.dumps(structured)), ResultFiles(tmp_path))
     first, second = result.images[0].path, result.blobs[0].path
     assert result.structured == {
         "content": [{**image, "data": first}, {**paper, "resource": {**paper["resource"], "blob": second}}],
         "note": "",
         data: [[first]],
     }
-    alone = result_of([image], data, Files(tmp_path))
+    alone = build_result([image], data, ResultFiles(tmp_path))
     assert alone.structured == alone.images[0].path
 
 
@@ -261,7 +263,7 @@ def test_structured_content_is_searched_for_bytes_however_deep_it_is(tmp_path):
     deep = data
     for _ in range(100_000):
         deep = [deep]
-    found = result_of([{"type": "image", "data": data}], deep, Files(tmp_path)).structured
+    found = build_result([{"type": "image", "data": data}], deep, ResultFiles(tmp_path)).structured
     for _ in range(100_000):
         found = found[0]
     assert found.endswith("/1.bin")
@@ -269,11 +271,11 @@ def test_structured_content_is_searched_for_bytes_however_deep_it_is(tmp_path):
 
 def test_a_result_with_files_is_read_by_key_like_the_value_that_it_is(tmp_path):
     blocks = [{"type": "image", "data": "", "mimeType": "image/png"}, {"type": "text", "text": '{"b": 2}'}]
-    assert result_of(blocks, {"a": [1]}, Files(tmp_path))["a"] == [1]
-    assert result_of(blocks, None, Files(tmp_path))["b"] == 2
-    assert list(result_of(blocks, {"a": [1]}, Files(tmp_path))) == ["a"]
+    assert build_result(blocks, {"a": [1]}, ResultFiles(tmp_path))["a"] == [1]
+    assert build_result(blocks, None, ResultFiles(tmp_path))["b"] == 2
+    assert list(build_result(blocks, {"a": [1]}, ResultFiles(tmp_path))) == ["a"]
     with pytest.raises(KeyError):
-        result_of(blocks, {}, Files(tmp_path))["a"]
+        build_result(blocks, {}, ResultFiles(tmp_path))["a"]
 
 
 class Row(TypedDict):
@@ -287,7 +289,7 @@ class Point:
 
 
 class Model:
-    """What pydantic's models are to `cast`."""
+    """What pydantic's models are to `cast_result`."""
 
     def __init__(self, x):
         self.x = x
@@ -301,64 +303,67 @@ class Model:
 
 def test_a_type_that_asks_for_nothing_changes_nothing():
     for wanted in (dict, list, str, list[int], int | None, Row | Point, list, Any):
-        assert cast({"a": 1}, wanted, tool="s.t") == {"a": 1}
+        assert cast_result({"a": 1}, wanted, tool="s.t") == {"a": 1}
 
 
 def test_a_type_that_may_be_none_lets_none_through():
-    assert cast(None, Point | None, tool="s.t") is None
-    assert cast({"x": 1}, Optional[Point], tool="s.t") == Point(1)  # noqa: UP045 - as older code says it
-    assert cast([{"x": 1}, None], list[Point | None], tool="s.t") == [Point(1), None]
-    assert cast(None, list[Row] | None, tool="s.t") is None
+    assert cast_result(None, Point | None, tool="s.t") is None
+    assert cast_result({"x": 1}, Optional[Point], tool="s.t") == Point(1)  # noqa: UP045 - as older code says it
+    assert cast_result([{"x": 1}, None], list[Point | None], tool="s.t") == [Point(1), None]
+    assert cast_result(None, list[Row] | None, tool="s.t") is None
 
 
 @pytest.mark.parametrize("wanted", [Row, Point, Model, Row | None, Point | None, list[Row], list[Point] | None])
 @pytest.mark.parametrize("value", ["text", 5, ["a"], {"y": 1}, ToolResult(text="x")])
 def test_a_value_of_another_kind_than_was_asked_for_is_refused(value, wanted):
     with pytest.raises(ToolProtocolError) as failure:
-        cast(value, wanted, tool="s.t")
+        cast_result(value, wanted, tool="s.t")
     assert (failure.value.reason, failure.value.tool) == ("UnexpectedResult", "s.t")
 
 
 def test_what_was_asked_for_and_what_came_are_named():
     for value, wanted, message in (
-        (None, Point, "the result is no Point: it is null"),
-        ("x" * 1000, Row, "the result is no Row: it is text"),
-        ({"a": 1}, list[Row], "the result is no list of Row: it is an object"),
-        (["a"], list[Row], "the result is no Row: it is text"),
-        ({}, Model, "the result is no Model: x: Field required"),
+        (None, Point, "the result is not of type Point: it is null"),
+        ("x" * 1000, Row, "the result is not of type Row: it is text"),
+        ({"a": 1}, list[Row], "the result is not of type list of Row: it is an object"),
+        (["a"], list[Row], "the result is not of type Row: it is text"),
+        ({}, Model, "the result is not of type Model: x: Field required"),
     ):
         with pytest.raises(ToolProtocolError) as failure:
-            cast(value, wanted, tool="s.t")
+            cast_result(value, wanted, tool="s.t")
         assert failure.value.message == message
 
 
 def test_a_result_with_files_is_made_into_a_type_by_its_structured_content():
     result = ToolResult(structured={"x": 1})
-    assert cast(result, Point, tool="s.t") == Point(1)
-    assert cast(result, ToolResult, tool="s.t") is result
+    assert cast_result(result, Point, tool="s.t") == Point(1)
+    assert cast_result(result, ToolResult, tool="s.t") is result
 
 
 def test_a_grant_does_not_show_its_token():
-    grant = Grant.from_job({"url": "http://[fd00::1]:8082", "token": "secret", "allow": ["a.*"]})
-    assert (grant.host, grant.port) == ("fd00::1", 8082)
-    assert "secret" not in repr(grant)
+    access = BrokerAccess.from_job({"url": "http://[fd00::1]:8082", "token": "secret", "allow": ["a.*"]})
+    assert (access.host, access.port) == ("fd00::1", 8082)
+    assert "secret" not in repr(access)
 
 
-async def test_a_call_is_told_even_where_it_is_refused_by_nobody(tmp_path):
-    told = []
-    grant = Grant(host="127.0.0.1", port=1, token="t", allow=())
-    session = Session(grant=grant, emit=told.append, workspace=tmp_path)
+async def test_a_call_is_reported_even_if_the_broker_cannot_be_reached(tmp_path):
+    events = []
+    access = BrokerAccess(host="127.0.0.1", port=1, token="t", allow=())
+    session = ToolSession(broker=access, emit=events.append, workspace=tmp_path)
     with pytest.raises(ToolProtocolError):
         await session.call("s.t", {}, None)
-    assert [event["type"] for event in told] == ["tool_call", "tool_result"]
-    assert (told[1]["ok"], told[1]["kind"], told[1]["bytes"]) == (False, "ToolProtocolError", 0)
+    assert [event["type"] for event in events] == ["tool_call", "tool_result"]
+    assert (events[1]["ok"], events[1]["kind"], events[1]["bytes"]) == (False, "ToolProtocolError", 0)
 
 
 CALL = {"type": "tool_call", "id": "1", "tool": "s.t", "argumentBytes": 5}
 
 
-def logged(log):
-    return [json.loads(line) for line in log._lines]
+async def read(log):
+    """Return the events of a log, which gets an event `end`."""
+    log.append("end")
+    lines = [line async for batch in log.follow(1) for line in batch.lines.splitlines()]
+    return [json.loads(line) for line in lines[:-1]]
 
 
 @pytest.mark.parametrize(
@@ -367,37 +372,38 @@ def logged(log):
 )
 def test_a_message_that_is_no_event_is_dropped(message):
     log = EventLog()
-    CallEvents(log).add("tool_call", message)
+    ToolCallEvents(log).add("tool_call", message)
     assert log.last_sequence == 0
 
 
-def test_what_the_runner_says_of_a_call_is_bounded_field_by_field():
+async def test_what_the_runner_reports_of_a_call_is_bounded_field_by_field():
     log = EventLog()
-    events = CallEvents(log)
+    events = ToolCallEvents(log)
     long = "x" * 100_000
     events.add("tool_call", {**CALL, "id": long, "tool": long, "argumentBytes": -1, "more": 1})
     events.add("tool_result", {**CALL, "ok": 1, "kind": long, "message": long, "bytes": 1 << 80, "ms": "1"})
     for time in (5, "soon", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z"):
         events.add("approval", {**CALL, "expiresAt": time})
-    call, result, *approvals = logged(log)
+    call, result, *approvals = await read(log)
     assert (len(call["id"]), len(call["tool"]), call["argumentBytes"]) == (64, 300, 0)
     assert "more" not in call
-    assert (result["ok"], len(result["kind"]), len(result["message"])) == (False, 64, 1000)
+    assert (result["ok"], len(result["kind"])) == (False, 64)
+    assert 990 < len(result["message"]) <= 1000
     assert (result["bytes"], result["ms"]) == (0, 0)
     assert [approval["expiresAt"] for approval in approvals] == [None, None, None, "2026-01-01T00:00:00Z"]
 
 
-def test_events_of_calls_are_bounded_in_number_and_size():
+async def test_events_of_calls_are_bounded_in_number_and_size():
     log = EventLog()
-    events = CallEvents(log)
+    events = ToolCallEvents(log)
     for _ in range(31_000):
         events.add("tool_call", CALL)
     assert log.last_sequence == 30_000
     log = EventLog()
-    events = CallEvents(log)
+    events = ToolCallEvents(log)
     for _ in range(20_000):
         events.add("tool_result", {**CALL, "message": "x" * 1000})
-    size = sum(len(event.get("message", "")) for event in logged(log))
+    size = sum(len(event.get("message", "")) for event in await read(log))
     assert size <= MAX_CALL_EVENT_CHARACTERS
 
 
@@ -406,4 +412,4 @@ def test_events_of_calls_are_bounded_in_number_and_size():
     [([1, 2], {1: 1, 2: 2}), ([1], {}), (None, {}), ("ab", {}), (["a", -5], {1: 0, 2: 0}), ([True, 1.5], {1: 0, 2: 0})],
 )
 def test_counts_of_output_are_numbers_or_nothing(written, expected):
-    assert written_of({"written": written}) == expected
+    assert parse_written({"written": written}) == expected

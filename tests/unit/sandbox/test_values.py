@@ -7,6 +7,7 @@ import decimal
 import enum
 import json
 import pathlib
+import re
 import typing
 import uuid
 
@@ -17,13 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.runner.result_json import Converted, bounded_text, encoded_size, to_json
+from mcp_exec_sandbox.runner.result_json import JsonResult, convert_to_json
+from mcp_exec_tools.text import measure_json
 
 LIMIT = 64 * 1024
 
 
 def convert(value, limit=LIMIT):
-    return to_json(value, limit).value
+    return convert_to_json(value, limit).value
 
 
 @dataclasses.dataclass
@@ -110,7 +112,7 @@ CASES = [
     ("value", "expected"), CASES, ids=[f"{type(value).__name__}-{number}" for number, (value, _) in enumerate(CASES)]
 )
 def test_a_value_has_its_json(value, expected):
-    result = to_json(value, LIMIT)
+    result = convert_to_json(value, LIMIT)
     assert json.dumps(result.value) == json.dumps(expected)
     assert not result.truncated
 
@@ -150,7 +152,7 @@ def test_objects_whose_code_raises_become_notes():
 
 
 def test_sequences_without_end_are_cut():
-    result = to_json(Endless(), 1000)
+    result = convert_to_json(Endless(), 1000)
     assert result.truncated
     assert result.value.startswith("[[], []")
 
@@ -158,7 +160,7 @@ def test_sequences_without_end_are_cut():
 def test_a_structure_that_contains_itself_is_cut():
     loop = [1]
     loop.append(loop)
-    assert to_json(loop, LIMIT) == Converted(value=[1, "<cycle>"], truncated=True)
+    assert convert_to_json(loop, LIMIT) == JsonResult(value=[1, "<cycle>"], truncated=True)
 
 
 def test_the_same_value_twice_is_no_cycle():
@@ -170,7 +172,7 @@ def test_depth_is_bounded():
     deep = []
     for _ in range(10_000):
         deep = [deep]
-    result = to_json(deep, LIMIT)
+    result = convert_to_json(deep, LIMIT)
     assert result.truncated
     assert "levels deep" in json.dumps(result.value)
 
@@ -184,24 +186,40 @@ def test_a_huge_repr_is_cut():
         def __repr__(self):
             return "x" * 1_000_000
 
-    result = to_json(Huge(), LIMIT)
+    result = convert_to_json(Huge(), LIMIT)
     assert result.truncated
-    assert len(result.value) == 4096
+    assert len(result.value) <= 4096
+    assert re.search(r"x\n\[\.\.\. 9959\d\d characters cut \.\.\.\]\nx", result.value)
 
 
-def test_a_long_string_becomes_its_beginning():
-    result = to_json("é" * 1000, 100)
+def test_large_binary_data_is_cut():
+    result = convert_to_json([b"x" * 100_000], LIMIT)
+    assert result == JsonResult(value=["b'" + "x" * 1024 + "'\n[... 98976 bytes cut ...]\n"], truncated=True)
+    assert convert(b"x" * 4000) == repr(b"x" * 4000)
+
+
+def test_a_long_string_keeps_head_and_tail():
+    result = convert_to_json("a" + "é" * 1000 + "z", 200)
     assert result.truncated
-    assert result.value != "é" * 1000
-    assert set(result.value) == {"é"}
-    assert encoded_size(result.value) <= 100
+    assert result.value.startswith("aé")
+    assert result.value.endswith("éz")
+    assert " characters cut ...]\n" in result.value
+    assert measure_json(result.value) <= 200
+
+
+def test_a_structure_that_is_too_large_keeps_its_beginning():
+    result = convert_to_json({"text": "é" * 1000}, 100)
+    assert result.truncated
+    assert result.value.startswith('{"text": "é')
+    assert result.value.endswith("\n[... the rest is cut ...]\n")
+    assert measure_json(result.value) <= 100
 
 
 def test_large_tables_are_cut_without_being_converted_whole():
-    result = to_json(pd.DataFrame({"n": np.arange(5_000_000)}), 1000)
+    result = convert_to_json(pd.DataFrame({"n": np.arange(5_000_000)}), 1000)
     assert result.truncated
     assert result.value.startswith('[{"n": 0}, {"n": 1}')
-    assert to_json(np.zeros(50_000_000, dtype=np.int8), 1000).truncated
+    assert convert_to_json(np.zeros(50_000_000, dtype=np.int8), 1000).truncated
 
 
 plain = st.recursive(
@@ -217,19 +235,12 @@ plain = st.recursive(
 
 @given(plain)
 def test_plain_json_is_left_as_it_is(value):
-    assert to_json(value, 1 << 20) == Converted(value=value, truncated=False)
+    assert convert_to_json(value, 1 << 20) == JsonResult(value=value, truncated=False)
 
 
 @given(plain, st.integers(0, 200))
 def test_a_result_never_exceeds_its_limit(value, limit):
-    result = to_json(value, limit)
+    result = convert_to_json(value, limit)
     # The smallest string that there is takes two bytes.
-    assert encoded_size(result.value) <= max(limit, 2)
+    assert measure_json(result.value) <= max(limit, 2)
     assert result.truncated or result.value == value
-
-
-@given(st.text(), st.integers(0, 100))
-def test_bounded_text_is_a_beginning(text, limit):
-    kept = bounded_text(text, limit)
-    assert text.startswith(kept)
-    assert encoded_size(kept) <= max(limit, 2)

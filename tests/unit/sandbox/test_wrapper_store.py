@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.wrappers import FILES_PER_TURN, NotIdle, Wrappers, WrapperStore
+from mcp_exec_sandbox.supervisor.wrapper_store import FILES_PER_TURN, NotIdle, WrapperStore
+from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
 
 
 def bundle(digest, servers=3, tools=20):
     files = {f"s{n}/t{m}.py": "x = 1\n" for n in range(servers) for m in range(tools)}
     names = {f"s{n}": f"s{n}" for n in range(servers)}
-    return Wrappers(hash=digest, files=files, catalogs={"s0": {"server": "s0", "tools": []}}, servers=names)
+    return WrapperUpload(hash=digest, files=files, catalogs={"s0": {"server": "s0", "tools": []}}, servers=names)
 
 
 def files_in(folder):

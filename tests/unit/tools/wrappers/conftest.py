@@ -13,9 +13,9 @@ import pytest
 
 from mcp_exec_broker.validation.arguments import ArgumentValidator
 from mcp_exec_sandbox.sdk import client
-from mcp_exec_sandbox.tools import tool_session as session
+from mcp_exec_sandbox.tools import tool_session
 from mcp_exec_sandbox.tools.arguments import encode_arguments
-from mcp_exec_sandbox.tools.tool_session import Session
+from mcp_exec_sandbox.tools.tool_session import ToolSession
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.names import split_tool
 from mcp_exec_tools.wrappers import files_of
@@ -26,11 +26,11 @@ FOLDERS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
 Load = Callable[[Sequence[Catalog]], Callable[[str], ModuleType]]
 
 
-class Echo(Session):
+class Echo(ToolSession):
     """Stands for the broker: reads what travels, finds the tool, checks its arguments, and answers with both."""
 
     def __init__(self) -> None:
-        super().__init__(grant=None, emit=lambda event: None, workspace=Path())
+        super().__init__(broker=None, emit=lambda event: None, workspace=Path())
         self.catalogs: dict[str, Catalog] = {}
         self._checks = ArgumentValidator()
 
@@ -61,10 +61,10 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 @pytest.fixture(scope="module")
 def echo() -> Iterator[Echo]:
     """The session that wrappers call in."""
-    before, made = session.current(), Echo()
-    session.begin(made)
+    before, made = tool_session.get_session(), Echo()
+    tool_session.set_session(made)
     yield made
-    session.begin(before)
+    tool_session.set_session(before)
 
 
 @pytest.fixture(scope="module")

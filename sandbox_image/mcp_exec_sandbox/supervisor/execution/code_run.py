@@ -1,0 +1,202 @@
+"""Run of the code, from the job that the runner gets to the event `end`.
+
+Only the supervisor decides that a run timed out, was cancelled or exceeded a limit. No message of the runner changes
+that, because the agent's code may have sent it.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from mcp_exec_sandbox.protocol import TOOL_EVENTS
+from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
+from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
+from mcp_exec_sandbox.supervisor.execution.outcome import (
+    InterruptLocation,
+    RunnerReport,
+    RunOutcome,
+    SupervisorDecision,
+    decide_outcome,
+)
+from mcp_exec_sandbox.supervisor.execution.output import OutputStream
+from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
+from mcp_exec_sandbox.supervisor.execution.tool_events import ToolCallEvents, parse_written
+from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
+from mcp_exec_sandbox.supervisor.resources.processes import stop_descendants
+from mcp_exec_sandbox.supervisor.settings import MIB
+from mcp_exec_sandbox.supervisor.wrapper_store import DISCARD_SECONDS, WrapperStore
+from mcp_exec_tools.text import shorten_json
+
+MAX_WRITTEN_BYTES = 128 * MIB
+"""More output than this, of both streams together, ends the run: it would only use CPU."""
+
+KILL_AFTER_SECONDS = 0.1
+"""Time between the end and the kill of the stopped code: the teardown of an interpreter takes CPU that the answer
+needs."""
+
+
+class CodeRun:
+    """Runs the job and writes its events."""
+
+    def __init__(
+        self,
+        *,
+        request: ExecutionRequest,
+        runner: RunnerProcess,
+        log: EventLog,
+        watchdog: Watchdog,
+        wrappers: WrapperStore,
+        grace_seconds: float,
+    ) -> None:
+        self._request = request
+        self._runner = runner
+        self._log = log
+        self._watchdog = watchdog
+        self._wrappers = wrappers
+        self._tool_events = ToolCallEvents(log)
+        self._grace_seconds = grace_seconds
+        self._over = asyncio.Event()
+        self._decision: SupervisorDecision | None = None
+        self._report: RunnerReport | None = None
+        self._interruption = InterruptLocation()
+        self._closed = False
+        self._streams = {
+            1: OutputStream(kind="stdout", limit=request.output_bytes, log=log),
+            2: OutputStream(kind="stderr", limit=request.output_bytes, log=log),
+        }
+
+    async def run(self) -> None:
+        """Run the job to its end, after which none of its code runs. Never raises, whatever the code does."""
+        loop = asyncio.get_running_loop()
+        self._log.append("status", phase="Running")
+        self._runner.listen(self, result_bytes=self._request.output_bytes)
+        started = time.perf_counter()
+        timer = loop.call_later(self._request.timeout_seconds, self._time_out)
+        watch = asyncio.create_task(self._watchdog.watch(self._end_now))
+        removal = asyncio.create_task(self._remove_wrappers())
+        tools = self._request.tools
+        if tools is not None:
+            self._wrappers.show(tools.allow)
+        try:
+            await self._runner.submit(
+                code=self._request.code,
+                context=self._request.context,
+                output_bytes=self._request.output_bytes,
+                tools=tools.to_message() if tools is not None else None,
+            )
+            await self._over.wait()
+        finally:
+            timer.cancel()
+            watch.cancel()
+            removal.cancel()
+        elapsed = time.perf_counter() - started
+        kernel_kill = self._watchdog.has_kernel_kill()
+        if self._decision is None and self._report is not None:
+            # The code has ended unasked: readers get the end first, then its remaining processes are stopped.
+            self._runner.drain()
+            self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+            await asyncio.sleep(0)
+            stop_descendants()
+        else:
+            self._runner.kill_all()
+            self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+
+    async def _remove_wrappers(self) -> None:
+        """Remove the wrappers that the code may not use. If the run ends earlier, they vanish with the pod."""
+        await asyncio.sleep(DISCARD_SECONDS)
+        await self._wrappers.discard()
+
+    async def clean_up(self) -> None:
+        """Kill the code's remaining processes."""
+        await asyncio.sleep(KILL_AFTER_SECONDS)
+        self._runner.kill_all()
+
+    def cancel(self) -> None:
+        """Interrupt the code, and kill it if it doesn't end."""
+        self._interrupt(SupervisorDecision(phase="Cancelled", reason="Cancelled", message="the run was cancelled"))
+
+    def on_message(self, message: dict[str, Any]) -> None:
+        """Handle a line of the runner, or of code that imitates it."""
+        if self._over.is_set():
+            return
+        kind = message.get("type")
+        if kind in TOOL_EVENTS:
+            self._runner.take_output(parse_written(message))
+            self._tool_events.add(kind, message)
+            return
+        # The runner's own message, which has a traceback, overrides the bare line of a stack.
+        if kind == "interrupted" or (kind == "stack" and self._interruption.line is None):
+            self._interruption = InterruptLocation.from_message(message)
+        elif kind == "done":
+            self._report = RunnerReport.from_message(message)
+            self._over.set()
+
+    def on_output(self, stream: int, data: memoryview) -> None:
+        """Add output of the code. Output after the end is dropped."""
+        if self._closed:
+            return
+        self._streams[stream].write(data)
+        if sum(output.total for output in self._streams.values()) > MAX_WRITTEN_BYTES:
+            message = f"more than {MAX_WRITTEN_BYTES // MIB} MiB were written to stdout and stderr"
+            self._end_now(SupervisorDecision(phase="Failed", reason="OutputLimit", message=message))
+
+    def on_exit(self, code: int) -> None:
+        """Handle the unasked end of the runner."""
+        self._over.set()
+
+    def _time_out(self) -> None:
+        message = f"the code ran longer than {self._request.timeout_seconds:g} s"
+        self._interrupt(SupervisorDecision(phase="TimedOut", reason="Timeout", message=message))
+
+    def _interrupt(self, decision: SupervisorDecision) -> None:
+        """End the run with time for the code to clean up."""
+        if self._over.is_set() or self._decision is not None:
+            return
+        self._decision = decision
+        self._runner.interrupt()
+        asyncio.get_running_loop().call_later(self._grace_seconds, self._over.set)
+
+    def _end_now(self, decision: SupervisorDecision) -> None:
+        """End the run at once."""
+        if not self._over.is_set():
+            self._decision = self._decision or decision
+            self._over.set()
+
+    def _finish(self, *, run_ms: float, kernel_kill: bool) -> None:
+        self._closed = True
+        for output in self._streams.values():
+            output.finish()
+        outcome = decide_outcome(
+            decision=self._decision,
+            report=self._report,
+            runner_exit=self._runner.exit_code,
+            kernel_kill=kernel_kill,
+            interruption=self._interruption,
+        )
+        truncated = self._write_result(outcome)
+        self._log.append(
+            "end",
+            phase=outcome.phase,
+            reason=outcome.reason,
+            error=outcome.error,
+            exitCode=outcome.exit_code,
+            stdoutBytes=self._streams[1].total,
+            stderrBytes=self._streams[2].total,
+            truncated=truncated or any(output.truncated for output in self._streams.values()),
+            runMs=round(run_ms, 3),
+            peakMemoryBytes=self._find_peak_memory(),
+        )
+
+    def _write_result(self, outcome: RunOutcome) -> bool:
+        """Write the event `result` if the run succeeded with one. Return whether the result was cut."""
+        report = self._report
+        if outcome.phase != "Succeeded" or report is None or not report.has_value:
+            return False
+        # Bounded again here, because the agent's code may have sent the report.
+        value, truncated = shorten_json(report.value, self._request.output_bytes)
+        self._log.append("result", value=value, truncated=truncated or report.truncated)
+        return truncated or report.truncated
+
+    def _find_peak_memory(self) -> int | None:
+        reported = self._report.peak_memory_bytes if self._report else None
+        return max((size for size in (reported, self._watchdog.peak_bytes) if size), default=None)

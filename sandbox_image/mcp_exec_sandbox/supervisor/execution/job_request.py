@@ -1,0 +1,121 @@
+"""The checked body of `POST /v1/execution`."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
+from mcp_exec_sandbox.supervisor.settings import MIB
+
+MAX_OUTPUT_BYTES = 16 * MIB
+MAX_TIMEOUT_SECONDS = 86_400
+MAX_ID_CHARACTERS = 256
+MAX_TOKEN_CHARACTERS = 16_384
+MAX_PATTERNS = 1000
+MAX_PATTERN_CHARACTERS = 512
+_FIELDS = ("id", "code", "context", "timeoutSeconds", "outputBytes", "tools")
+_TOOL_FIELDS = ("url", "token", "allow", "wrappers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedTools:
+    """Access to tools: the broker's address, the execution's grant and the allowed patterns."""
+
+    url: str
+    token: str
+    allow: tuple[str, ...]
+
+    @classmethod
+    def from_field(cls, value: object) -> "RequestedTools":
+        """Parse the field `tools`.
+
+        Raises:
+            InvalidRequest: a field of it is missing, unknown or invalid.
+        """
+        if not isinstance(value, dict):
+            raise InvalidRequest("tools: must be an object")
+        for name in value:
+            if name not in _TOOL_FIELDS:
+                raise InvalidRequest(f"tools.{name[:100]}: unknown field")
+        url, token, allow, wrappers = (value.get(name) for name in _TOOL_FIELDS)
+        if not isinstance(url, str) or not _is_address(url):
+            raise InvalidRequest("tools.url: must be http://IP:PORT")
+        if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", token):
+            raise InvalidRequest(f"tools.token: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
+        if not isinstance(allow, list) or len(allow) > MAX_PATTERNS or not all(map(_is_pattern, allow)):
+            raise InvalidRequest(f"tools.allow: must be at most {MAX_PATTERNS} patterns such as SERVER.TOOL")
+        if wrappers is not None and not isinstance(wrappers, str):
+            raise InvalidRequest("tools.wrappers: must be a string or null")
+        return cls(url=url, token=token, allow=tuple(allow))
+
+    def to_message(self) -> dict[str, Any]:
+        """Return the field `tools` of the runner's job."""
+        return {"url": self.url, "token": self.token, "allow": list(self.allow)}
+
+    def __repr__(self) -> str:
+        return f"RequestedTools(url={self.url!r}, allow={self.allow!r})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionRequest:
+    """Code and its limits: `timeout_seconds` of wall time, `output_bytes` of each stream and of the result."""
+
+    id: str
+    code: str
+    context: dict[str, Any]
+    timeout_seconds: float
+    output_bytes: int
+    tools: RequestedTools | None = None
+
+    @classmethod
+    def from_body(cls, body: bytes) -> "ExecutionRequest":
+        """Parse the body.
+
+        Raises:
+            InvalidRequest: it is not a JSON object, or a field is missing, unknown or invalid.
+        """
+        fields = parse_body(body, _FIELDS)
+        identifier, code, context = fields.get("id"), fields.get("code"), fields.get("context", {})
+        if not isinstance(identifier, str) or not 1 <= len(identifier) <= MAX_ID_CHARACTERS:
+            raise InvalidRequest(f"id: must be a string of 1 to {MAX_ID_CHARACTERS} characters")
+        if not isinstance(code, str):
+            raise InvalidRequest("code: must be a string")
+        if not isinstance(context, dict):
+            raise InvalidRequest("context: must be an object")
+        return cls(
+            id=identifier,
+            code=code,
+            context=context,
+            timeout_seconds=_parse_timeout(fields.get("timeoutSeconds")),
+            output_bytes=_parse_output_bytes(fields.get("outputBytes")),
+            tools=None if fields.get("tools") is None else RequestedTools.from_field(fields["tools"]),
+        )
+
+
+def _parse_timeout(value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MAX_TIMEOUT_SECONDS:
+        return float(value)
+    raise InvalidRequest(f"timeoutSeconds: must be a number above 0 and at most {MAX_TIMEOUT_SECONDS}")
+
+
+def _parse_output_bytes(value: object) -> int:
+    if type(value) is int and 0 <= value <= MAX_OUTPUT_BYTES:
+        return value
+    raise InvalidRequest(f"outputBytes: must be an integer from 0 to {MAX_OUTPUT_BYTES}")
+
+
+def _is_address(url: str) -> bool:
+    """Return whether the URL has an IP address and a port. A sandbox has no DNS."""
+    try:
+        parts = urlsplit(url)
+        ipaddress.ip_address(parts.hostname or "")
+        plain = parts.scheme == "http" and parts.port is not None and parts.path in ("", "/")
+    except ValueError:
+        return False
+    return plain and not (parts.query or parts.fragment or parts.username is not None)
+
+
+def _is_pattern(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_PATTERN_CHARACTERS and "." in value

@@ -1,0 +1,179 @@
+"""Outcome of a run, computed from the supervisor's decision, the runner's report and the runner's exit."""
+
+import signal
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mcp_exec_sandbox.protocol import MESSAGE_CHARACTERS, TRACEBACK_CHARACTERS, TYPE_CHARACTERS, ErrorFields, LimitName
+from mcp_exec_tools.text import shorten
+
+Phase = Literal["Succeeded", "Failed", "TimedOut", "Cancelled"]
+Reason = Literal[
+    "",
+    "UserError",
+    "ExitCode",
+    "RunnerDied",
+    "OutOfMemory",
+    "ProcessLimit",
+    "StorageLimit",
+    "OutputLimit",
+    "Timeout",
+    "Cancelled",
+]
+
+LIMIT_REASONS: dict[LimitName, Reason] = {
+    "memory": "OutOfMemory",
+    "processes": "ProcessLimit",
+    "storage": "StorageLimit",
+}
+
+_ERROR_TYPES: dict[Reason, str] = {
+    "OutOfMemory": "MemoryError",
+    "ProcessLimit": "ProcessLimitError",
+    "StorageLimit": "StorageLimitError",
+    "OutputLimit": "OutputLimitError",
+    "RunnerDied": "RunnerDied",
+    "Timeout": "TimeoutError",
+    "Cancelled": "CancelledError",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorDecision:
+    """The supervisor's decision to end a run. It overrides everything that the runner reports."""
+
+    phase: Phase
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerReport:
+    """The checked message `done` of the runner."""
+
+    error: ErrorFields | None
+    exit_code: int | None
+    limit: LimitName | None
+    has_value: bool
+    value: Any
+    truncated: bool
+    peak_memory_bytes: int | None
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> "RunnerReport":
+        """Keep the fields with valid types and ignore others, because the agent's code may have written the line."""
+        limit = message.get("limit")
+        return cls(
+            error=parse_error(message.get("error")),
+            exit_code=_parse_integer(message.get("exitCode"), 255),
+            limit=limit if isinstance(limit, str) and limit in LIMIT_REASONS else None,
+            has_value=message.get("hasValue") is True,
+            value=message.get("value"),
+            truncated=message.get("truncated") is True,
+            peak_memory_bytes=_parse_integer(message.get("peakMemoryBytes"), 1 << 50),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterruptLocation:
+    """Where the interrupted code was, as the runner reports it."""
+
+    line: int | None = None
+    traceback: str = ""
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> "InterruptLocation":
+        """Return the checked location of a message `interrupted` or `stack`."""
+        text = message.get("traceback")
+        return cls(
+            line=_parse_integer(message.get("line"), 1 << 30),
+            traceback=shorten(text, TRACEBACK_CHARACTERS) if isinstance(text, str) else "",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """The outcome of a run."""
+
+    phase: Phase
+    reason: Reason
+    error: ErrorFields | None = None
+    exit_code: int | None = None
+
+
+def decide_outcome(
+    *,
+    decision: SupervisorDecision | None,
+    report: RunnerReport | None,
+    runner_exit: int | None,
+    kernel_kill: bool,
+    interruption: InterruptLocation,
+) -> RunOutcome:
+    """Return the outcome of a run.
+
+    Args:
+        decision: the supervisor's decision, if it ended the run.
+        report: the runner's report, if it sent one.
+        runner_exit: the runner's exit code (negative: a signal), if it ended unasked.
+        kernel_kill: whether the kernel killed a process during the run because memory ran out.
+        interruption: where the interrupted code was.
+    """
+    if decision is not None:
+        error = _build_error(decision.reason, decision.message, interruption)
+        return RunOutcome(phase=decision.phase, reason=decision.reason, error=error)
+    if report is None:
+        return _explain_death(runner_exit, kernel_kill)
+    if report.exit_code:
+        return RunOutcome(phase="Failed", reason="ExitCode", error=report.error, exit_code=report.exit_code)
+    if report.error is None:
+        return RunOutcome(phase="Succeeded", reason="", exit_code=report.exit_code)
+    limit: LimitName | None = "memory" if kernel_kill else report.limit
+    return RunOutcome(phase="Failed", reason="UserError" if limit is None else LIMIT_REASONS[limit], error=report.error)
+
+
+def _explain_death(runner_exit: int | None, kernel_kill: bool) -> RunOutcome:
+    if runner_exit is None:
+        return _fail("RunnerDied", "the interpreter stopped answering")
+    if kernel_kill and runner_exit == -signal.SIGKILL:
+        return _fail("OutOfMemory", "the kernel killed the interpreter because the sandbox ran out of memory")
+    if runner_exit == -signal.SIGXFSZ:
+        return _fail("StorageLimit", "the interpreter wrote more than the storage limit to one file")
+    if runner_exit < 0:
+        message = f"the interpreter was killed by signal {-runner_exit} ({_name_signal(-runner_exit)})"
+        return _fail("RunnerDied", message, exit_code=128 - runner_exit)
+    return _fail("RunnerDied", f"the interpreter ended with code {runner_exit}", exit_code=runner_exit)
+
+
+def _fail(reason: Reason, message: str, *, exit_code: int | None = None) -> RunOutcome:
+    error = _build_error(reason, message, InterruptLocation())
+    return RunOutcome(phase="Failed", reason=reason, error=error, exit_code=exit_code)
+
+
+def _build_error(reason: Reason, message: str, location: InterruptLocation) -> ErrorFields:
+    return ErrorFields(type=_ERROR_TYPES[reason], message=message, line=location.line, traceback=location.traceback)
+
+
+def _name_signal(number: int) -> str:
+    """Return a signal's name, or its number if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def parse_error(value: object) -> ErrorFields | None:
+    """Return an error with fields of the right type and size, or None."""
+    if not isinstance(value, dict):
+        return None
+    texts = [value.get(name) if isinstance(value.get(name), str) else "" for name in ("type", "message", "traceback")]
+    kind, message, traceback = (str(text) for text in texts)
+    return ErrorFields(
+        type=shorten(kind, TYPE_CHARACTERS) or "Error",
+        message=shorten(message, MESSAGE_CHARACTERS),
+        line=_parse_integer(value.get("line"), 1 << 30),
+        traceback=shorten(traceback, TRACEBACK_CHARACTERS),
+    )
+
+
+def _parse_integer(value: object, high: int) -> int | None:
+    return value if type(value) is int and 0 <= value <= high else None

@@ -1,0 +1,143 @@
+"""Output streams of the run: bytes in, bounded events out."""
+
+import asyncio
+import codecs
+from typing import Literal
+
+from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
+from mcp_exec_tools.text import cut_marker
+
+PROMPT_EVENTS = 100
+"""Events of a stream that are written at once. Later output is collected, so that single bytes can't fill the log."""
+
+COLLECT_SECONDS = 0.025
+
+
+class OutputStream:
+    """One stream of the run. It writes the head as events while it arrives, and the tail at the end."""
+
+    def __init__(self, *, kind: Literal["stdout", "stderr"], limit: int, log: EventLog) -> None:
+        self._kind = kind
+        self._log = log
+        self._buffer = HeadTailBuffer(limit)
+        self._pending: list[str] = []
+        self._events = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.total = 0
+        """Number of bytes written so far."""
+        self.truncated = False
+        """Whether bytes were cut. Known after `finish`."""
+
+    def write(self, data: memoryview) -> None:
+        """Add output of the code."""
+        self.total += len(data)
+        text = self._buffer.write(data)
+        if not text:
+            return
+        self._pending.append(text)
+        if self._events < PROMPT_EVENTS:
+            self._flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(COLLECT_SECONDS, self._flush)
+
+    def finish(self) -> None:
+        """Write the remaining events. Call it once."""
+        rest, self.truncated = self._buffer.finish()
+        self._pending.append(rest)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        text = "".join(self._pending)
+        self._pending.clear()
+        if text:
+            self._events += 1
+            self._log.append(self._kind, text=text)
+
+
+class HeadTailBuffer:
+    """Converts the bytes of a stream to text with at most `limit` bytes of them.
+
+    The texts from `write`, joined and followed by the text from `finish`, are the whole output if it fits the limit.
+    Otherwise they are its head, a marker with the number of bytes cut, and its tail. No character is ever split.
+    Bytes that aren't UTF-8 count as the replacement character that stands for them.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._head_left = limit - limit // 2
+        self._head_open = True
+        self._tail_size = limit // 2
+        self._tail = _RingBuffer(0)
+
+    def write(self, data: bytes | bytearray | memoryview) -> str:
+        """Add bytes and return the text that belongs to the head."""
+        return self._add(self._decoder.decode(data))
+
+    def finish(self) -> tuple[str, bool]:
+        """Return the text that follows the head, and whether bytes were cut. Call it once."""
+        head = self._add(self._decoder.decode(b"", True))
+        tail = self._tail.read()
+        cut = self._tail.total - len(tail)
+        if not cut:
+            return head + tail.decode(), False
+        tail = tail.lstrip(_CONTINUATION) if _is_continuation(tail) else tail
+        return f"{head}{cut_marker(self._tail.total - len(tail), 'bytes')}{tail.decode()}", True
+
+    def _add(self, text: str) -> str:
+        if not self._head_open:
+            self._tail.write(text.encode())
+            return ""
+        data = text.encode()
+        if len(data) <= self._head_left:
+            self._head_left -= len(data)
+            return text
+        self._head_open = False
+        end = self._head_left
+        while end and data[end] & 0xC0 == 0x80:
+            end -= 1
+        # The tail gets the bytes that a character on the border leaves unused in the head.
+        self._tail = _RingBuffer(self._tail_size + self._head_left - end)
+        self._tail.write(data[end:])
+        return data[:end].decode()
+
+
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+def _is_continuation(data: bytes) -> bool:
+    return bool(data) and data[0] & 0xC0 == 0x80
+
+
+class _RingBuffer:
+    """The last `size` bytes written."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._buffer = bytearray()
+        self._position = 0
+        self.total = 0
+
+    def write(self, data: bytes) -> None:
+        """Append, in at most two copies."""
+        self.total += len(data)
+        if len(data) >= self._size:
+            self._buffer[:] = data[len(data) - self._size :]
+            self._position = 0
+            return
+        room = self._size - len(self._buffer)
+        if room:
+            # The buffer grows with the output, so that idle sandboxes and small runs use no memory for it.
+            self._buffer += data[:room]
+            data = data[room:]
+        first = min(len(data), self._size - self._position)
+        self._buffer[self._position : self._position + first] = data[:first]
+        self._buffer[: len(data) - first] = data[first:]
+        if data:
+            self._position = (self._position + len(data)) % self._size
+
+    def read(self) -> bytes:
+        """Return the stored bytes, oldest first."""
+        return bytes(self._buffer[self._position :] + self._buffer[: self._position])

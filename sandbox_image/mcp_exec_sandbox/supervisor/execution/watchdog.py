@@ -1,0 +1,85 @@
+"""Watchdog of the run for limits that no kernel limit enforces clearly: tasks, memory and storage in total."""
+
+import asyncio
+from collections.abc import Callable
+
+from mcp_exec_sandbox.supervisor.execution.outcome import Reason, SupervisorDecision
+from mcp_exec_sandbox.supervisor.resources.memory import MemoryGauge
+from mcp_exec_sandbox.supervisor.resources.processes import Process, list_descendants
+from mcp_exec_sandbox.supervisor.resources.storage import measure_storage
+from mcp_exec_sandbox.supervisor.resources.task_count import TaskCounter
+from mcp_exec_sandbox.supervisor.settings import MIB, Settings
+
+INTERVAL_SECONDS = 0.05
+TICKS_PER_STORAGE_WALK = 10
+
+MANY_TASKS = 16
+SMALL_TASK_BYTES = 32 * MIB
+"""More than `MANY_TASKS` tasks that use less than this each, but all memory together, exceed the limit of processes."""
+
+
+class Watchdog:
+    """Periodic check of the limits, active only while code runs."""
+
+    def __init__(self, *, settings: Settings, memory: MemoryGauge, tasks: TaskCounter, supervisor: int) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._tasks = tasks
+        self._supervisor = supervisor
+        self.peak_bytes = 0
+        """The highest memory use measured."""
+
+    def has_kernel_kill(self) -> bool:
+        """Return whether the kernel has killed a process of this sandbox because memory ran out."""
+        return self._memory.count_kernel_kills() > 0
+
+    async def watch(self, end_run: Callable[[SupervisorDecision], None]) -> None:
+        """Check periodically. Call `end_run` once a limit is exceeded, and return."""
+        tick = 0
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            tick += 1
+            tasks = self._tasks.count()
+            decision = self._check_tasks(tasks) or self._check_memory(tasks)
+            if decision is None and tick % TICKS_PER_STORAGE_WALK == 0:
+                decision = await self._check_storage()
+            if decision is not None:
+                end_run(decision)
+                return
+
+    def _check_tasks(self, tasks: int) -> SupervisorDecision | None:
+        if tasks <= self._settings.max_processes:
+            return None
+        return _fail("ProcessLimit", f"more than {self._settings.max_processes} processes and threads")
+
+    def _check_memory(self, tasks: int) -> SupervisorDecision | None:
+        used = self._memory.read_used_bytes(self._list_processes)
+        self.peak_bytes = max(self.peak_bytes, used)
+        if used <= self._settings.memory_bytes - self._memory.reserve_bytes and not self.has_kernel_kill():
+            return None
+        size = self._settings.memory_bytes // MIB
+        if tasks > MANY_TASKS and used // tasks < SMALL_TASK_BYTES:
+            # The cause is the number of tasks, not their memory: in gVisor a fork of an idle interpreter uses 13 MiB.
+            return _fail("ProcessLimit", f"{tasks} processes and threads need more memory than there is ({size} MiB)")
+        return _fail("OutOfMemory", f"the processes need more memory than the sandbox has ({size} MiB in all)")
+
+    async def _check_storage(self) -> SupervisorDecision | None:
+        folders = (self._settings.workspace, self._settings.temporary)
+        limit = self._settings.storage_bytes
+        pids = [process.pid for process in self._list_processes()]
+        if await measure_storage(folders, pids, enough=limit) <= limit:
+            return None
+        names = " and ".join(str(folder) for folder in folders)
+        return _fail("StorageLimit", f"the files in {names} take more than {limit // MIB} MiB or are too many")
+
+    def _list_processes(self) -> list[Process]:
+        return list_descendants(self._supervisor)
+
+
+def compute_runner_memory(limit: int) -> int:
+    """Return the private memory of one process, below `limit`: it gets a `MemoryError` before the container is full."""
+    return limit - min(max(limit // 5, 32 * MIB), 128 * MIB)
+
+
+def _fail(reason: Reason, message: str) -> SupervisorDecision:
+    return SupervisorDecision(phase="Failed", reason=reason, message=message)

@@ -1,0 +1,1 @@
+"""HTTP interface of the supervisor: connections, routes and their messages."""

@@ -1,0 +1,118 @@
+"""Routes of the supervisor's HTTP interface: authorization, handlers and their responses."""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qs
+
+from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
+from mcp_exec_sandbox.supervisor.http.messages import HttpRequest, HttpResponse, build_error, build_response
+from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
+from mcp_exec_sandbox.supervisor.state import SandboxNotReady, SandboxState, StateConflict
+from mcp_exec_sandbox.supervisor.wrapper_store import NotIdle
+from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_WRAPPERS_BYTES = 16 * 1024 * 1024
+"""The largest body of `PUT /v1/wrappers`."""
+
+Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
+
+
+class SupervisorApi:
+    """Handlers of requests to the sandbox, by path and method."""
+
+    def __init__(self, *, sandbox: SandboxState, token_sha256: str) -> None:
+        self._sandbox = sandbox
+        self._token_sha256 = token_sha256
+        self._routes: dict[str, dict[str, Handler]] = {
+            "/healthz": {"GET": self._get_health},
+            "/v1/execution": {
+                "POST": self._start_execution,
+                "GET": self._get_execution,
+                "DELETE": self._cancel_execution,
+            },
+            "/v1/execution/events": {"GET": self._stream_events},
+            "/v1/wrappers": {"PUT": self._put_wrappers},
+        }
+
+    def refuse(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the error of a request whose body need not be read: unauthorized, unknown path or method."""
+        methods = self._routes.get(request.path)
+        if request.path != "/healthz" and not self._is_authorized(request.authorization):
+            challenge = [("www-authenticate", "Bearer")]
+            return build_error(401, "a valid bearer token is needed", headers=challenge)
+        if methods is None:
+            return build_error(404, "the path does not exist")
+        if request.method not in methods:
+            allowed = ", ".join(sorted(methods))
+            return build_error(405, f"this path allows {allowed}", headers=[("allow", allowed)])
+        return None
+
+    def get_max_body_bytes(self, request: HttpRequest) -> int:
+        """Return the size of the largest body that this request may have."""
+        return MAX_WRAPPERS_BYTES if request.path == "/v1/wrappers" else MAX_BODY_BYTES
+
+    def handle(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+        """Return the response to a request that `refuse` accepted, or an awaitable of it."""
+        return self._routes[request.path][request.method](request)
+
+    def _is_authorized(self, authorization: str) -> bool:
+        scheme, _, token = authorization.partition(" ")
+        digest = hashlib.sha256(token.strip().encode()).hexdigest()
+        return scheme.lower() == "bearer" and hmac.compare_digest(digest, self._token_sha256)
+
+    def _get_health(self, request: HttpRequest) -> HttpResponse:
+        state = self._sandbox.state
+        status = 503 if state in ("starting", "stopping") else 200
+        return build_response(status, {"state": state, "wrappers": self._sandbox.wrappers.hash})
+
+    async def _put_wrappers(self, request: HttpRequest) -> HttpResponse:
+        if self._sandbox.state != "idle":
+            return build_error(409, f"the sandbox is {self._sandbox.state}")
+        try:
+            wrappers = WrapperUpload.from_body(request.body)
+            await self._sandbox.wrappers.replace(wrappers)
+        except InvalidRequest as error:
+            return build_error(400, str(error))
+        except NotIdle:
+            return build_error(409, "an execution was accepted first")
+        except OSError as error:
+            return build_error(507, f"the wrappers can't be written: {error.strerror}")
+        return build_response(200, {"hash": wrappers.hash})
+
+    def _start_execution(self, request: HttpRequest) -> HttpResponse:
+        try:
+            self._sandbox.accept(ExecutionRequest.from_body(request.body))
+        except InvalidRequest as error:
+            return build_error(400, str(error))
+        except StateConflict as error:
+            return build_response(409, {"error": str(error), "id": self._sandbox.execution_id})
+        except SandboxNotReady as error:
+            return build_error(503, str(error))
+        return HttpResponse(status=200, stream=self._sandbox.log.follow(1))
+
+    def _get_execution(self, request: HttpRequest) -> HttpResponse:
+        sandbox = self._sandbox
+        return build_response(
+            200, {"state": sandbox.state, "id": sandbox.execution_id, "lastSeq": sandbox.log.last_sequence}
+        )
+
+    def _stream_events(self, request: HttpRequest) -> HttpResponse:
+        values = parse_qs(request.query, keep_blank_values=True)
+        first = values.pop("from", ["1"])[-1]
+        if values:
+            return build_error(400, f"{min(values)[:100]}: unknown parameter")
+        if not re.fullmatch(r"[0-9]{1,9}", first) or int(first) < 1:
+            return build_error(400, "from: must be a positive integer")
+        if self._sandbox.execution_id is None:
+            return build_error(404, "this sandbox has no execution")
+        return HttpResponse(status=200, stream=self._sandbox.log.follow(int(first)))
+
+    def _cancel_execution(self, request: HttpRequest) -> HttpResponse:
+        try:
+            cancelled = self._sandbox.cancel()
+        except StateConflict as error:
+            return build_error(409, str(error))
+        return build_response(202 if cancelled else 200, {"state": self._sandbox.state})

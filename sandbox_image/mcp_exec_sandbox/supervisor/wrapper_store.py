@@ -1,0 +1,171 @@
+"""Store of MCP servers' wrappers: written while the pod is idle, shown to the code that may use them.
+
+The wrappers lie in a hidden folder of the workspace as whole packages with their bytecode, so that showing a server
+is one rename. What an execution may not use is removed while it runs.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import py_compile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
+from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
+from mcp_exec_tools.patterns import may_use_server
+
+HIDDEN_FOLDER = ".mcp-exec"
+FILES_PER_TURN = 20
+"""Files written or removed before the event loop gets its turn, so that an execution does not wait for them."""
+DISCARD_SECONDS = 0.1
+"""Delay between a run's start and the removal of wrappers that it may not use. Most runs end earlier and so don't
+share their CPU with the removal."""
+
+PACKAGE = '''"""The MCP servers that this execution may use, each a package with one module per tool.
+
+    import os, inspect
+    os.listdir("servers")                          # the servers
+    os.listdir("servers/github")                   # a server's tools
+    print(open("servers/github/create_issue.py").read())
+    from servers.github import create_issue
+    print(inspect.getsource(create_issue))
+    await create_issue(owner="o", repo="r", title="Bug")
+
+`from tool_discovery import search_tools` finds a tool by what it does.
+"""
+'''
+
+
+class NotIdle(Exception):
+    """The sandbox has accepted an execution and takes no more wrappers."""
+
+
+class WrapperStore:
+    """Wrappers for the sandbox's one execution."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._shown = workspace / SERVERS_FOLDER
+        self._hidden = workspace / HIDDEN_FOLDER
+        self._stored = self._hidden
+        self._servers: dict[str, str] = {}
+        self._paths: list[str] = []
+        self._trash: list[tuple[Path, list[str]]] = []
+        self._versions = 0
+        self._closed = False
+        self._lock = asyncio.Lock()
+        self.hash: str | None = None
+        """Digest that identifies the stored wrappers; None if there are none."""
+
+    async def replace(self, wrappers: WrapperUpload) -> None:
+        """Replace the stored wrappers by these, completely or not at all.
+
+        Raises:
+            NotIdle: an execution was accepted meanwhile.
+            OSError: the files can't be written.
+        """
+        async with self._lock:
+            self._check_open()
+            self._versions += 1
+            incoming, written = self._hidden / str(self._versions), list[str]()
+            try:
+                await self._write(wrappers, incoming, written)
+                self._check_open()
+            except BaseException:
+                self._trash.append((incoming, written))
+                raise
+            self._trash.append((self._stored, self._paths))
+            self._stored, self._paths = incoming, written
+            self._servers, self.hash = wrappers.servers, wrappers.hash
+            await self._empty_trash()
+
+    async def _write(self, wrappers: WrapperUpload, folder: Path, written: list[str]) -> None:
+        """Write and compile the wrappers; append the path of each file to `written`."""
+        catalogs = {
+            f"{package}/{CATALOG_FILE}": json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+            for package, entry in wrappers.catalogs.items()
+            if package in wrappers.servers
+        }
+        files = {"__init__.py": PACKAGE, **wrappers.files, **catalogs}
+        for number, (path, text) in enumerate(files.items()):
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            written.append(path)
+            target.write_bytes(text.encode("utf-8", "replace"))
+            if path.endswith(".py") and (cached := _compile(target, self._shown / path)):
+                written.append(str(Path(cached).relative_to(folder)))
+            if number % FILES_PER_TURN == FILES_PER_TURN - 1:
+                await asyncio.sleep(0)
+                self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NotIdle
+
+    def close(self) -> None:
+        """Reject further wrappers, because an execution has been accepted."""
+        self._closed = True
+
+    def show(self, allow: Iterable[str]) -> None:
+        """Move the servers that `allow` may use to where the code imports them, or an empty package if there are none.
+
+        Costs one system call per server. Raises nothing, because the code can call tools without wrappers too.
+        """
+        patterns = tuple(allow)
+        with contextlib.suppress(OSError):
+            self._shown.mkdir()
+            if self.hash is None:
+                (self._shown / "__init__.py").write_text(PACKAGE)
+                return
+            for name in ("__init__.py", "__pycache__"):
+                with contextlib.suppress(OSError):
+                    (self._stored / name).rename(self._shown / name)
+            for package, server in self._servers.items():
+                if may_use_server(patterns, server):
+                    with contextlib.suppress(OSError):
+                        (self._stored / package).rename(self._shown / package)
+
+    async def discard(self) -> None:
+        """Remove the wrappers that were not shown."""
+        self._trash.append((self._stored, self._paths))
+        await self._empty_trash()
+
+    async def _empty_trash(self) -> None:
+        while self._trash:
+            await _remove_files(*self._trash[0])
+            del self._trash[0]
+        with contextlib.suppress(OSError):
+            os.rmdir(self._hidden)
+
+
+async def _remove_files(folder: Path, paths: list[str]) -> None:
+    """Remove files below a folder in small steps, and then the folders that are empty.
+
+    Only these paths are touched, because code that runs meanwhile may have written others.
+    """
+    folders = {""}
+    for number, path in enumerate(paths):
+        with contextlib.suppress(OSError):
+            os.unlink(folder / path)
+        folders.update(_list_parents(path))
+        if number % FILES_PER_TURN == FILES_PER_TURN - 1:
+            await asyncio.sleep(0)
+    for name in sorted(folders, key=len, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder / name)
+
+
+def _list_parents(path: str) -> Iterator[str]:
+    while (path := path.rpartition("/")[0]) != "":
+        yield path
+
+
+def _compile(source: Path, shown: Path) -> str | None:
+    """Write the bytecode of a module to be imported from `shown`. Return its path, or None if compilation fails."""
+    cached = importlib.util.cache_from_source(str(source))
+    try:
+        return py_compile.compile(str(source), cfile=cached, dfile=str(shown), doraise=True)
+    except (py_compile.PyCompileError, RecursionError, MemoryError, ValueError):
+        return None

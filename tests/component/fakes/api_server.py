@@ -1,0 +1,284 @@
+"""A Kubernetes API server on loopback: objects of any kind, lists with pages, watches, merge patches, reviews.
+
+Tests change its objects directly (`put`, `merge`, `remove`), look at what it was asked (`seen`), and make it fail
+(`faults`). It keeps everything, so a watch from any resource version works.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Fault:
+    """What happens to one request that matches: an answer, or one lost before or after it is carried out."""
+
+    method: str
+    suffix: str
+    what: int | Literal["lost before", "lost after", "busy after"]
+    message: str = "so it was arranged"
+    details: Object = field(default_factory=dict)
+    reason: str = "Arranged"
+
+
+@dataclass
+class Seen:
+    """One request."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+
+
+class FakeApiServer:
+    """The server's state. `url` is where it listens."""
+
+    def __init__(self) -> None:
+        self.collections: dict[str, dict[str, Object]] = {}
+        self.history: dict[str, list[tuple[int, str, Object]]] = {}
+        self.version = 100
+        self.seen: list[Seen] = []
+        self.faults: list[Fault] = []
+        self.on_create: Callable[[str, Object], None] = lambda collection, item: None
+        self.users: dict[str, str] = {}
+        self.audiences: list[str] = []
+        self.rights: set[tuple[str, str, str]] = set()
+        self.away = False
+        """Whether the server breaks every connection, instead of answering."""
+        self.watches_allowed = asyncio.Event()
+        self.watches_allowed.set()
+        self.url = ""
+        self._expiries = 0
+        self._asked = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._watching: set[asyncio.BaseTransport] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeApiServer"]:
+        app = web.Application(client_max_size=8 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        async with TestServer(app, host="127.0.0.1") as server:
+            self.url = str(server.make_url("")).rstrip("/")
+            yield self
+            self.drop_watches()
+
+    # what tests do
+
+    def put(self, collection: str, item: Object) -> Object:
+        """Creates or replaces an object."""
+        name = item["metadata"]["name"]
+        items = self.collections.setdefault(collection, {})
+        event = "MODIFIED" if name in items else "ADDED"
+        item = deepcopy(item)
+        if "/namespaces/" in collection:
+            item["metadata"]["namespace"] = collection.split("/namespaces/")[1].split("/")[0]
+        item["metadata"].setdefault("uid", str(uuid.uuid4()))
+        item["metadata"].setdefault("creationTimestamp", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        items[name] = item
+        self._record(collection, event, item)
+        return item
+
+    def merge(self, collection: str, name: str, patch: Object) -> Object:
+        """Patches an object by a merge patch."""
+        item = deepcopy(self.collections[collection][name])
+        _merge(item, patch)
+        return self.put(collection, item)
+
+    def remove(self, collection: str, name: str) -> None:
+        """Deletes an object."""
+        self._record(collection, "DELETED", self.collections[collection].pop(name))
+
+    def drop_watches(self) -> None:
+        """Breaks every watch's connection."""
+        for transport in self._watching:
+            transport.close()
+
+    def go_away(self) -> None:
+        """Answers nobody any more, until `away` is unset."""
+        self.away = True
+        self.drop_watches()
+
+    async def expire_watches(self) -> None:
+        """Ends every watch as a server does that has forgotten the version it goes on from: by an error of code 410."""
+        self._expiries += 1
+        await self._tell()
+
+    async def until_asked(self, holds: Callable[[], object]) -> None:
+        """Until something holds of what it was asked."""
+        async with asyncio.timeout(20):
+            while not holds():
+                self._asked.clear()
+                await self._asked.wait()
+
+    def asked(self, method: str, suffix: str) -> list[Seen]:
+        """The requests of this method whose path ends so, but for watches."""
+        return [
+            seen
+            for seen in self.seen
+            if seen.method == method and seen.path.endswith(suffix) and "watch" not in seen.query
+        ]
+
+    def _record(self, collection: str, event: str, item: Object) -> None:
+        self.version += 1
+        item["metadata"]["resourceVersion"] = str(self.version)
+        self.history.setdefault(collection, []).append((self.version, event, deepcopy(item)))
+        task = asyncio.get_running_loop().create_task(self._tell())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    # what it answers
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if self.away:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        text = await request.text()
+        body = json.loads(text) if text else None
+        self.seen.append(Seen(request.method, request.path, dict(request.query), body))
+        self._asked.set()
+        fault = next(
+            (f for f in self.faults if (f.method, f.suffix) == (request.method, request.path[-len(f.suffix) :])), None
+        )
+        if fault is not None:
+            self.faults.remove(fault)
+            if isinstance(fault.what, int):
+                return _status(fault.what, fault.reason, fault.message, fault.details)
+            if fault.what != "lost before":
+                self._answer(request, body)
+            if fault.what == "busy after":
+                return _status(504, "Timeout", "request did not complete within the allotted timeout")
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if request.query.get("watch"):
+            return await self._watch(request)
+        return self._answer(request, body)
+
+    def _answer(self, request: web.Request, body: Any) -> web.Response:
+        if request.path.endswith("/tokenreviews"):
+            return web.json_response({**body, "status": self._token_review(body["spec"])}, status=201)
+        if request.path.endswith("/subjectaccessreviews"):
+            wanted = body["spec"]["resourceAttributes"]
+            assert (wanted["group"], wanted["resource"]) == ("mcp-exec.dev", "codeexecutions")
+            verb = "/".join(filter(None, (wanted["verb"], wanted.get("subresource"))))
+            allowed = (body["spec"]["user"], verb, wanted["namespace"]) in self.rights
+            return web.json_response({**body, "status": {"allowed": allowed}}, status=201)
+        parts = request.path.removesuffix("/status").split("/")
+        named = len(parts) % 2 == (1 if parts[1] == "api" else 0)
+        collection, name = ("/".join(parts[:-1]), parts[-1]) if named else ("/".join(parts), "")
+        if request.method == "POST":
+            return self._create(collection, body)
+        if not name:
+            return self._list(request, collection)
+        if name not in self.collections.get(collection, {}):
+            return _status(404, "NotFound", f"{name} not found")
+        wanted = ((body or {}).get("metadata") or {}).get("resourceVersion") if request.method == "PATCH" else None
+        if wanted not in (None, self.collections[collection][name]["metadata"]["resourceVersion"]):
+            return _status(409, "Conflict", "the object has been modified")
+        if request.method == "PATCH":
+            return web.json_response(self.merge(collection, name, body))
+        if request.method == "DELETE":
+            self.remove(collection, name)
+            return web.json_response({"kind": "Status", "status": "Success"})
+        return web.json_response(self.collections[collection][name])
+
+    def _create(self, collection: str, body: Object) -> web.Response:
+        name = body["metadata"]["name"]
+        if name in self.collections.get(collection, {}):
+            return _status(409, "AlreadyExists", f"{name} already exists")
+        item = self.put(collection, body)
+        answer = web.json_response(item, status=201)
+        self.on_create(collection, item)
+        return answer
+
+    def _token_review(self, spec: Object) -> Object:
+        user = self.users.get(spec["token"])
+        if user is None:
+            return {"authenticated": False}
+        return {
+            "authenticated": True,
+            "user": {"username": user, "uid": "u", "groups": ["system:serviceaccounts"], "extra": {}},
+            "audiences": [name for name in spec.get("audiences", []) if name in self.audiences],
+        }
+
+    def _selected(self, request: web.Request, collection: str) -> list[Object]:
+        labels = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
+        name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        return [
+            item
+            for key, item in sorted(self.collections.get(collection, {}).items())
+            if labels.items() <= (item["metadata"].get("labels") or {}).items() and name in ("", key)
+        ]
+
+    def _list(self, request: web.Request, collection: str) -> web.Response:
+        items, start = self._selected(request, collection), int(request.query.get("continue", "0"))
+        end = start + int(request.query.get("limit", "500"))
+        metadata = {"resourceVersion": str(self.version), **({"continue": str(end)} if end < len(items) else {})}
+        return web.json_response({"metadata": metadata, "items": items[start:end]})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        assert request.transport is not None
+        transport = request.transport
+        self._watching.add(transport)
+        name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        since, expiries = int(request.query["resourceVersion"]), self._expiries
+        try:
+            while True:
+                await self.watches_allowed.wait()
+                if self._expiries > expiries:
+                    expired = {
+                        "kind": "Status",
+                        "code": 410,
+                        "reason": "Expired",
+                        "message": "too old resource version",
+                    }
+                    await response.write(json.dumps({"type": "ERROR", "object": expired}).encode() + b"\n")
+                    return response
+                for version, event, item in list(self.history.get(request.path, ())):
+                    if version > since and name in ("", item["metadata"]["name"]):
+                        since = version
+                        await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
+                async with self._changed:
+                    newest = (self.history.get(request.path) or [(0, "", {})])[-1][0]
+                    if newest <= since and self._expiries == expiries:
+                        await self._changed.wait()
+        except ConnectionError:
+            return response
+        finally:
+            self._watching.discard(transport)
+
+
+def _merge(target: Object, patch: Object) -> None:
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        elif isinstance(value, dict) and isinstance(target.get(name), dict):
+            _merge(target[name], value)
+        else:
+            target[name] = deepcopy(value)
+
+
+def _status(code: int, reason: str, message: str, details: Object | None = None) -> web.Response:
+    return web.json_response(
+        {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details or {}}, status=code
+    )

@@ -1,0 +1,285 @@
+"""A cluster on loopback for the operator: API server, a node that starts pods at once, supervisors in them.
+
+Everything that the operator does to it is a step, counted; at any step the operator can be killed.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from tests.component.conftest import SANDBOX_KEY
+from tests.component.fakes.api_server import FakeApiServer, _status
+from tests.component.operator.supervisors import Steps, Supervisor
+
+from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS
+from mcp_exec_common.kube.client import custom_resource_path, resource_path
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
+
+NAMESPACE = "agents"
+KEY = SANDBOX_KEY
+CEX = custom_resource_path(EXECUTIONS, namespace=NAMESPACE)
+SBP = custom_resource_path(POOLS, namespace=NAMESPACE)
+PODS = resource_path("pods", namespace=NAMESPACE)
+POLICIES = resource_path("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
+NODES = resource_path("nodes")
+EVENTS = resource_path("events", namespace=NAMESPACE)
+DEADLINE = 20.0
+
+
+class World(FakeApiServer):
+    """The API server, with conflicts, JSON patches, preconditions and a kubelet of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = Steps()
+        self.ran: list[str] = []
+        """Ids of the executions whose code began, each time that it did."""
+        self.release = asyncio.Event()
+        self.break_at: tuple[str, int] | None = None
+        """A pod (or an empty text for any) and an event at which its stream breaks, once."""
+        self.supervisors: dict[str, Supervisor] = {}
+        self.start_pods = True
+        """Whether the node starts pods."""
+        self.node = "node1"
+        """Where pods that start now come to stand."""
+        self.port = 0
+        self.refuse_pods: tuple[int, str] | None = None
+        self.refuse_wrappers = False
+        """Whether supervisors take no wrappers."""
+        self.given: list[str] = []
+        """The pods that were offered wrappers, each time."""
+        self._sites: dict[str, web.TCPSite] = {}
+        self._runner: web.AppRunner | None = None
+
+    @asynccontextmanager
+    async def up(self) -> AsyncIterator["World"]:
+        app = web.Application()
+        for method, path, name in (
+            ("GET", "/healthz", "healthz"),
+            ("POST", "/v1/execution", "accept"),
+            ("GET", "/v1/execution", "asked"),
+            ("GET", "/v1/execution/events", "replay"),
+            ("DELETE", "/v1/execution", "cancel"),
+            ("PUT", "/v1/wrappers", "take_wrappers"),
+        ):
+            app.router.add_route(method, path, self._supervised(name))
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._runner.cleanup)
+            first = web.TCPSite(self._runner, "127.0.0.1", 0)
+            await first.start()
+            self.port = self._runner.addresses[0][1]
+            await stack.enter_async_context(self.running())
+            try:
+                yield self
+            finally:
+                self.steps.over.set()
+                self.release.set()
+                for supervisor in self.supervisors.values():
+                    await supervisor.vanish()
+                plays = [each.play for each in self.supervisors.values() if each.play is not None]
+                await asyncio.gather(*plays, *self._tasks, return_exceptions=True)
+
+    # what tests do
+
+    def pool(self, **spec: Any) -> Object:
+        given = {"image": "sandbox", "warm": {"min": 1}} | spec
+        return self.put(SBP, {"metadata": {"name": "default", "generation": 1}, "spec": given})
+
+    def execution(self, name: str, code: str = "print 1", *, caller: str = "", **spec: Any) -> str:
+        given = {
+            "code": code,
+            "poolRef": {"name": "default"},
+            "timeoutSeconds": 30,
+            "limits": {"outputBytes": 65536},
+            "ttlSecondsAfterFinished": 3600,
+            "cancelRequested": False,
+        }
+        labels = {LABEL_CALLER: caller} if caller else {}
+        body = {"metadata": {"name": name, "generation": 1, "labels": labels}, "spec": given | spec}
+        return str(self.put(CEX, body)["metadata"]["uid"])
+
+    def status(self, name: str) -> Object:
+        return self.collections.get(CEX, {}).get(name, {}).get("status") or {}
+
+    def pods(self) -> dict[str, Object]:
+        return self.collections.get(PODS, {})
+
+    def condition(self, kind: str) -> Object:
+        found = (self.collections[SBP]["default"].get("status") or {}).get("conditions") or []
+        return next((each for each in found if each["type"] == kind), {})
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Waits until something holds, looking whenever an object changes."""
+        async with asyncio.timeout(DEADLINE), self._changed:
+            await self._changed.wait_for(lambda: bool(holds()))
+
+    def pool_status(self) -> Object:
+        return self.collections[SBP]["default"].get("status") or {}
+
+    async def finished(self, name: str) -> Object:
+        await self.until(lambda: self.status(name).get("finishedAt"))
+        return self.status(name)
+
+    async def warm(self, count: int) -> None:
+        """Until the pool's status says that so many pods are warm."""
+        await self.until(lambda: (self.collections[SBP]["default"].get("status") or {}).get("warm") == count)
+
+    def note(self) -> None:
+        """Something changed that is no object: whoever waits in `until` looks again."""
+        self._spawn(self._tell())
+
+    def own_tasks(self) -> set[asyncio.Task[Any]]:
+        """Tasks that belong to the cluster, not to the operator."""
+        plays = {each.play for each in self.supervisors.values() if each.play is not None}
+        return {*self._tasks, *plays}
+
+    def change_node(self, name: str, *, ready: str = "True", cordoned: bool = False) -> None:
+        """A node says how it is."""
+        conditions = [{"type": "Ready", "status": ready, "reason": "Arranged"}]
+        spec = {"unschedulable": True} if cordoned else {}
+        self.put(NODES, {"metadata": {"name": name}, "spec": spec, "status": {"conditions": conditions}})
+
+    # what it does
+
+    def _supervised(self, name: str) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            address = request.transport.get_extra_info("sockname")[0]
+            supervisor = self.supervisors.get(address)
+            if supervisor is None:
+                request.transport.abort()
+                return web.Response()
+            token = supervisor_token(key=KEY, namespace=NAMESPACE, pod=supervisor.pod)
+            if name != "healthz" and request.headers.get("Authorization") != f"Bearer {token}":
+                return web.json_response({"error": "no"}, status=401)
+            if supervisor.frozen:
+                await self.steps.over.wait()
+            answer: web.StreamResponse = await getattr(supervisor, name)(request)
+            return answer
+
+        return handle
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        writes = request.method in ("POST", "PUT", "PATCH", "DELETE")
+        label = f"{request.method} {request.path.split('/')[-2 if request.path.endswith('/status') else -1]}"
+        if writes:
+            await self.steps(f"before {label}")
+        answer = await super()._handle(request)
+        if writes:
+            await self.steps(f"after {label}")
+        return answer
+
+    def _answer(self, request: web.Request, body: Any) -> web.Response:
+        collection, _, name = request.path.removesuffix("/status").rpartition("/")
+        if request.method == "POST" and request.path == PODS and self.refuse_pods is not None:
+            return _status(self.refuse_pods[0], "Forbidden", self.refuse_pods[1])
+        if request.method == "POST":
+            _fill(request.path, body, number=self.version)
+        if request.method == "POST" and request.path == PODS:
+            answer = super()._answer(request, body)
+            self._start_pod(body["metadata"]["name"])
+            return answer
+        found = self.collections.get(collection, {}).get(name)
+        if request.method == "PATCH" and found is not None and isinstance(body, list):
+            return self._json_patch(collection, found, body)
+        if request.method == "PUT" and found is not None and not request.path.endswith("/status"):
+            return self._replace(collection, found, body)
+        if request.method == "PUT" and found is not None:
+            return self._replace_status(collection, found, body)
+        if request.method == "DELETE" and found is not None:
+            wanted = (body.get("preconditions") or {}).get("uid")
+            if wanted not in (None, found["metadata"]["uid"]):
+                return _status(409, "Conflict", "the UID in the precondition does not match")
+            self.remove(collection, name)
+            return web.json_response({"kind": "Status", "status": "Success"})
+        return super()._answer(request, body)
+
+    def remove(self, collection: str, name: str) -> None:
+        if collection == PODS:
+            self._stop_supervisor(name)
+        super().remove(collection, name)
+
+    def _json_patch(self, collection: str, found: Object, patch: list[Object]) -> web.Response:
+        changed = json.loads(json.dumps(found))
+        for each in patch:
+            if each["path"] == "/metadata/resourceVersion":
+                if each["value"] != found["metadata"]["resourceVersion"]:
+                    return _status(409, "Conflict", "the object has been modified")
+            else:
+                changed[each["path"].strip("/")] = each["value"]
+        return web.json_response(self.put(collection, changed))
+
+    def _replace_status(self, collection: str, found: Object, body: Object) -> web.Response:
+        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            return _status(409, "Conflict", "the object has been modified")
+        return web.json_response(self.put(collection, json.loads(json.dumps(found)) | {"status": body["status"]}))
+
+    def _replace(self, collection: str, found: Object, body: Object) -> web.Response:
+        """As the API server does: another spec is another generation, and the status stays."""
+        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            return _status(409, "Conflict", "the object has been modified")
+        if all(found.get(name) == body.get(name) for name in ("spec",)):
+            return web.json_response(found)
+        generation = found["metadata"].get("generation", 1) + 1
+        metadata = {**found["metadata"], **body["metadata"], "generation": generation}
+        return web.json_response(self.put(collection, {**found, **body, "metadata": metadata}))
+
+    def _start_pod(self, name: str) -> None:
+        if self.start_pods:
+            self._spawn(self.start_pod(name))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def start_pod(self, name: str) -> None:
+        """What scheduler and kubelet do: the pod runs, at an address where its supervisor answers."""
+        address = f"127.1.{len(self._sites) // 200}.{len(self._sites) % 200 + 1}"
+        assert self._runner is not None
+        site = self._sites[address] = web.TCPSite(self._runner, address, self.port)
+        await site.start()
+        pod = self.pods().get(name)
+        if pod is None:
+            return
+        variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
+        token = supervisor_token(key=KEY, namespace=NAMESPACE, pod=name)
+        assert variables["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
+        self.supervisors[address] = Supervisor(self, name)
+        status = {"phase": "Running", "podIP": address, "containerStatuses": [{"state": {"running": {}}}]}
+        self.merge(PODS, name, {"spec": {"nodeName": self.node}, "status": status})
+
+    def kill_pod(self, name: str, status: Object) -> None:
+        """The pod's container ends, and takes its supervisor with it."""
+        self._stop_supervisor(name)
+        self.merge(PODS, name, {"status": status})
+
+    def silence(self, name: str) -> None:
+        """Nobody answers at the pod's address any more, and its connections break; its object says nothing of it."""
+        self._stop_supervisor(name)
+
+    def supervisor_of(self, execution: str) -> Supervisor:
+        pod = self.status(execution)["podName"]
+        return next(each for each in self.supervisors.values() if each.pod == pod)
+
+    def _stop_supervisor(self, name: str) -> None:
+        for address, supervisor in list(self.supervisors.items()):
+            if supervisor.pod == name:
+                del self.supervisors[address]
+                self._spawn(supervisor.vanish())
+
+
+def _fill(path: str, body: Object, *, number: int) -> None:
+    """What the API server adds to an object when it is made."""
+    if "name" not in body["metadata"]:
+        body["metadata"]["name"] = f"{body['metadata']['generateName']}{number}"
+    if path.endswith("/deployments"):
+        body["metadata"]["generation"] = 1
+    if path.endswith("/services"):
+        body["spec"]["clusterIP"] = "10.0.0.7"

@@ -1,0 +1,139 @@
+"""Processes of operator, gateway and broker, as tests start and watch them."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.component.conftest import DEADLINE, SANDBOX_KEY
+
+SECONDS = 40
+
+
+async def until(true: Callable[[], Any]) -> None:
+    """Returns when it holds. It looks at the state of many parts, which have no event in common, once a millisecond."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(DEADLINE):
+        while not true():
+            turn = loop.create_future()
+            timer = loop.call_later(0.001, lambda turn=turn: turn.done() or turn.set_result(None))
+            try:
+                await turn
+            finally:
+                timer.cancel()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+def write_kubeconfig(path: Path, url: str) -> Path:
+    """A kubeconfig of the API server there."""
+    named = {"name": "it"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "contexts": [{**named, "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{**named, "cluster": {"server": url}}],
+        "users": [{**named, "user": {"token": "a-token"}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def environment(folder: Path, url: str, **changes: str) -> dict[str, str]:
+    """The variables that each process needs, with a kubeconfig of the API server there, and others."""
+    key = folder / "key"
+    key.write_bytes(SANDBOX_KEY)
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "MCP_EXEC_NAMESPACES": "agents",
+        "MCP_EXEC_SANDBOX_KEY_FILE": str(key),
+        "MCP_EXEC_KUBECONFIG": str(write_kubeconfig(folder / "kubeconfig", url)),
+        **changes,
+    }
+
+
+class Process:
+    """A process, and what it logs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._read = asyncio.Condition()
+        self._reading = asyncio.create_task(self._follow())
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        return [json.loads(line) for line in self.lines]
+
+    async def says(self, text: str) -> None:
+        """Waits until it has logged something with this text."""
+        async with asyncio.timeout(SECONDS), self._read:
+            await self._read.wait_for(lambda: self._reading_is_over() or self._said(text))
+        assert self._said(text), self.lines
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        async with asyncio.timeout(SECONDS):
+            await self._reading
+            return await self.process.wait()
+
+    def tell(self, signal: int) -> None:
+        self.process.send_signal(signal)
+
+    async def _follow(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            async with self._read:
+                self.lines.append(line.decode())
+                self._read.notify_all()
+        async with self._read:
+            self._read.notify_all()
+
+    def _said(self, text: str) -> bool:
+        return any(text in line["message"] for line in self.records)
+
+    def _reading_is_over(self) -> bool:
+        return self.process.stderr is not None and self.process.stderr.at_eof()
+
+
+@asynccontextmanager
+async def started(*arguments: str, env: Mapping[str, str]) -> AsyncIterator[Process]:
+    """Python with these arguments, killed at the end where it lives until then."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *arguments), env=env, stderr=asyncio.subprocess.PIPE
+    )
+    made = Process(process)
+    try:
+        yield made
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await made.ended()
+
+
+FEW_FILES = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+runpy.run_module(sys.argv[1], run_name="__main__")
+"""
+"""A program that starts a module as a container is started that may have few files open."""
+
+
+def most_files(process: Process) -> int:
+    """How many files it may have open."""
+    limits = Path(f"/proc/{process.process.pid}/limits").read_text()
+    line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
+    return int(line.split()[3])

@@ -1,0 +1,158 @@
+"""The manifests of stdio servers, and what their pods' states mean."""
+
+from typing import Any
+
+import pytest
+from tests.podsecurity import violations
+
+from mcp_exec_api.tool_server import Stdio
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.toolservers.manifests import (
+    BridgeImage,
+    ServerIdentity,
+    build_deployment,
+    build_server_policy,
+    digest_of,
+    secret_names,
+    secrets_digest,
+    workload_name,
+)
+from mcp_exec_operator.toolservers.workload import workload_of
+
+SERVER = ServerIdentity(namespace="agents", name="git", uid="u-1")
+BRIDGE = BridgeImage(image="example.invalid/servers:1")
+
+
+def stdio(**changes: Any) -> Stdio:
+    return Stdio.model_validate({"image": "example.invalid/git:1", "command": ["mcp-server-git"]} | changes)
+
+
+def pod_of(given: Stdio, secrets: str = "") -> Object:
+    made = build_deployment(server=SERVER, stdio=given, bridge=BRIDGE, token_sha256="0" * 64, secrets=secrets)
+    spec: Object = made["spec"]["template"]["spec"]
+    return spec
+
+
+def test_a_servers_pod_has_no_rights_and_no_token() -> None:
+    pod = pod_of(stdio())
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in [*pod["initContainers"], *pod["containers"]]:
+        security = container["securityContext"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
+        assert container["resources"]["limits"]["memory"]
+    assert violations(pod) == []
+    mounts = {each["mountPath"]: each.get("readOnly", False) for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts == {"/mcp-exec": True, "/tmp": False}
+
+
+def test_the_bridge_starts_the_command_and_its_own_variables_win() -> None:
+    container = pod_of(stdio(command=["npx", "server"], maxSessions=3))["containers"][0]
+    assert container["command"] == ["python3", "/mcp-exec/bridge.py", "serve", "--", "npx", "server"]
+    assert {"name": "MCP_EXEC_MAX_SESSIONS", "value": "3"} in container["env"]
+
+
+def test_a_server_may_have_data_and_a_runtime_class() -> None:
+    pod = pod_of(stdio(dataSize="1Gi", runtimeClassName="gvisor"))
+    assert pod["runtimeClassName"] == "gvisor"
+    assert {"name": "data", "emptyDir": {"sizeLimit": "1Gi"}} in pod["volumes"]
+    limits = pod["containers"][0]["resources"]["limits"]
+    assert int(limits["ephemeral-storage"]) == (1024 + 512) * 1024**2
+    assert {"name": "data", "mountPath": "/data"} in pod["containers"][0]["volumeMounts"]
+
+
+def test_a_servers_image_may_be_in_a_registry_that_wants_credentials() -> None:
+    pod = pod_of(stdio(imagePullSecrets=[{"name": "registry"}, {"name": "other"}]))
+    assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
+    assert "imagePullSecrets" not in pod_of(stdio())
+
+
+def test_secrets_are_referred_to_and_never_copied() -> None:
+    given = stdio(env=[{"name": "TOKEN", "secretKeyRef": {"name": "git", "key": "token"}}, {"name": "A", "value": "b"}])
+    assert secret_names(given) == ["git"]
+    variables = {each["name"]: each for each in pod_of(given)["containers"][0]["env"]}
+    assert variables["TOKEN"]["valueFrom"] == {"secretKeyRef": {"name": "git", "key": "token"}}
+    assert variables["A"]["value"] == "b"
+
+
+def test_another_version_of_a_secret_is_another_pod() -> None:
+    digests = {secrets_digest(versions) for versions in ({"git": "1"}, {"git": "2"}, {"git": ""})}
+    assert len(digests) == 3
+    one, two = (
+        build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, token_sha256="0", secrets=each) for each in "ab"
+    )
+    assert digest_of(one) != digest_of(two)
+
+
+@pytest.mark.parametrize("name", ["git", "a" * 253, "docs.example.com", "a" * 60 + ".b", "a-" * 40 + "z"])
+def test_a_servers_objects_have_names_that_a_service_may_have(name: str) -> None:
+    made = workload_name(name)
+    assert len(made) <= 63
+    assert made.replace("-", "").isalnum()
+    assert made[0].isalpha()
+    assert made[-1].isalnum()
+
+
+def test_names_that_look_alike_stay_apart() -> None:
+    assert len({workload_name(name) for name in ("a.b", "a-b", "a.b.c", "a-b.c")}) == 4
+
+
+def test_the_broker_alone_reaches_a_server_and_it_reaches_what_its_spec_says() -> None:
+    egress = [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]
+    policy = build_server_policy(server=SERVER, stdio=stdio(egress=egress), release_namespace="mcp-exec-system")
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 8083}]
+    assert rule["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
+    assert policy["spec"]["egress"] == egress
+    assert build_server_policy(server=SERVER, stdio=stdio(), release_namespace="x")["spec"]["egress"] == []
+
+
+def pod(**status: Any) -> Object:
+    return {"metadata": {"name": "ts-git-1", "creationTimestamp": "2026-11-22T06:00:00Z"}, "status": status}
+
+
+CRASHED = {
+    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+    "lastState": {"terminated": {"reason": "Error", "exitCode": 2, "message": "no such command"}},
+}
+QUOTA = {"type": "ReplicaFailure", "status": "True", "message": 'pods "x" is forbidden: exceeded quota: sandboxes'}
+
+
+@pytest.mark.parametrize(
+    ("deployment", "pods", "reason", "words"),
+    [
+        ({}, [], "Starting", "not ready yet"),
+        ({"conditions": [QUOTA]}, [], "QuotaExceeded", "exceeded quota"),
+        ({}, [pod(containerStatuses=[CRASHED])], "CrashLoop", "exit code 2: no such command"),
+        (
+            {},
+            [pod(initContainerStatuses=[{"state": {"waiting": {"reason": "ErrImagePull", "message": "gone"}}}])],
+            "ImagePullFailed",
+            "gone",
+        ),
+        (
+            {},
+            [pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}])],
+            "Unschedulable",
+            "0/1 nodes",
+        ),
+        (
+            {},
+            [pod(containerStatuses=[{"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "x"}}}])],
+            "CreateContainerConfigError",
+            "x",
+        ),
+    ],
+)
+def test_a_workload_says_why_it_is_not_ready(deployment: Object, pods: list[Object], reason: str, words: str) -> None:
+    found = workload_of({"metadata": {"generation": 1}, "status": deployment}, pods, address=None)
+    assert (found.ready, found.reason) == (False, reason)
+    assert words in str(found.message)
+
+
+def test_a_deployment_that_has_not_seen_its_newest_spec_is_not_ready() -> None:
+    status = {"observedGeneration": 1, "readyReplicas": 1}
+    assert workload_of({"metadata": {"generation": 1}, "status": status}, [], address="a:1").ready
+    assert not workload_of({"metadata": {"generation": 2}, "status": status}, [], address="a:1").ready

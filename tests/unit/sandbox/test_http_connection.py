@@ -1,0 +1,71 @@
+"""HTTP connections of the supervisor, with handlers of the test's choice."""
+
+import asyncio
+
+import pytest
+
+from mcp_exec_sandbox.supervisor.execution.event_log import EventBatch
+from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
+from mcp_exec_sandbox.supervisor.http.messages import HttpResponse
+
+
+class FaultyApi:
+    """Handlers that fail unexpectedly, each at another moment."""
+
+    def refuse(self, request):
+        if request.path == "/refuse":
+            raise RuntimeError("refuse")
+
+    def get_max_body_bytes(self, request):
+        return 1000
+
+    def handle(self, request):
+        if request.path == "/handle":
+            raise RuntimeError("handle")
+        if request.path == "/stream":
+            return HttpResponse(status=200, stream=self._stream())
+        return self._respond()
+
+    async def _respond(self):
+        await asyncio.sleep(0)
+        raise RuntimeError("later")
+
+    async def _stream(self):
+        yield EventBatch(lines=b'{"seq":1}\n', is_last=False)
+        raise RuntimeError("stream")
+
+
+@pytest.fixture
+async def request_path():
+    """A function that requests a path and returns everything until the server closes the connection."""
+    registry = ConnectionRegistry(FaultyApi())
+    server = await asyncio.get_running_loop().create_server(registry.create, "127.0.0.1", 0)
+
+    async def request(path):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+        response = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return response
+
+    yield request
+    registry.close_all()
+    server.close()
+
+
+@pytest.mark.parametrize("path", ["/refuse", "/handle", "/later"])
+async def test_an_unexpected_error_answers_500_and_closes_the_connection(request_path, capsys, path):
+    response = await request_path(path)
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 500 ")
+    assert b"connection: close" in head.lower()
+    assert b'"error"' in body
+    assert f"RuntimeError: {path[1:]}" in capsys.readouterr().err
+
+
+async def test_an_unexpected_error_during_a_stream_closes_it_before_its_end(request_path, capsys):
+    response = await request_path("/stream")
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b'{"seq":1}' in response
+    assert not response.endswith(b"0\r\n\r\n")
+    assert "RuntimeError: stream" in capsys.readouterr().err
