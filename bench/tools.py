@@ -31,7 +31,7 @@ from mcp import Client
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from tests.component.fakes.api_server import FakeApiServer  # noqa: E402
+from tests.support.api_server import FakeApiServer  # noqa: E402
 
 from mcp_exec_api.constants import API_VERSION, TOOL_SERVERS  # noqa: E402
 from mcp_exec_api.sandbox_pool import PoolTools  # noqa: E402

@@ -1,1 +1,1 @@
-"""The Python client and the mcp-exec command."""
+"""The Python client and the `mcp-exec` command."""

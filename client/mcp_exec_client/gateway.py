@@ -1,4 +1,4 @@
-"""The gateway, as a caller with an API key sees it."""
+"""HTTP client of the gateway, for a caller with an API key."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,66 +7,66 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
 _MARGIN_SECONDS: Final = 10.0
-"""How much longer than its `wait` a request may take."""
+"""Time that a request may take beyond its `wait`."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the gateway said."""
+class GatewayResponse:
+    """Status and JSON of a response."""
 
     status: int
     data: dict[str, Any]
-    """A JSON object's members; those of a list are under `items`."""
+    """The members of the JSON object. A JSON list is under `items`; without JSON it is empty."""
 
     @property
-    def said(self) -> str:
-        """What went wrong, by its own words."""
+    def error(self) -> str:
+        """Status and detail of a response that reports an error."""
         return f"{self.status}: {self.data.get('detail') or self.data or 'no JSON'}"
 
     @property
     def items(self) -> list[dict[str, Any]]:
         """The objects of a list."""
-        return [each for each in self.data.get("items") or [] if isinstance(each, dict)]
+        return [item for item in self.data.get("items") or [] if isinstance(item, dict)]
 
 
-class Unreachable(Exception):
-    """Nobody answered."""
+class GatewayUnreachable(Exception):
+    """No response from the gateway."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gateway:
-    """Asks one gateway."""
+class GatewayClient:
+    """Client of one gateway."""
 
     url: str
     namespace: str | None
-    """None is the key's own."""
+    """Namespace of executions; None means the key's own."""
     session: aiohttp.ClientSession
 
     @classmethod
     @asynccontextmanager
     async def connect(cls, *, url: str, key: str | None, namespace: str | None = None) -> AsyncIterator[Self]:
-        """A client of the gateway at `url`, open while the context stands."""
+        """Yield a client of the gateway at `url`, whose session is closed at the end of the context."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with aiohttp.ClientSession(headers=headers) as session:
             yield cls(url=url.rstrip("/"), namespace=namespace, session=session)
 
-    async def ask(self, method: str, path: str, *, body: object = None, **query: str) -> Answer:
-        """What it answers, whatever the status. Raises Unreachable."""
+    async def request(self, method: str, path: str, *, body: object = None, **query: str) -> GatewayResponse:
+        """Send a request and return the response, whatever its status. Raises GatewayUnreachable."""
         if self.namespace and path.startswith("/v1/"):
             query["namespace"] = self.namespace
-        limit = aiohttp.ClientTimeout(total=float(query.get("wait", _SECONDS)) + _MARGIN_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=float(query.get("wait", _TIMEOUT_SECONDS)) + _MARGIN_SECONDS)
         try:
             async with self.session.request(
-                method, self.url + path, params=query, json=body, timeout=limit, allow_redirects=False
+                method, self.url + path, params=query, json=body, timeout=timeout, allow_redirects=False
             ) as response:
-                return Answer(response.status, await _members(response))
+                return GatewayResponse(response.status, await _parse_json(response))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise Unreachable(f"{method} {self.url}{path}: {error or 'no answer in time'}") from error
+            raise GatewayUnreachable(f"{method} {self.url}{path}: {error or 'no response in time'}") from error
 
 
-async def _members(response: aiohttp.ClientResponse) -> dict[str, Any]:
+async def _parse_json(response: aiohttp.ClientResponse) -> dict[str, Any]:
     try:
         data = await response.json(content_type=None)
     except ValueError:

@@ -1,10 +1,10 @@
-"""The system prompt of a model that works by code: what there is, and how to use it. Pure."""
+"""System prompt of a model that works by code."""
 
 from collections.abc import Sequence
 from typing import Final
 
 VERSION: Final = "1"
-"""Changes with the text, so that traces can be compared."""
+"""Version of the text, which is recorded in traces."""
 _TEXT: Final = """\
 You get things done by writing Python that runs in a sandbox, where it calls tools. What tools return stays in the \
 sandbox: you see only what your code prints and the value of its last expression. So let code filter, join, count and \
@@ -37,5 +37,5 @@ A question that needs no tool needs no code: answer it.
 
 
 def system_prompt(servers: Sequence[str]) -> str:
-    """The prompt for an agent whose code may call the tools of these servers."""
+    """Return the prompt for an agent whose code may call tools of these servers."""
     return _TEXT.format(servers=", ".join(servers) or "none")

@@ -1,1 +1,1 @@
-"""Types, names and clients that every part of mcp-exec shares."""
+"""Types of the custom resources, and the generator of their CustomResourceDefinitions."""

@@ -1,7 +1,7 @@
-"""Writes what is generated from the types: `crds/*.yaml` and the chart's copies of them.
+"""Generate the CustomResourceDefinitions from the types: `crds/*.yaml` and the chart's copies of them.
 
-python -m mcp_exec_api.__main__           writes the files
-python -m mcp_exec_api.__main__ --check   writes nothing and exits with 1 where a file differs
+python -m mcp_exec_api           writes the files
+python -m mcp_exec_api --check   writes nothing and exits with 1 if a file differs
 """
 
 import argparse
@@ -19,37 +19,36 @@ from mcp_exec_api.crd_schema import build_definitions
 _HEADER: Final = "# Generated from crds/mcp_exec_api by `make generate`. Do not edit.\n"
 
 ANNOTATION_DIGEST: Final = f"{GROUP}/digest"
-"""The digest of a definition's spec, as an annotation of the definition."""
+"""Annotation of a definition with the digest of its spec."""
 
 
-def digest(crd: dict[str, Any]) -> str:
-    """What tells this definition from that of another version: the chart upgrades a stored one by it."""
+def spec_digest(crd: dict[str, Any]) -> str:
+    """Return the digest by which the chart detects that a stored definition needs an upgrade."""
     return "sha256:" + hashlib.sha256(json.dumps(crd["spec"], sort_keys=True).encode()).hexdigest()
 
 
-def crd_yaml(crd: dict[str, Any]) -> str:
-    """A CRD as a file, with its digest. Kubernetes before 1.25 ignores the CEL rules in it."""
-    metadata = crd["metadata"] | {"annotations": {ANNOTATION_DIGEST: digest(crd)}}
+def format_crd(crd: dict[str, Any]) -> str:
+    """Format a CRD as YAML with its digest. Kubernetes before 1.25 ignores its CEL rules."""
+    metadata = crd["metadata"] | {"annotations": {ANNOTATION_DIGEST: spec_digest(crd)}}
     return _HEADER + yaml.safe_dump(crd | {"metadata": metadata}, sort_keys=False, width=1000)
 
 
-def files() -> dict[str, str]:
-    """Every generated file: its path from the project's root, and its text."""
-    found = {}
+def build_files() -> dict[str, str]:
+    """Build all generated files: text by path below the project's root."""
+    files = {}
     for plural, crd in build_definitions().items():
-        found[f"crds/{GROUP}_{plural}.yaml"] = crd_yaml(crd)
-        found[f"charts/mcp-exec/crds/{plural}.yaml"] = crd_yaml(crd)
-    return found
+        files[f"crds/{GROUP}_{plural}.yaml"] = files[f"charts/mcp-exec/crds/{plural}.yaml"] = format_crd(crd)
+    return files
 
 
 def main() -> None:
-    """The command."""
+    """Write or check the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail where a file differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file differs")
     parser.add_argument("--root", type=Path, default=Path.cwd(), help="the project's root")
     arguments = parser.parse_args()
     stale = []
-    for name, text in files().items():
+    for name, text in build_files().items():
         path = arguments.root / name
         if path.exists() and path.read_text() == text:
             continue
@@ -58,7 +57,7 @@ def main() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     if stale and arguments.check:
-        sys.exit(f"differ from the types: {', '.join(stale)}; run `make generate`")
+        sys.exit(f"these files are not up to date: {', '.join(stale)}; run `make generate`")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Approvals of tool calls: what waits, and what a person decided."""
+"""Approvals of tool calls: pending ones and decisions."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,51 +9,52 @@ from mcp_exec_api.meta import MicroTime, Model
 
 
 class ApprovalChoice(StrEnum):
-    """What became of a tool call that needs somebody's consent."""
+    """A person's decision on a tool call."""
 
     APPROVE = "Approve"
     DENY = "Deny"
 
 
 class ApprovalDecision(Model):
-    """Somebody's word on one tool call that waits for it."""
+    """Decision on one tool call that waits for an approval."""
 
     id: Annotated[str, Field(min_length=1, max_length=64)]
-    """The approval's id, from `status.approvals`."""
+    """Id of the approval, from `status.approvals`."""
     decision: ApprovalChoice
-    """Whether the call may be made."""
+    """Approve: the call is made. Deny: the call fails."""
     by: Annotated[str | None, Field(max_length=253)] = None
-    """Who decided, as the gateway knows them."""
+    """Caller who decided. The gateway sets it from the authenticated caller."""
     comment: Annotated[str | None, Field(max_length=1024)] = None
-    """Why; the code sees it where the call was denied."""
+    """Reason for the decision. If the call is denied, the code receives it in the error."""
 
 
 class ApprovalState(StrEnum):
-    """Where a call that needs consent is."""
+    """State of an approval."""
 
     PENDING = "Pending"
     APPROVED = "Approved"
     DENIED = "Denied"
     EXPIRED = "Expired"
-    """Nobody decided in time; the call was denied."""
+    """Nobody decided in time, so the call was denied."""
     WITHDRAWN = "Withdrawn"
-    """The code ended or gave the call up before anybody decided."""
+    """The code ended or abandoned the call before anybody decided."""
 
 
 class Approval(Model):
-    """A tool call that needs somebody's consent."""
+    """A tool call that needs or needed an approval."""
 
     id: str
-    """What it is decided on by."""
+    """Id of the approval. A decision in `spec.approvals` refers to it."""
     tool: str
-    """SERVER.TOOL."""
+    """Tool as SERVER.TOOL, for example `github.create_issue`."""
     arguments: str
-    """The arguments as JSON, redacted and bounded."""
+    """Arguments of the call as JSON, with secrets redacted and long texts shortened."""
     state: ApprovalState
-    """Where it is."""
+    """Pending: waits for a decision. Approved, Denied: decided. Expired: nobody decided in time, so the call was
+    denied. Withdrawn: the code ended or abandoned the call first."""
     requested_at: MicroTime
-    """When the code made the call."""
+    """Time of the call."""
     expires_at: MicroTime
-    """When it is denied, if nobody has decided."""
+    """Time at which the call is denied if nobody has decided."""
     decided_by: str | None = None
-    """Who decided."""
+    """Caller who decided."""

@@ -1,4 +1,4 @@
-"""CodeExecution: one run of an agent's code, with its output in `status`."""
+"""CodeExecution: one run of an agent's code, with its output in the status."""
 
 import hashlib
 import json
@@ -19,22 +19,22 @@ from mcp_exec_api.constants import (
 from mcp_exec_api.meta import Condition, MicroTime, Model, ToolPattern
 
 IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority", "tools", "user")
-"""The spec's fields that never change after creation."""
+"""Fields of the spec that cannot change after creation."""
 
 
-def _unchanged(name: str) -> JsonValue:
+def _immutable_rule(name: str) -> JsonValue:
     same = f"self.{name} == oldSelf.{name}"
-    if name in ("tools", "user"):  # without a default they may be absent, and CEL fails on a comparison with that
+    if name in ("tools", "user"):  # they have no default in the schema, and CEL fails to compare an absent field
         same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
     return {"rule": same, "message": f"spec.{name} is immutable"}
 
 
-# CEL can't compare objects without a schema, so of `context` the operator alone sees that it changed.
-IMMUTABLE_RULES: list[JsonValue] = [_unchanged(name) for name in IMMUTABLE if name != "context"]
+# CEL cannot compare objects without a schema, so only the operator detects a change of `context`.
+IMMUTABLE_RULES: list[JsonValue] = [_immutable_rule(name) for name in IMMUTABLE if name != "context"]
 
 
 class Phase(StrEnum):
-    """Where an execution is in its life."""
+    """Phase of an execution."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -45,12 +45,12 @@ class Phase(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """Whether the phase is one of the four that last."""
+        """Whether the phase is final."""
         return self not in (Phase.PENDING, Phase.RUNNING)
 
 
 class Reason(StrEnum):
-    """Why an execution waits or ended as it did, where its phase alone does not say it."""
+    """Reason for the phase of an execution."""
 
     NONE = ""
     USER_ERROR = "UserError"
@@ -58,7 +58,7 @@ class Reason(StrEnum):
     EXIT_CODE = "ExitCode"
     """The code exited with a code other than 0."""
     RUNNER_DIED = "RunnerDied"
-    """The interpreter ended by itself, by `os._exit` or a signal."""
+    """The interpreter ended by `os._exit` or a signal."""
     OUT_OF_MEMORY = "OutOfMemory"
     PROCESS_LIMIT = "ProcessLimit"
     STORAGE_LIMIT = "StorageLimit"
@@ -66,46 +66,46 @@ class Reason(StrEnum):
     TIMEOUT = "Timeout"
     CANCELLED = "Cancelled"
     SANDBOX_LOST = "SandboxLost"
-    """The pod vanished while the code ran or may have run."""
+    """The pod disappeared while the code ran or may have run."""
     SUPERVISOR_DIED = "SupervisorDied"
-    """The sandbox's own first process ended, and the pod with it."""
+    """The supervisor, the pod's first process, ended."""
     STREAM_BROKEN = "StreamBroken"
-    """The connection to the sandbox broke and did not come up again, although its pod is there."""
+    """The connection to the sandbox broke and could not be restored, although the pod exists."""
     NODE_LOST = "NodeLost"
-    """The pod's node is not ready, or gone, and the sandbox does not answer."""
+    """The pod's node is not ready or gone, and the sandbox does not answer."""
     EVICTED = "Evicted"
-    """The pod had to leave its node: evicted by the kubelet, drained, preempted, or for a taint."""
+    """The pod was evicted from its node: by the kubelet, a drain, a preemption or a taint."""
     REJECTED = "Rejected"
-    """The execution can't be run as it is written."""
+    """The spec or the code is not acceptable."""
     POOL_NOT_FOUND = "PoolNotFound"
     POOL_UNAVAILABLE = "PoolUnavailable"
     """No pod of the pool became ready in time."""
     POOL_AT_CAPACITY = "PoolAtCapacity"
-    """The pool has as many pods as it may have."""
+    """The pool has `maxPods` pods."""
     QUEUE_FULL = "QueueFull"
-    """As many executions as may wait for a pod of the pool do."""
+    """`maxQueued` executions already wait for a pod."""
     QUOTA_EXCEEDED = "QuotaExceeded"
-    """A ResourceQuota or LimitRange of the namespace refuses another pod."""
+    """A ResourceQuota or LimitRange of the namespace rejects another pod."""
     RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"
     POD_REFUSED = "PodRefused"
-    """The API server refuses the pool's pods, for a reason that the message gives."""
+    """The API server rejects the pool's pods; the message says why."""
     BROKER_UNAVAILABLE = "BrokerUnavailable"
-    """It may call tools, and the broker's Service is not there."""
+    """The execution may call tools, but the broker has no Service."""
     POD_FAILED = "PodFailed"
-    """The pool's pods end before they are ready."""
+    """The pool's pods fail before they are ready."""
 
 
 class Start(StrEnum):
-    """Whether a pod stood ready for the execution or was made for it."""
+    """Whether the execution got a warm pod or a new one."""
 
     WARM = "Warm"
     COLD = "Cold"
 
 
 class Priority(StrEnum):
-    """Who of those that wait for a pod comes first."""
+    """Priority class in the queue."""
 
     HIGH = "High"
     NORMAL = "Normal"
@@ -113,28 +113,28 @@ class Priority(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the class that comes first."""
+        """Position of the class; 0 is the highest priority."""
         return list(Priority).index(self)
 
 
 class PoolRef(Model):
-    """A SandboxPool in the execution's namespace."""
+    """Reference to a SandboxPool in the namespace of the execution."""
 
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = "default"
-    """The pool's name."""
+    """Name of the pool."""
 
 
 class Limits(Model):
-    """Bounds of one execution, within those of its pool."""
+    """Limits of one execution."""
 
     output_bytes: Annotated[int, Field(ge=1024, le=MAX_OUTPUT_BYTES)] = 65536
-    """Bytes that are kept of each of stdout, stderr and the result; of more, head and tail are kept."""
+    """Maximum bytes kept of stdout, of stderr and of the result, each. Of longer ones, head and tail are kept."""
     tool_calls: Annotated[int, Field(ge=0, le=MAX_TOOL_CALLS)] = 100
-    """Tool calls that the code may make in all; one more is denied."""
+    """Maximum number of tool calls of the execution. Further calls are denied."""
 
 
 class CodeExecutionSpec(Model):
-    """What to run. Immutable but for `cancelRequested` and `ttlSecondsAfterFinished`."""
+    """Code to run and how to run it. Only `cancelRequested`, `approvals` and `ttlSecondsAfterFinished` can change."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -142,54 +142,56 @@ class CodeExecutionSpec(Model):
                 *IMMUTABLE_RULES,
                 {
                     "rule": "!oldSelf.cancelRequested || self.cancelRequested",
-                    "message": "spec.cancelRequested can't become false again",
+                    "message": "spec.cancelRequested cannot be set back to false",
                 },
             ]
         }
     )
 
     code: Annotated[str, Field(min_length=1, max_length=MAX_CODE_BYTES)]
-    """Python source, at most 256 KiB of UTF-8."""
+    """Python source, at most 256 KiB in UTF-8."""
     context: dict[str, JsonValue] = Field(default_factory=dict)
-    """A JSON object, at most 256 KiB: `context` in the code, and each key a variable; data and user ids travel here."""
+    """Input data as a JSON object, at most 256 KiB. The code has it as the variable `context`, and each key as a
+    variable of its own."""
     pool_ref: PoolRef = PoolRef()
-    """The pool whose pod runs the code."""
+    """Pool whose pod runs the code; by default the pool named `default`."""
     timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = 30
-    """Wall-clock seconds that the code may run, at most the pool's `maxTimeoutSeconds`."""
+    """Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool."""
     limits: Limits = Limits()
-    """Bounds of this execution."""
+    """Limits of this execution."""
     tools: Annotated[list[ToolPattern], Field(max_length=256)] = Field(default_factory=list)
-    """Tools that the code may call, such as `github.create_issue` and `filesystem.*`; none are allowed by default."""
+    """Tools that the code may call, for example `github.create_issue` or `filesystem.*`. By default it may call
+    none."""
     user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
-    """On whose behalf it runs: servers with credentials for each user are called with theirs."""
+    """User on whose behalf the code runs. ToolServers with credentials per user are called with this user's."""
     approvals: Annotated[list[ApprovalDecision], Field(max_length=256)] = Field(default_factory=list)
-    """What was decided on tool calls that wait; the first decision on each counts."""
+    """Decisions on tool calls that wait for an approval. The first decision on each call counts."""
     priority: Priority = Priority.NORMAL
-    """Who comes first where executions wait for a pod: High before Normal before Low, and no class is starved."""
+    """Priority in the queue for a pod: High before Normal before Low. Lower classes get a share, so none starves."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
-    """Seconds after its end at which the execution is deleted."""
+    """Seconds after its end at which the execution is deleted; the default is 1 hour."""
     cancel_requested: bool = False
-    """Ends the execution when it becomes true; it can't become false again."""
+    """Set to true to cancel the execution. It cannot be set back to false."""
 
     @field_validator("code")
     @classmethod
     def _code_fits(cls, code: str) -> str:
         if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_CODE_BYTES:
-            raise ValueError(f"code has {size} bytes, allowed are {MAX_CODE_BYTES}")
+            raise ValueError(f"code has {size} bytes; at most {MAX_CODE_BYTES} are allowed")
         return code
 
     @field_validator("context")
     @classmethod
     def _context_fits(cls, context: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if (size := len(json.dumps(context).encode())) > MAX_CONTEXT_BYTES:
-            raise ValueError(f"context has {size} bytes as JSON, allowed are {MAX_CONTEXT_BYTES}")
+            raise ValueError(f"context has {size} bytes as JSON; at most {MAX_CONTEXT_BYTES} are allowed")
         return context
 
 
 def spec_digest(spec: dict[str, Any]) -> str:
-    """A digest of a spec's immutable part as the API server holds it: it tells a changed spec from its original."""
+    """Return a digest of the immutable fields of a spec, as the API server stores it, to detect changes."""
     fixed = {name: spec.get(name) for name in IMMUTABLE}
-    # digests that are stored from before there were these fields stay true
+    # digests stored before these fields existed must stay valid
     if fixed["priority"] in (None, Priority.NORMAL):
         del fixed["priority"]
     for name in ("tools", "user"):
@@ -201,14 +203,14 @@ def spec_digest(spec: dict[str, Any]) -> str:
 
 
 class QueuePlace(Model):
-    """Where an execution stands among those that wait for a pod."""
+    """Place of an execution in the queue for a pod."""
 
     position: Annotated[int, Field(ge=1)]
-    """How many pods have to be given out until it has one, by who waits now."""
+    """Position in the queue; 1 is next."""
     of: Annotated[int, Field(ge=1)]
-    """How many wait."""
+    """Number of executions in the queue."""
     expected_wait_seconds: Annotated[float | None, Field(ge=0)] = None
-    """Seconds until then, by how fast those that waited got a pod lately; not set where that is not known."""
+    """Expected seconds until the execution gets a pod, estimated from recent waits. Not set if unknown."""
 
     def __str__(self) -> str:
         text = f"position {self.position} of {self.of}"
@@ -217,112 +219,115 @@ class QueuePlace(Model):
 
 
 class Durations(Model):
-    """Milliseconds by stage."""
+    """Duration of each stage in milliseconds."""
 
     queued: float | None = None
-    """From its creation until the operator had a pod for it."""
+    """From creation until the operator claimed a pod."""
     bind: float | None = None
-    """The write that binds it to the pod."""
+    """The API write that binds the execution to the pod."""
     dispatch: float | None = None
-    """From there until the sandbox said that the code runs."""
+    """From binding until the sandbox started the code."""
     run: float | None = None
-    """The code itself, measured in the sandbox."""
+    """Run of the code, measured in the sandbox."""
     collect: float | None = None
-    """From the code's end until the operator had all of its output."""
+    """From the end of the code until the operator had its complete output."""
     total: float | None = None
-    """From creation to the end."""
+    """From creation until the end of the execution."""
 
 
 class Output(Model):
-    """What the code wrote and returned, bounded."""
+    """Output and result of the code, limited in size."""
 
     stdout: str = ""
-    """Standard output, UTF-8; of too much, the middle is cut and the cut says how much."""
+    """Standard output as UTF-8. If it is too long, its middle is replaced by a line with the number of bytes cut."""
     stderr: str = ""
-    """Standard error, likewise."""
+    """Standard error, shortened like stdout."""
     result: JsonValue = Field(default=None)
-    """The returned value, last expression or variable `result`, as JSON where it can be, else its bounded repr."""
+    """Value that the code returned, its last expression, or its variable `result`: as JSON if possible, otherwise its
+    shortened `repr`."""
     stdout_bytes: Annotated[int, Field(ge=0)] = 0
-    """Bytes written to standard output in all."""
+    """Bytes that the code wrote to standard output."""
     stderr_bytes: Annotated[int, Field(ge=0)] = 0
-    """Bytes written to standard error in all."""
+    """Bytes that the code wrote to standard error."""
     truncated: bool = False
-    """Whether any of the three lost bytes."""
+    """Whether stdout, stderr or the result was shortened."""
 
 
 class ExecutionError(Model):
-    """Why the code failed."""
+    """Error of an execution."""
 
     type: str
-    """The exception's class, or the limit that ended the run."""
+    """Class of the exception, or the limit that ended the run, for example `OutOfMemory`."""
     message: str = ""
-    """The exception's message."""
+    """Message of the exception."""
     line: int | None = None
-    """The line of the code, from 1, that failed."""
+    """Line of the code that failed; the first line is 1."""
     traceback: str | None = None
-    """The traceback, with frames of the code alone."""
+    """Traceback with the frames of the code only."""
 
 
 class ToolCalls(Model):
-    """What tools the code called, as the broker counted."""
+    """Tool calls of the code, counted by the broker."""
 
     total: Annotated[int, Field(ge=0)] = 0
-    """Calls that reached the broker, denied ones too."""
+    """Calls that reached the broker, including denied ones."""
     failed: Annotated[int, Field(ge=0)] = 0
-    """Those that ended with an error, denied ones too."""
+    """Calls that failed, including denied ones."""
     by_tool: dict[str, int] = Field(default_factory=dict)
-    """Calls by tool; beyond 50 tools the rest are counted under `other`."""
+    """Number of calls by tool. Only 50 tools are listed; calls of further tools are counted as `other`."""
     bytes_in: Annotated[int, Field(ge=0)] = 0
-    """Bytes of results that went into the sandbox."""
+    """Bytes of tool results that the sandbox received."""
     bytes_kept: Annotated[int, Field(ge=0)] = 0
-    """How many more bytes went in than came out as stdout and result: what a model did not have to read."""
+    """`bytesIn` minus the bytes of stdout and result: data that the model did not have to read."""
     complete: bool = True
-    """False where the broker could not be asked at the end: then some calls may be missing here."""
+    """False if the broker could not be reached at the end. Some calls may then be missing from the counts."""
 
 
 class CodeExecutionStatus(Model):
-    """What became of it. Written by the operator alone."""
+    """State and outcome of the execution. Only the operator writes it."""
 
     phase: Phase = Phase.PENDING
-    """Where it is in its life."""
+    """Pending: waits for a pod. Running: bound to a pod. Succeeded, Failed, TimedOut and Cancelled are final."""
     reason: Reason = Reason.NONE
-    """Why it waits or ended so, where the phase does not say it."""
+    """Reason for the phase, for example `PoolAtCapacity` while it waits, or `UserError` if the code raised an
+    exception. Empty if the phase needs none."""
     spec_digest: str | None = None
-    """Digest of the spec's immutable part when it was bound: what ran."""
+    """Digest of the immutable fields of the spec at binding. It identifies what ran."""
     conditions: list[Condition] = Field(default_factory=list)
-    """Bound (with what pod, or why with none yet), Finished, and SpecUnchanged where somebody tried to change it."""
+    """Bound: has a pod, or why not yet. Finished: has ended. SpecUnchanged: False if an immutable field was changed."""
     queue: QueuePlace | None = None
-    """Where it stands, while it waits for a pod; brought up to date every few seconds."""
+    """Place in the queue while it waits for a pod, updated every few seconds."""
     start: Start | None = None
-    """Warm where a pod stood ready, Cold where one was made."""
+    """Warm: the execution got a warm pod. Cold: a pod was created for it."""
     variant: str | None = None
-    """The pool's variant that the pod is of, where the pool has variants."""
+    """Variant of the pod, if the pool has variants."""
     pod_name: str | None = None
-    """The sandbox pod."""
+    """Name of the sandbox pod."""
     node_name: str | None = None
-    """The pod's node."""
+    """Name of the pod's node."""
     created_at: MicroTime | None = None
-    """When it was created, or first seen where the API server kept whole seconds only."""
+    """Creation time with microseconds, which `metadata.creationTimestamp` lacks: from the gateway, or the time at which
+    the operator first saw the execution."""
     bound_at: MicroTime | None = None
-    """When it got its pod."""
+    """Time at which the execution was bound to its pod."""
     started_at: MicroTime | None = None
-    """When the code began."""
+    """Time at which the code started."""
     finished_at: MicroTime | None = None
-    """When it ended."""
+    """Time at which the execution ended."""
     duration: str | None = None
-    """The total duration for people, such as `12ms` or `30.0s`."""
+    """Total duration for people, for example `12ms` or `30.0s`."""
     durations: Durations | None = None
-    """Milliseconds by stage."""
+    """Duration of each stage in milliseconds."""
     output: Output | None = None
-    """What the code wrote and returned."""
+    """Output and result of the code."""
     error: ExecutionError | None = None
-    """Why the code failed, where it did."""
+    """Error, if the execution failed."""
     tool_calls: ToolCalls | None = None
-    """What tools the code called; not set where it may call none."""
+    """Tool calls of the code. Not set if it may call no tools."""
     code_findings: Annotated[list[Finding], Field(max_length=MAX_FINDINGS)] = Field(default_factory=list)
-    """What stood out in the code before it ran, where its pool looks: the gravest first."""
+    """Findings of the static code check, High before Medium. Empty if the pool does not check code."""
     approvals: list[Approval] = Field(default_factory=list)
-    """Tool calls that need or needed somebody's consent, the newest 50."""
+    """The newest 50 tool calls that need or needed an approval."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [
@@ -339,5 +344,5 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
 
 
 def format_duration(milliseconds: float) -> str:
-    """A duration for a table's column: `12ms` below a second, else `1.2s`."""
+    """Format a duration for people: `12ms` below one second, otherwise `1.2s`."""
     return f"{milliseconds:.0f}ms" if milliseconds < 999.5 else f"{milliseconds / 1000:.1f}s"

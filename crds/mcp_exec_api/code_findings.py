@@ -1,4 +1,4 @@
-"""Static check of an execution's code: a pool's rules, and what was found."""
+"""Static code check: a pool's settings for it, and its findings."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -13,74 +13,76 @@ MAX_MESSAGE_CHARACTERS: Final = 256
 
 
 class Rule(StrEnum):
-    """What a finding is about."""
+    """Rule that produced a finding."""
 
     DYNAMIC_CODE = "DynamicCode"
-    """Text becomes code: `eval`, `exec`, `compile`, `__import__`, `importlib.import_module`."""
+    """Text is executed as code: `eval`, `exec`, `compile`, `__import__`, `importlib.import_module`."""
     SUBPROCESS = "Subprocess"
-    """Another program or process is started: `subprocess`, `os.system`, `os.exec*`, `os.fork`, `pty`."""
+    """Starts another program or process: `subprocess`, `os.system`, `os.exec*`, `os.fork`, `pty`."""
     NATIVE_CODE = "NativeCode"
-    """Code outside of Python: `ctypes`, `cffi`."""
+    """Calls native code: `ctypes`, `cffi`."""
     NETWORK = "Network"
-    """A connection of its own, which the sandbox's network would refuse: `socket`, `asyncio.open_connection`."""
+    """Opens a network connection, which the sandbox blocks: `socket`, `asyncio.open_connection`."""
     IMPORT_NOT_ALLOWED = "ImportNotAllowed"
-    """A module that is not on the pool's list."""
+    """Imports a module that the pool does not allow."""
     FORMATTED_SQL = "FormattedSql"
-    """Values are put into the text of a query, instead of passed as its parameters."""
+    """Formats values into the text of a query instead of passing them as parameters."""
     ENDLESS_LOOP = "EndlessLoop"
-    """A loop that has no way out: the execution would end by its time-out."""
+    """A loop that never ends: the execution would time out."""
     LARGE_VALUE = "LargeValue"
-    """A value that takes more memory than the pool gives: the execution would end as OutOfMemory."""
+    """A value larger than the sandbox's memory: the execution would fail with OutOfMemory."""
     NOT_CHECKED = "NotChecked"
-    """The code is too long, or nested too deeply, to be looked at."""
+    """The code is too long or too deeply nested to be checked."""
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     HIGH = "High"
     MEDIUM = "Medium"
 
 
 class Finding(Model):
-    """One thing that stands out in the code."""
+    """A problem that the static check found in the code."""
 
     rule: Rule
-    """What it is about."""
+    """Rule that produced the finding, for example `Subprocess` or `EndlessLoop`."""
     severity: Severity
-    """How much it matters."""
+    """High: executes text, starts processes or calls native code. Medium: everything else."""
     line: Annotated[int, Field(ge=1)]
-    """The line of the code, from 1."""
+    """Line of the code; the first line is 1."""
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARACTERS)]
-    """What was found, and what to do instead."""
+    """What was found and what to write instead."""
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.message} ({self.rule})"
 
 
 class CodeCheckMode(StrEnum):
-    """What is done about what stands out in code."""
+    """Action on findings."""
 
     OFF = "Off"
-    """Code is not looked at."""
+    """No check."""
     WARN = "Warn"
-    """It runs, and its status tells."""
+    """The code runs; its findings are in the status."""
     STRICT = "Strict"
-    """It is refused."""
+    """Code with findings is rejected."""
 
 
 ModuleName = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^(\*|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*)$")
 ]
-"""A Python module, which stands for all below it too; `*` is every module."""
+"""A Python module with its submodules; `*` is every module."""
 
 
 class CodeCheck(Model):
-    """A look at the code before it runs. It helps honest code, and is no boundary: the sandbox is."""
+    """Static check of the code before it runs. It helps to find mistakes; it is not a security boundary."""
 
     mode: CodeCheckMode = CodeCheckMode.OFF
-    """What is done about what is found: nothing is looked for, the status tells, or the code is refused."""
+    """Off: no check. Warn: the code runs and its findings are in the status. Strict: code with findings is rejected."""
     allowed_imports: Annotated[list[ModuleName], Field(max_length=256)] = Field(default_factory=lambda: ["*"])
-    """Modules that code may import, each with all below it, beside those of tools and skills."""
+    """Modules that code may import, each with its submodules; the default `*` allows every module. Modules of tools and
+    skills are always allowed."""
     memory: Quantity = "512Mi"
-    """Bytes that one value may take, as far as the code tells its size; the default is that of a sandbox's memory."""
+    """Largest value in bytes that the code may create, if its size can be computed from the code. The default is the
+    default memory limit of a sandbox."""

@@ -1,4 +1,4 @@
-"""Names that more than one part of mcp-exec must agree on: the API group, labels, ports, limits."""
+"""Constants shared by several processes: API group, labels, annotations, ports, limits."""
 
 from typing import Final
 
@@ -29,9 +29,9 @@ GATEWAY_PORT: Final = 8080
 OPERATOR_PORT: Final = 8081
 BROKER_PORT: Final = 8082
 BROKER_CONTROL_PORT: Final = 8084
-"""Health, metrics, and what operator and gateway ask; sandboxes can't reach it."""
+"""Health, metrics and the control interface for operator and gateway; sandboxes cannot reach it."""
 BRIDGE_PORT: Final = 8083
-"""Where a stdio server's pod takes connections from the broker."""
+"""Port on which a stdio server's pod accepts connections from the broker."""
 
 MAX_CODE_BYTES: Final = 256 * 1024
 MAX_CONTEXT_BYTES: Final = 256 * 1024
@@ -39,13 +39,13 @@ MAX_TIMEOUT_SECONDS: Final = 300
 MAX_OUTPUT_BYTES: Final = 256 * 1024
 MAX_TOOL_CALLS: Final = 10_000
 MAX_WRAPPERS_BYTES: Final = 16 * 1024 * 1024
-"""Most bytes of wrappers that are put into a sandbox."""
+"""Maximum bytes of wrappers in a sandbox."""
 DEFAULT_MAX_QUEUED: Final = 1000
-"""Executions that may wait for a pod of a pool whose spec says nothing of it."""
+"""Default of a pool's `maxQueued`."""
 
 ANNOTATION_VARIANT_KEY: Final = f"{GROUP}/variant-key"
-"""Of an execution: what it is assigned to a variant by, in the place of its caller."""
+"""Annotation of an execution: key that assigns it to a variant, instead of its caller."""
 ANNOTATION_RESTORE: Final = f"{GROUP}/restore-variant"
-"""Of a pool: the variant to put back into rotation, NAME or NAME@ANYTHING; each new value is acted upon once."""
+"""Annotation of a pool: ejected variant to restore, NAME or NAME@ANYTHING. Each new value is handled once."""
 ANNOTATION_CREATED: Final = f"{GROUP}/created-at"
-"""When the gateway created an execution, with microseconds, which creationTimestamp lacks."""
+"""Annotation of an execution: creation time with microseconds, which creationTimestamp lacks; set by the gateway."""

@@ -1,28 +1,27 @@
-"""CustomResourceDefinitions from the pydantic types.
+"""CustomResourceDefinitions generated from the pydantic types.
 
-A CRD's schema is structural (KEP-1693): references inlined, one type each, no `anyOf` with null. Unknown fields are
-pruned by the API server, or refused where the client asks for strict validation, so `additionalProperties: false` goes.
+The schema of a CRD is structural (KEP-1693): references are inlined, each value has one type, and there is no `anyOf`
+with null. `additionalProperties: false` is dropped, because the API server prunes unknown fields, or rejects them if
+the client requests strict validation.
 """
 
 from typing import Any, Final
 
-from mcp_exec_api import code_execution as execution
-from mcp_exec_api import sandbox_pool as pool
-from mcp_exec_api import tool_server as toolserver
+from mcp_exec_api import code_execution, sandbox_pool, tool_server
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, TOOL_SERVERS, VERSION
 from mcp_exec_api.meta import Model
 
 Schema = dict[str, Any]
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-_KEPT: Final = frozenset(
+_SUPPORTED: Final = frozenset(
     {"type", "description", "format", "pattern", "enum", "default", "minimum", "maximum", "minLength", "maxLength"}
     | {"minItems", "maxItems", "minProperties", "maxProperties", "required", _PRESERVE, "x-kubernetes-validations"}
 )
 
 
 def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) -> Schema:
-    """The structural form of a JSON Schema that pydantic made. Raises ValueError for what a CRD can't express."""
+    """Convert a JSON Schema of pydantic to a structural one. Raises ValueError for what a CRD cannot express."""
     definitions = schema.get("$defs", {}) if definitions is None else definitions
     if "$ref" in schema:
         target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
@@ -30,27 +29,29 @@ def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) 
     if "anyOf" in schema:
         options = [option for option in schema["anyOf"] if option.get("type") != "null"]
         if len(options) != 1:
-            raise ValueError(f"a CRD can't express the union {schema['anyOf']}")
+            raise ValueError(f"a CRD cannot express the union {schema['anyOf']}")
         rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
         return to_structural(options[0] | rest, definitions)
-    unknown = set(schema) - _KEPT - {"title", "$defs", "properties", "items", "additionalProperties", "const"}
+    unknown = set(schema) - _SUPPORTED - {"title", "$defs", "properties", "items", "additionalProperties", "const"}
     if unknown:
-        raise ValueError(f"a CRD can't express {sorted(unknown)}")
-    found = {key: value for key, value in schema.items() if key in _KEPT and value is not None}
-    if isinstance(found.get("default"), dict):
-        # a default of null is none, and Kubernetes refuses it where a value can't be null
-        found["default"] = {name: value for name, value in found["default"].items() if value is not None}
+        raise ValueError(f"a CRD cannot express {sorted(unknown)}")
+    result = {key: value for key, value in schema.items() if key in _SUPPORTED and value is not None}
+    if "description" in result:
+        result["description"] = " ".join(result["description"].split())
+    if isinstance(result.get("default"), dict):
+        # Kubernetes rejects a default of null for a value that cannot be null
+        result["default"] = {name: value for name, value in result["default"].items() if value is not None}
     if "const" in schema:
-        found["enum"] = [schema["const"]]
+        result["enum"] = [schema["const"]]
     if "properties" in schema:
-        found["properties"] = {name: to_structural(each, definitions) for name, each in schema["properties"].items()}
+        result["properties"] = {name: to_structural(part, definitions) for name, part in schema["properties"].items()}
     if "items" in schema:
-        found["items"] = to_structural(schema["items"], definitions)
-    return found | _free_part(schema, definitions)
+        result["items"] = to_structural(schema["items"], definitions)
+    return result | _convert_additional_properties(schema, definitions)
 
 
-def _free_part(schema: Schema, definitions: dict[str, Schema]) -> Schema:
-    """What the schema says of properties that it does not name, and of values of any type."""
+def _convert_additional_properties(schema: Schema, definitions: dict[str, Schema]) -> Schema:
+    """Return the part of a structural schema for properties without a name and for values of any type."""
     extra = schema.get("additionalProperties", False)
     if isinstance(extra, dict) and "type" in (values := to_structural(extra, definitions)):
         return {"additionalProperties": values}
@@ -60,13 +61,16 @@ def _free_part(schema: Schema, definitions: dict[str, Schema]) -> Schema:
 
 
 def drop_defaults(schema: Schema) -> Schema:
-    """A status has none: what its writer left out is not known, and Kubernetes 1.20 reads an empty string as null."""
-    found = {key: value for key, value in schema.items() if key != "default"}
-    if "properties" in found:
-        found["properties"] = {name: drop_defaults(each) for name, each in found["properties"].items()}
-    if "items" in found:
-        found["items"] = drop_defaults(found["items"])
-    return found
+    """Return the schema of a status without defaults.
+
+    A missing field of a status means "unknown", and Kubernetes 1.20 reads a default of "" as null.
+    """
+    result = {key: value for key, value in schema.items() if key != "default"}
+    if "properties" in result:
+        result["properties"] = {name: drop_defaults(part) for name, part in result["properties"].items()}
+    if "items" in result:
+        result["items"] = drop_defaults(result["items"])
+    return result
 
 
 def build_definition(
@@ -80,7 +84,7 @@ def build_definition(
     description: str,
     scale: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """One CustomResourceDefinition."""
+    """Build one CustomResourceDefinition."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -124,25 +128,25 @@ def build_definition(
 
 
 def build_definitions() -> dict[str, dict[str, Any]]:
-    """Every CustomResourceDefinition of the project, by its plural name."""
+    """Build all CustomResourceDefinitions of the project, by plural name."""
     return {
         EXECUTIONS: build_definition(
             kind="CodeExecution",
             plural=EXECUTIONS,
             short="cex",
-            spec=execution.CodeExecutionSpec,
-            status=execution.CodeExecutionStatus,
-            columns=execution.PRINTER_COLUMNS,
-            description="One run of an agent's code in a sandbox pod, with its output in status.",
+            spec=code_execution.CodeExecutionSpec,
+            status=code_execution.CodeExecutionStatus,
+            columns=code_execution.PRINTER_COLUMNS,
+            description="One run of an agent's code in a sandbox pod, with its output in the status.",
         ),
         POOLS: build_definition(
             kind="SandboxPool",
             plural=POOLS,
             short="sbp",
-            spec=pool.SandboxPoolSpec,
-            status=pool.SandboxPoolStatus,
-            columns=pool.PRINTER_COLUMNS,
-            description="Sandbox pods of one kind that stand ready, each for one execution.",
+            spec=sandbox_pool.SandboxPoolSpec,
+            status=sandbox_pool.SandboxPoolStatus,
+            columns=sandbox_pool.PRINTER_COLUMNS,
+            description="Warm sandbox pods, each for one execution.",
             scale={
                 "specReplicasPath": ".spec.warm.min",
                 "statusReplicasPath": ".status.replicas",
@@ -153,9 +157,9 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             kind="ToolServer",
             plural=TOOL_SERVERS,
             short="ts",
-            spec=toolserver.ToolServerSpec,
-            status=toolserver.ToolServerStatus,
-            columns=toolserver.PRINTER_COLUMNS,
-            description="An MCP server whose tools the code in sandboxes may call, through the broker.",
+            spec=tool_server.ToolServerSpec,
+            status=tool_server.ToolServerStatus,
+            columns=tool_server.PRINTER_COLUMNS,
+            description="An MCP server whose tools code in sandboxes can call through the broker.",
         ),
     }

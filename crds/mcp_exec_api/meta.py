@@ -1,11 +1,11 @@
-"""What every resource shares: the base model, object metadata and conditions.
+"""Parts shared by all resources: the base model, times, tool patterns, conditions and field errors.
 
-Models speak the API's camelCase on the wire and snake_case in Python, and refuse fields that they don't know.
+Models use camelCase in the API and snake_case in Python, and reject unknown fields.
 """
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
@@ -14,38 +14,38 @@ from mcp_exec_tools.patterns import TOOL_PATTERN
 
 
 def micro_time(moment: datetime) -> str:
-    """The moment as Kubernetes writes a MicroTime: RFC 3339, UTC, six digits of fraction."""
+    """Format a time as a Kubernetes MicroTime: RFC 3339, UTC, six digits of fraction."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def now() -> datetime:
-    """This moment, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 MicroTime = Annotated[datetime, PlainSerializer(micro_time, when_used="always")]
 
 ToolPattern = Annotated[str, Field(min_length=3, max_length=256, pattern=TOOL_PATTERN)]
-"""A tool as SERVER.TOOL, with its name at the server, or more of them: `github.create_*`, `filesystem.*`, `*.*`."""
+"""One tool as SERVER.TOOL, or several with a `*` at the end: `github.create_*`, `filesystem.*`, `*.*`."""
 
 UserPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^([^*]+\*?|\*)$")]
-"""A user of executions, or with a star at its end all whose names begin so: `u-42`, `team-a/*`, `*`."""
+"""One user of executions, or several with a `*` at the end: `u-42`, `team-a/*`, `*`."""
 
 
 class Model(BaseModel):
-    """A part of a resource: immutable, camelCase on the wire, unknown fields refused."""
+    """Base of all parts of a resource: immutable, camelCase in the API, no unknown fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, use_attribute_docstrings=True
     )
 
     def to_api(self) -> dict[str, Any]:
-        """The part as JSON data for the API server; what is not set is left out."""
+        """Return the part as JSON data for the API server, without fields that are not set."""
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
 class ConditionStatus(StrEnum):
-    """The three values of a condition's status."""
+    """Status of a condition."""
 
     TRUE = "True"
     FALSE = "False"
@@ -53,22 +53,22 @@ class ConditionStatus(StrEnum):
 
 
 class Condition(Model):
-    """One observation about an object, as `metav1.Condition` has it."""
+    """Observation about an object, like `metav1.Condition`."""
 
     type: Annotated[str, Field(max_length=64)]
-    """What was observed, in CamelCase."""
+    """Type of the condition in CamelCase."""
     status: ConditionStatus
-    """Whether it holds."""
+    """Whether the condition is true: True, False or Unknown."""
     reason: Annotated[str, Field(max_length=128)] = ""
-    """Why, as one CamelCase word for programs."""
+    """Reason for the status, as one CamelCase word for programs."""
     message: Annotated[str, Field(max_length=4096)] = ""
-    """Why, as a sentence for people."""
+    """Reason for the status, as a sentence for people."""
     last_transition_time: MicroTime
-    """When the status last changed."""
+    """Time at which the status last changed."""
 
 
 def set_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
-    """The conditions with `new` in the place of its type; an unchanged status keeps its transition time."""
+    """Return the conditions with `new` added or replaced by type. An unchanged status keeps its transition time."""
     old = next((condition for condition in conditions if condition.type == new.type), None)
     if old is not None and old.status == new.status:
         new = new.model_copy(update={"last_transition_time": old.last_transition_time})
@@ -78,18 +78,18 @@ def set_condition(conditions: list[Condition], new: Condition) -> list[Condition
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field of an input."""
+    """Error in one field of an input."""
 
     model_config = ConfigDict(frozen=True)
 
     field: str
-    """The field's path, such as `limits.outputBytes`."""
+    """Path of the field, for example `limits.outputBytes`."""
     message: str
     """What is wrong and what is allowed."""
 
 
 def field_errors(error: ValidationError) -> list[FieldError]:
-    """A pydantic error as one FieldError for each field that is wrong."""
+    """Convert a pydantic error to one FieldError per invalid field."""
     return [
         FieldError(
             field=".".join(str(part) for part in found["loc"] if part != "body") or "body",
@@ -97,6 +97,3 @@ def field_errors(error: ValidationError) -> list[FieldError]:
         )
         for found in error.errors(include_url=False, include_context=False, include_input=False)
     ]
-
-
-PropagationPolicy = Literal["Background", "Foreground", "Orphan"]

@@ -19,12 +19,9 @@ _SUFFIXES = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """The number that a quantity stands for, in its base unit (cores, bytes).
-
-    Raises ValueError where the text is no quantity.
-    """
+    """Parse a quantity to a number in its base unit (cores or bytes). Raises ValueError if it is not a quantity."""
     number = text.rstrip("kKMGTim")
     suffix = text[len(number) :]
     if suffix not in _SUFFIXES or not number.replace(".", "", 1).isdigit():
-        raise ValueError(f"{text!r} is no quantity such as 512Mi or 250m")
+        raise ValueError(f"{text!r} is not a quantity; examples are 512Mi and 250m")
     return Decimal(number) * _SUFFIXES[suffix]

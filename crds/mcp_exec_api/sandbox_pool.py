@@ -1,4 +1,4 @@
-"""SandboxPool: pods of one kind that stand ready, each for one execution."""
+"""SandboxPool: warm sandbox pods, each for one execution."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -14,309 +14,316 @@ FreeObject = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-pr
 
 
 class OnEmpty(StrEnum):
-    """What an execution does that finds no warm pod."""
+    """Behavior of an execution that finds no warm pod."""
 
     COLD_START = "ColdStart"
     WAIT = "Wait"
 
 
 class ResourceList(Model):
-    """Amounts of what a sandbox may use."""
+    """Amounts of compute resources."""
 
     cpu: Quantity | None = None
-    """Cores, such as `1` or `250m`."""
+    """CPU in cores, for example `1` or `250m`."""
     memory: Quantity | None = None
-    """Bytes, such as `512Mi`."""
+    """Memory in bytes, for example `512Mi`."""
     ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
-    """Bytes of disk, all writable volumes together."""
+    """Local disk in bytes for all writable volumes together, for example `512Mi`."""
 
 
 class Resources(Model):
-    """Limits and requests of the sandbox container."""
+    """Resource limits and requests of a container."""
 
     limits: ResourceList = ResourceList(cpu="1", memory="512Mi", ephemeral_storage="512Mi")
-    """What it can't exceed; a limit that is not given here has its default."""
+    """Limits. A resource that is not listed keeps its default, so none is unlimited."""
     requests: ResourceList = ResourceList(cpu="50m", memory="64Mi", ephemeral_storage="64Mi")
-    """What the scheduler keeps for it."""
+    """Requests, which the scheduler reserves. A resource that is not listed keeps its default."""
 
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, data: Any) -> Any:
-        """A list that names only some resources keeps the defaults of the others, so that none is ever unlimited."""
+        """Add the defaults of resources that are not listed, so that none is unlimited."""
         if not isinstance(data, dict):
             return data
         filled = dict(data)
         for name in ("limits", "requests"):
-            if isinstance(given := filled.get(name), dict):
+            if isinstance(amounts := filled.get(name), dict):
                 default = cls.model_fields[name].default.to_api()
-                filled[name] = default | {key.replace("ephemeral_", "ephemeral-"): v for key, v in given.items()}
+                filled[name] = default | {key.replace("ephemeral_", "ephemeral-"): v for key, v in amounts.items()}
         return filled
 
 
 class Warm(Model):
-    """How many pods stand ready."""
+    """Number of warm pods."""
 
     min: Annotated[int, Field(ge=0, le=5000)] = 3
-    """Pods that are kept warm, whatever the demand; `kubectl scale` sets it."""
+    """Warm pods at any demand. `kubectl scale` sets this field."""
     max: Annotated[int | None, Field(ge=0, le=5000)] = None
-    """Pods that are kept warm at most where demand asks for more; none, or less than `min`, means `min`."""
+    """Maximum number of warm pods that demand can request. If not set, or less than `min`, it equals `min`: the number
+    is fixed."""
 
 
 class Scaling(Model):
-    """How the number of warm pods follows demand, between `warm.min` and `warm.max`."""
+    """Autoscaling of the number of warm pods between `warm.min` and `warm.max`."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
                 {
                     "rule": "self.slowWindowSeconds >= self.fastWindowSeconds",
-                    "message": "spec.scaling.slowWindowSeconds can't be less than fastWindowSeconds",
+                    "message": "spec.scaling.slowWindowSeconds must not be less than spec.scaling.fastWindowSeconds",
                 }
             ]
         }
     )
 
     headroom: Annotated[int, Field(ge=0, le=1000)] = 2
-    """Pods that are kept beyond those that are expected to be asked for, while anything is asked for at all."""
+    """Extra warm pods kept above predicted demand. Ignored while the pool is idle."""
     stable_seconds: Annotated[int, Field(ge=0, le=86400)] = 180
-    """Seconds for which fewer pods must have been enough before there are fewer."""
+    """Seconds for which a smaller number of pods must be sufficient before the pool shrinks."""
     fast_window_seconds: Annotated[int, Field(ge=1, le=600)] = 10
-    """Seconds over which the rate of arrivals is measured to see a burst."""
+    """Seconds of the window that detects bursts. The higher arrival rate of both windows counts."""
     slow_window_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
-    """Seconds over which it is measured to see steady demand; the higher rate counts."""
+    """Seconds of the window that detects steady demand; at least `fastWindowSeconds`."""
     refill_per_second: Annotated[float | None, Field(ge=0.1, le=1000)] = None
-    """Pods a second that are made to stand warm; none means 50, or no bound where the pool's size is fixed."""
+    """Maximum number of warm pods created per second. If not set, it is 50, or unlimited if `warm.max` is not above
+    `warm.min`."""
     refill_burst: Annotated[int, Field(ge=1, le=5000)] = 100
-    """Pods that are made to stand warm at once, after a time in which none were."""
+    """Maximum number of warm pods created at once after a quiet time, before `refillPerSecond` limits them."""
 
     @model_validator(mode="after")
     def _slow_is_not_faster(self) -> Self:
         if self.slow_window_seconds < self.fast_window_seconds:
             raise ValueError(
-                f"slowWindowSeconds is {self.slow_window_seconds}, less than fastWindowSeconds,"
-                f" {self.fast_window_seconds}"
+                f"slowWindowSeconds is {self.slow_window_seconds};"
+                f" it must be at least fastWindowSeconds, which is {self.fast_window_seconds}"
             )
         return self
 
 
 class TemplateMetadata(Model):
-    """Labels and annotations that every pod of the pool gets; those of mcp-exec itself can't be set."""
+    """Labels and annotations of the pool's pods. Those of mcp-exec itself cannot be set."""
 
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels."""
+    """Labels of the pods, for example `team: data`."""
     annotations: dict[str, str] = Field(default_factory=dict)
-    """Annotations."""
+    """Annotations of the pods."""
 
 
 class PodTemplate(Model):
-    """Laid over the pool's pods before their security fields are set, which it can therefore not change."""
+    """Pod template merged into the pool's pods. It cannot change security fields, which are set afterwards."""
 
     metadata: TemplateMetadata = TemplateMetadata()
-    """Labels and annotations."""
+    """Additional labels and annotations."""
     spec: FreeObject = Field(default_factory=dict)
-    """A partial PodSpec; its container named `sandbox` is merged with the sandbox container."""
+    """Partial PodSpec. Its container named `sandbox` is merged into the sandbox container."""
 
 
 class Toleration(Model):
-    """A taint that the pods tolerate, as in a PodSpec."""
+    """Toleration of a taint, as in a PodSpec."""
 
     key: str | None = None
-    """The taint's key; none means every key."""
+    """Key of the taint. If not set, every key matches."""
     operator: Literal["Exists", "Equal"] = "Equal"
-    """How the value is compared."""
+    """Equal: the value must be equal. Exists: every value matches."""
     value: str | None = None
-    """The taint's value."""
+    """Value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """The taint's effect; none means every effect."""
+    """Effect of the taint. If not set, every effect matches."""
     toleration_seconds: int | None = None
-    """Seconds that a NoExecute taint is tolerated."""
+    """Seconds for which a NoExecute taint is tolerated. If not set, there is no limit."""
 
 
 class ImagePullSecret(Model):
-    """A Secret with credentials of a registry."""
+    """Reference to a Secret with registry credentials."""
 
     name: str
-    """The Secret's name."""
+    """Name of the Secret."""
 
 
 class Variant(Model):
-    """One side of an A/B: what sets its pods apart from the pool's, and how many callers get them."""
+    """One pod template of an A/B test, and its share of callers."""
 
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-    """Its name, in the status of executions and pools, in metrics and on its pods."""
+    """Name of the variant, unique in the pool. It appears in the status of executions and pools, in metrics and as a
+    pod label."""
     weight: Annotated[int, Field(ge=0, le=100)]
-    """Its share of callers and of warm pods, as part of the sum of all weights; 0 means none of either."""
+    """Share of callers and warm pods, relative to the sum of all weights; 0 means none."""
     image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
-    """In the place of the pool's."""
+    """Image. If not set, the pool's."""
     runtime_class_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
-    """In the place of the pool's."""
+    """RuntimeClass. If not set, the pool's."""
     resources: Resources | None = None
-    """In the place of the pool's, all of them: what is not given here has its default."""
+    """Resources. If not set, the pool's. If set, they replace the pool's as a whole, and resources that are not listed
+    have their defaults."""
 
 
 _VARIANT_RULES: dict[str, JsonValue] = {
     "x-kubernetes-validations": [
         {
             "rule": "size(self) == 0 || self.exists(each, each.weight > 0)",
-            "message": "spec.variants: at least one needs a weight of more than 0",
+            "message": "at least one of spec.variants must have a weight above 0",
         },
         {
             "rule": "self.all(each, self.exists_one(other, other.name == each.name))",
-            "message": "spec.variants: each needs a name of its own",
+            "message": "spec.variants must have different names",
         },
     ]
 }
 
 
 class PoolTools(Model):
-    """Which tools the pool's executions may call, whatever they ask for."""
+    """Tools that executions of the pool may call. `spec.tools` of an execution cannot extend them."""
 
     allow: Annotated[list[ToolPattern], Field(max_length=256)] = Field(default_factory=lambda: ["*.*"])
-    """Tools that may be called, such as `github.*`."""
+    """Allowed tools, for example `github.*`. By default all are allowed."""
     deny: Annotated[list[ToolPattern], Field(max_length=256)] = Field(default_factory=list)
-    """Tools that may not, even where they are allowed above."""
+    """Denied tools, even if `allow` contains them."""
 
 
 class SandboxPoolSpec(Model):
-    """What the pods are like and how many stand ready."""
+    """Template of the sandbox pods and the number of warm ones."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
                 {
                     "rule": "!has(self.warm.max) || self.warm.max <= self.maxPods",
-                    "message": "spec.warm.max can't be more than spec.maxPods",
+                    "message": "spec.warm.max must not be more than spec.maxPods",
                 }
             ]
         }
     )
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
-    """The sandbox image."""
+    """Image of the sandbox."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    """When the kubelet pulls it."""
+    """When the kubelet pulls the image: Always, IfNotPresent or Never."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
-    """Secrets with credentials of its registry."""
+    """Secrets with credentials of the image's registry."""
     runtime_class_name: Annotated[str | None, Field(max_length=253)] = None
-    """The RuntimeClass, such as one of gVisor or Kata; none means the node's default runtime."""
+    """RuntimeClass of the pods, for example of gVisor or Kata. If not set, the node's default runtime is used."""
     resources: Resources = Resources()
-    """Limits and requests of each sandbox."""
+    """Resource limits and requests of each sandbox."""
     workspace_size: Quantity = "256Mi"
-    """Bytes that the code may keep in `/workspace` and `/tmp` together."""
+    """Bytes that the code may store in `/workspace` and `/tmp` together, at least `1Mi`."""
     max_processes: Annotated[int, Field(ge=8, le=1024)] = 64
-    """Processes and threads that a sandbox may have."""
+    """Maximum number of processes and threads of a sandbox."""
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels that a node must have."""
+    """Labels that a node must have to run the pods."""
     tolerations: Annotated[list[Toleration], Field(max_length=64)] = Field(default_factory=list)
     """Taints that the pods tolerate."""
     affinity: FreeObject = Field(default_factory=dict)
-    """An Affinity, as in a PodSpec."""
+    """Affinity of the pods, as in a PodSpec."""
     priority_class_name: Annotated[str | None, Field(max_length=253)] = None
-    """The pods' PriorityClass."""
+    """PriorityClass of the pods. If not set, the cluster's default applies."""
     template: PodTemplate = PodTemplate()
-    """What else the pods should have."""
+    """Additional fields of the pods."""
     variants: Annotated[list[Variant], Field(max_length=8, json_schema_extra=_VARIANT_RULES)] = Field(
         default_factory=list
     )
-    """Kinds of pods between which the callers are divided, by weight; none means that all pods are alike."""
+    """Pod templates between which callers are divided by weight, for example an image and its successor. If empty, all
+    pods are equal."""
     warm: Warm = Warm()
-    """How many pods stand ready."""
+    """Number of warm pods."""
     scaling: Scaling = Scaling()
-    """How that number follows demand, where `warm.max` is more than `warm.min`."""
+    """Autoscaling of warm pods. It applies only if `warm.max` is above `warm.min`."""
     on_empty: OnEmpty = OnEmpty.COLD_START
-    """What an execution does that finds none ready: make a pod of its own, or wait for the next one."""
+    """Behavior of an execution that finds no warm pod. ColdStart: a pod is created for it. Wait: it waits for the next
+    pod."""
     tools: PoolTools = PoolTools()
-    """Which tools its executions may call."""
+    """Tools that executions of the pool may call."""
     code_check: CodeCheck = CodeCheck()
-    """What is looked for in the code of its executions before it runs."""
+    """Static check of the code before it runs; off by default."""
     max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
-    """The longest `timeoutSeconds` that an execution may ask for."""
+    """Largest allowed `timeoutSeconds` of an execution, in seconds."""
     max_pods: Annotated[int, Field(ge=1, le=10000)] = 100
-    """Pods that the pool may have in all: warm, starting and busy."""
+    """Maximum number of pods of the pool: warm, starting and busy together."""
     max_queued: Annotated[int, Field(ge=1, le=10000)] = DEFAULT_MAX_QUEUED
-    """Executions that may wait for a pod; one more fails at once, with the reason QueueFull."""
+    """Maximum number of executions that wait for a pod. The next one fails at once with the reason QueueFull."""
     max_idle_age_seconds: Annotated[int | None, Field(ge=60, le=366 * 24 * 3600)] = None
-    """Seconds after which an idle pod is replaced, spread over the last fifth of them; none means never."""
+    """Age in seconds at which an idle pod is replaced. Replacements are spread over the last fifth of this time. If not
+    set, age is no reason."""
 
     @field_validator("workspace_size")
     @classmethod
     def _storage_is_some(cls, size: str) -> str:
         if parse_quantity(size) < 1024 * 1024:
-            raise ValueError(f"workspaceSize is {size}, at least 1Mi is needed")
+            raise ValueError(f"workspaceSize is {size}; it must be at least 1Mi")
         return size
 
     @model_validator(mode="after")
     def _warm_pods_have_room(self) -> Self:
         if self.warm.max is not None and self.warm.max > self.max_pods:
-            raise ValueError(f"warm.max is {self.warm.max}, more than maxPods, {self.max_pods}")
+            raise ValueError(f"warm.max is {self.warm.max}; it must not be more than maxPods, which is {self.max_pods}")
         return self
 
     @field_validator("variants")
     @classmethod
     def _variants_differ(cls, variants: list[Variant]) -> list[Variant]:
         names = [variant.name for variant in variants]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"more than one has the name {', '.join(twice)}")
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"variants must have different names; used more than once: {', '.join(repeated)}")
         if variants and not any(variant.weight for variant in variants):
-            raise ValueError("the weights are all 0, at least one needs more")
+            raise ValueError("all weights are 0; at least one must be above 0")
         return variants
 
     def build_variant_spec(self, variant: Variant) -> "SandboxPoolSpec":
-        """The spec of a pool whose pods are all like the variant's."""
-        given = {name: getattr(variant, name) for name in ("image", "runtime_class_name", "resources")}
+        """Return the spec of a pool that has only the pods of this variant."""
+        overrides = {name: getattr(variant, name) for name in ("image", "runtime_class_name", "resources")}
         return self.model_copy(
-            update={"variants": [], **{name: value for name, value in given.items() if value is not None}}
+            update={"variants": [], **{name: value for name, value in overrides.items() if value is not None}}
         )
 
     @property
     def max_warm(self) -> int:
-        """Pods that are kept warm at most. `kubectl scale` may lift `warm.min` over `warm.max`, which then follows."""
+        """Maximum number of warm pods. `kubectl scale` can set `warm.min` above `warm.max`; then `warm.min` applies."""
         return max(self.warm.min, self.warm.max or 0)
 
     @property
     def follows_demand(self) -> bool:
-        """Whether the number of warm pods is not fixed."""
+        """Whether the number of warm pods follows demand."""
         return self.max_warm > self.warm.min
 
 
 class VariantStatus(Model):
-    """How one variant is."""
+    """State of one variant."""
 
     name: str
-    """Its name."""
+    """Name of the variant."""
     weight: int
-    """Its weight."""
+    """Weight of the variant in the spec."""
     desired: int
-    """Its part of the pool's desired pods."""
+    """Share of the pool's desired pods."""
     warm: int
-    """Its pods that stand ready."""
+    """Warm pods of the variant."""
     starting: int
-    """Its pods that are not ready yet."""
+    """Starting pods of the variant."""
     busy: int
-    """Its pods that run an execution."""
+    """Busy pods of the variant."""
     in_rotation: bool
-    """Whether callers are assigned to it."""
+    """Whether callers are assigned to the variant. False if it was ejected because it fails."""
     reason: str | None = None
-    """Why it was taken out of rotation: StartFailures or ErrorRate."""
+    """Reason for the ejection. StartFailures: its pods do not become ready. ErrorRate: too many of its runs fail."""
     message: str | None = None
-    """The same, for people."""
+    """Reason for the ejection, as a sentence for people."""
     template: str | None = None
-    """The hash of its pods."""
+    """Hash of the variant's pod template."""
 
 
 class SandboxPoolStatus(Model):
-    """How the pool is. Written by the operator alone."""
+    """State of the pool. Only the operator writes it."""
 
     observed_generation: int | None = None
-    """The generation of the spec that the rest speaks of."""
+    """Generation of the spec that this status describes."""
     replicas: int = 0
-    """Pods that are warm or starting: what `kubectl scale` compares with."""
+    """Warm and starting pods together, for the scale subresource."""
     selector: str = ""
     """Label selector of the pool's warm pods, for the scale subresource."""
     desired: int = 0
-    """Pods that should be warm or on their way; the condition Scaled says why."""
+    """Desired number of warm and starting pods together. The condition Scaled gives the reason."""
     warm: int = 0
-    """Pods that stand ready."""
+    """Pods that are ready and idle."""
     starting: int = 0
     """Pods that are not ready yet."""
     busy: int = 0
@@ -324,21 +331,21 @@ class SandboxPoolStatus(Model):
     queued: int = 0
     """Executions that wait for a pod."""
     expected_wait_seconds: float | None = None
-    """Seconds until all that wait have a pod, by how fast they got one lately; not set where that is not known."""
+    """Expected seconds until all waiting executions have a pod, estimated from recent waits. Not set if unknown."""
     arrival_rate: float = 0.0
-    """Executions a second that ask for a pod, the higher of both windows, rounded to about a tenth of it."""
+    """Executions per second that need a pod: the higher rate of both windows, rounded to about 10 %."""
     startup_p95: Annotated[float | None, Field(alias="startupP95")] = None
-    """Seconds from asking for a pod until it is warm that 95 of 100 pods don't exceed, of the last ones made."""
+    """95th percentile of the seconds from creation of a pod until it is warm, of recent pods."""
     warm_hit_rate: float | None = None
-    """Share of executions that found a warm pod, 0 to 1, in the slow window; none where none asked for one."""
+    """Share of executions that found a warm pod in the slow window, from 0 to 1. Not set if there were none."""
     variants: list[VariantStatus] = Field(default_factory=list)
-    """The same by variant."""
+    """State of each variant."""
     restored: str | None = None
-    """The value of the annotation `mcp-exec.dev/restore-variant` that was acted upon last."""
+    """Last handled value of the annotation `mcp-exec.dev/restore-variant`."""
     conditions: list[Condition] = Field(default_factory=list)
-    """Ready (as many pods are warm as should be, or why not), Scaled (why so many should be), Isolated (the
-    NetworkPolicy stands), TemplateHonoured, Current (no idle pod is being replaced, or which and why), and, with
-    variants, VariantsHealthy (none was taken out of rotation, or which and why)."""
+    """Ready: the desired pods are warm. Scaled: reason for `desired`; False if a limit keeps it below demand. Isolated:
+    the NetworkPolicy exists. TemplateHonoured: every field of `template` was applied. Current: no idle pod is being
+    replaced. VariantsHealthy (only with variants): none is ejected."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [

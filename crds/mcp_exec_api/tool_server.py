@@ -1,4 +1,4 @@
-"""ToolServer: an MCP server whose tools the code in sandboxes may call, through the broker."""
+"""ToolServer: an MCP server whose tools code in sandboxes can call through the broker."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
@@ -9,277 +9,284 @@ from mcp_exec_api.meta import Condition, MicroTime, Model
 from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, Resources
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^([A-Za-z0-9_./-]+\*?|\*)$")]
-"""A tool's name at the server, or with a star at its end all that begin so."""
+"""Name of one tool at the server, or of several with a `*` at the end: `list_*`."""
 HeaderName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 VariableName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class SecretKey(Model):
-    """One value in a Secret of the ToolServer's namespace."""
+    """Reference to one value in a Secret of the ToolServer's namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """The Secret's name."""
+    """Name of the Secret."""
     key: Annotated[str, Field(min_length=1, max_length=253)]
-    """The key in its data."""
+    """Key in the data of the Secret."""
 
 
 class ValueSource(Model):
-    """A text, or where to find it."""
+    """A value, or a reference to it."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
                 {
                     "rule": "has(self.value) != has(self.secretKeyRef)",
-                    "message": "one of value and secretKeyRef is needed, and not both",
+                    "message": "exactly one of value and secretKeyRef must be set",
                 }
             ]
         }
     )
 
     value: Annotated[str | None, Field(max_length=4096)] = None
-    """The text itself; never a credential."""
+    """Value in plain text. Use `secretKeyRef` for credentials."""
     secret_key_ref: SecretKey | None = None
-    """The Secret that has it."""
+    """Secret that contains the value."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.value is None) == (self.secret_key_ref is None):
-            raise ValueError("one of value and secretKeyRef is needed, and not both")
+            raise ValueError("exactly one of value and secretKeyRef must be set")
         return self
 
 
 class Header(ValueSource):
-    """An HTTP header of every request to the server."""
+    """HTTP header of every request to the server."""
 
     name: HeaderName
-    """The header."""
+    """Name of the header."""
     prefix: Annotated[str | None, Field(max_length=64)] = None
-    """What stands before the value, such as `Bearer ` before a token."""
+    """Text before the value, for example `Bearer ` before a token."""
 
 
 class Variable(ValueSource):
-    """An environment variable of a stdio server."""
+    """Environment variable of a stdio server."""
 
     name: VariableName
-    """The variable."""
+    """Name of the variable. The prefix `MCP_EXEC_` is reserved."""
 
 
 class UserHeader(Model):
-    """An HTTP header whose value depends on the execution's user."""
+    """HTTP header whose value depends on the user of the execution."""
 
     name: HeaderName
-    """The header."""
+    """Name of the header."""
     prefix: Annotated[str | None, Field(max_length=64)] = None
-    """What stands before the value."""
+    """Text before the value, for example `Bearer ` before a token."""
     secret_name: Annotated[str, Field(min_length=1, max_length=253)]
-    """A Secret whose keys are users; a user that it lacks can't call the server."""
+    """Name of a Secret whose keys are users and whose data are their values. A user without a key cannot call the
+    server."""
 
 
 class ClientCredentials(Model):
     """OAuth 2.0 client credentials (RFC 6749, 4.4)."""
 
     token_url: Annotated[str, Field(max_length=2048, pattern=r"^https?://")]
-    """Where tokens are had."""
+    """URL of the token endpoint."""
     client_id: SecretKey
-    """The client's id."""
+    """Client id."""
     client_secret: SecretKey
-    """The client's secret."""
+    """Client secret."""
     scopes: Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
-    """What is asked for."""
+    """Scopes to request. If empty, the authorization server chooses them."""
 
 
 class Stdio(Model):
-    """A server that speaks over standard input and output: the operator runs it in a pod of its own."""
+    """A server that uses the stdio transport. The operator runs it in a pod."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
-    """Its image; it needs Python 3 for the bridge, which is put into the pod."""
+    """Image of the server. It must contain Python 3, which runs the bridge between the broker and the server."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
-    """Secrets with credentials of the registries of its image and the bridge's."""
+    """Secrets with credentials of the registries of the server's and the bridge's image."""
     command: Annotated[list[str], Field(min_length=1, max_length=64)]
-    """The server's program and arguments."""
+    """Command of the server with its arguments, for example `["mcp-server-git"]`."""
     env: Annotated[list[Variable], Field(max_length=64)] = Field(default_factory=list)
-    """Its environment."""
+    """Environment variables of the server."""
     resources: Resources = Resources()
-    """Limits and requests."""
+    """Resource limits and requests of the server's container, shared by all its processes."""
     runtime_class_name: Annotated[str | None, Field(max_length=253)] = None
-    """The RuntimeClass of its pod."""
+    """RuntimeClass of the pod. If not set, the node's default runtime is used."""
     max_sessions: Annotated[int, Field(ge=1, le=256)] = 16
-    """Processes that run at once: one for each broker, and for each user where their credentials differ."""
+    """Maximum number of concurrent processes of the server: one per broker replica, and one per user if their
+    credentials differ."""
     data_size: str | None = None
-    """Bytes of a writable `/data`; none means that there is none but `/tmp`."""
+    """Size of a writable volume at `/data` in bytes, for example `1Gi`. If not set, only `/tmp` is writable."""
     egress: Annotated[list[FreeObject], Field(max_length=64)] = Field(default_factory=list)
-    """Egress rules as in a NetworkPolicy: what the server itself may reach; nothing by default."""
+    """Egress rules as in a NetworkPolicy: destinations that the server may reach. By default there are none."""
 
 
 class Action(StrEnum):
-    """What is done with a call."""
+    """Action of a policy on a tool call."""
 
     ALLOW = "Allow"
     DENY = "Deny"
     APPROVE = "Approve"
-    """It waits for somebody's consent."""
+    """The call waits for an approval."""
 
 
 class PolicyRule(Model):
-    """What is done with calls of some tools."""
+    """Action on calls of some tools."""
 
     tools: Annotated[list[ToolName], Field(min_length=1, max_length=256)]
-    """The tools."""
+    """Tools to which the rule applies, for example `delete_*`."""
     action: Action
-    """What is done."""
+    """Allow: the call is made. Deny: the call fails. Approve: the call waits for an approval."""
 
 
 class Policy(Model):
-    """What is done with each call that execution and pool allow. The first rule that names the tool counts."""
+    """Policy for calls that execution and pool allow. The first rule that matches the tool counts."""
 
     rules: Annotated[list[PolicyRule], Field(max_length=256)] = Field(default_factory=list)
-    """Rules, in order."""
+    """Rules in order of precedence."""
     destructive: Action = Action.APPROVE
-    """For tools that no rule names and that say of themselves that they destroy (`destructiveHint`)."""
+    """Action for tools without a rule that the server marks as destructive (`destructiveHint`): Allow, Deny or
+    Approve."""
     default: Action = Action.ALLOW
-    """For all other tools."""
+    """Action for all other tools without a rule: Allow, Deny or Approve."""
     approval_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 120
-    """Seconds after which a call that nobody decided on is denied."""
+    """Seconds after which a call without a decision is denied."""
 
 
 class SecretAction(StrEnum):
-    """What is done with a secret that is found."""
+    """Action on a secret that a scan found."""
 
     OFF = "Off"
     BLOCK = "Block"
-    """The call is denied, or its result withheld."""
+    """The call is denied, or its result is withheld."""
     REDACT = "Redact"
-    """A mark takes its place."""
+    """A marker replaces the value."""
 
 
 class PersonalDataAction(StrEnum):
-    """What is done with personal data that is found."""
+    """Action on personal data that a scan found."""
 
     OFF = "Off"
     BLOCK = "Block"
     REDACT = "Redact"
     TOKENIZE = "Tokenize"
-    """A token such as `[EMAIL_1]` takes its place, and is put back where it is sent to a tool."""
+    """A token such as `[EMAIL_1]` replaces the value. A tool that receives the token gets the value."""
 
 
 class Scan(Model):
-    """What is looked for in what goes to the server and comes back."""
+    """Scan of arguments and results for secrets and personal data."""
 
     secrets_in_arguments: SecretAction = SecretAction.BLOCK
-    """Credentials that the code sends."""
+    """Action on secrets that the code sends. Off: no scan. Block: the call is denied. Redact: a marker replaces the
+    value."""
     secrets_in_results: SecretAction = SecretAction.REDACT
-    """Credentials that the server answers."""
+    """Action on secrets in results. Off: no scan. Block: the result is withheld. Redact: a marker replaces the
+    value."""
     personal_in_arguments: PersonalDataAction = PersonalDataAction.OFF
-    """E-mail addresses, phone, card, bank account and social security numbers that the code sends."""
+    """Action on personal data that the code sends: e-mail addresses and phone, card, bank account and US social
+    security numbers. Off, Block, Redact, or Tokenize: a token such as `[EMAIL_1]` replaces the value."""
     personal_in_results: PersonalDataAction = PersonalDataAction.OFF
-    """The same in what the server answers."""
+    """Action on personal data in results: Off, Block, Redact, or Tokenize. Code can pass a token to a tool, which then
+    receives the value."""
     untokenize: bool = True
-    """Whether tokens that stand for personal data are put back in what is sent to this server."""
+    """Whether tokens in arguments are replaced by the personal data they stand for."""
 
 
 class ServerLimits(Model):
-    """Bounds on the use of the server, by all executions together where not said otherwise."""
+    """Limits on the use of the server. Each replica of the broker applies them to all its calls."""
 
     call_timeout_seconds: Annotated[float, Field(ge=0.1, le=300)] = 30.0
-    """Seconds that one call may take, waiting for consent apart."""
+    """Maximum seconds of one call, without the time it waits for an approval."""
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Calls at once; more wait."""
+    """Maximum number of concurrent calls. Further calls wait."""
     calls_per_minute: Annotated[int | None, Field(ge=1)] = None
-    """Calls a minute; more are denied."""
+    """Maximum number of calls per minute. Further calls are denied. If not set, there is no limit."""
     argument_bytes: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 1024 * 1024
-    """Bytes of one call's arguments."""
+    """Maximum bytes of the arguments of one call; larger ones are an error. The default is 1 MiB."""
     result_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 8 * 1024 * 1024
-    """Bytes of one result; a larger one is an error."""
+    """Maximum bytes of one result; larger ones are an error. The default is 8 MiB."""
 
 
-_ONE_WAY: Final[list[JsonValue]] = [
-    {"rule": "has(self.url) != has(self.stdio)", "message": "one of spec.url and spec.stdio is needed, and not both"},
+_TRANSPORT_RULES: Final[list[JsonValue]] = [
+    {"rule": "has(self.url) != has(self.stdio)", "message": "exactly one of spec.url and spec.stdio must be set"},
     {
         "rule": "has(self.url) || !(has(self.headers) && size(self.headers) > 0"
         " || has(self.userHeaders) && size(self.userHeaders) > 0 || has(self.oauth))",
-        "message": "spec.headers, spec.userHeaders and spec.oauth need spec.url",
+        "message": "spec.headers, spec.userHeaders and spec.oauth are only allowed with spec.url",
     },
 ]
 
 
 class ToolServerSpec(Model):
-    """Where the server is, with what credentials it is called, and who may call what."""
+    """Address and credentials of the MCP server, and rules for calls of its tools."""
 
-    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _ONE_WAY})
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _TRANSPORT_RULES})
 
     url: Annotated[str | None, Field(max_length=2048, pattern=r"^https?://")] = None
-    """Its streamable HTTP endpoint."""
+    """URL of the server's streamable HTTP endpoint. Set either `url` or `stdio`."""
     stdio: Stdio | None = None
-    """How to run it, where it speaks over standard input and output."""
+    """Container of a server that uses the stdio transport. Set either `url` or `stdio`."""
     headers: Annotated[list[Header], Field(max_length=32)] = Field(default_factory=list)
-    """Headers of every request."""
+    """HTTP headers of every request."""
     user_headers: Annotated[list[UserHeader], Field(max_length=8)] = Field(default_factory=list)
-    """Headers that depend on the execution's user."""
+    """HTTP headers whose values depend on the user of the execution."""
     oauth: ClientCredentials | None = None
-    """How a token for the Authorization header is had."""
+    """OAuth 2.0 client credentials. Their token is sent in the Authorization header."""
     allow: Annotated[list[ToolName], Field(max_length=1024)] = Field(default_factory=lambda: ["*"])
-    """Tools that code sees; the others do not exist for it."""
+    """Tools that are visible to code. By default all are; other tools do not exist for code."""
     deny: Annotated[list[ToolName], Field(max_length=1024)] = Field(default_factory=list)
-    """Tools that it does not see, even where they are allowed above."""
+    """Tools that are hidden from code, even if `allow` contains them."""
     policy: Policy = Policy()
-    """What is done with each call."""
+    """Policy for calls: allow, deny or ask for an approval."""
     scan: Scan = Scan()
-    """What is looked for in arguments and results."""
+    """Scan of arguments and results for secrets and personal data."""
     limits: ServerLimits = ServerLimits()
-    """Bounds."""
+    """Limits on the use of the server."""
     refresh_seconds: Annotated[int, Field(ge=5, le=86400)] = 300
-    """Seconds after which the tools are listed again, where the server says nothing of it."""
+    """Seconds between two listings of the tools, if the server does not set them itself."""
 
     @model_validator(mode="after")
-    def _is_one_way(self) -> Self:
+    def _has_one_transport(self) -> Self:
         if (self.url is None) == (self.stdio is None):
-            raise ValueError("one of url and stdio is needed, and not both")
+            raise ValueError("exactly one of url and stdio must be set")
         if self.stdio is not None and (self.headers or self.user_headers or self.oauth):
-            raise ValueError("headers, userHeaders and oauth need url")
+            raise ValueError("headers, userHeaders and oauth are only allowed with url")
         return self
 
 
 class Workload(Model):
-    """How a stdio server's pod is. Written by the operator."""
+    """State of a stdio server's pod. The operator writes it."""
 
     ready: bool
-    """Whether the pod takes connections."""
+    """Whether the pod accepts connections."""
     address: str | None = None
-    """HOST:PORT of its Service."""
+    """HOST:PORT of the pod's Service."""
     reason: str | None = None
-    """Why it is not ready, as one word."""
+    """Reason why the pod is not ready, as one CamelCase word, for example `QuotaExceeded`."""
     message: str | None = None
-    """Why, for people."""
+    """Reason why the pod is not ready, as a sentence for people."""
 
 
 class ToolServerStatus(Model):
-    """How the server is. Written by the broker, `workload` by the operator."""
+    """State of the server. The broker writes it, except for `workload`, which the operator writes."""
 
     observed_generation: int | None = None
-    """The generation of the spec that the rest speaks of."""
+    """Generation of the spec that this status describes."""
     available: bool | None = None
-    """Whether it answered when it was asked last."""
+    """Whether the server answered the last request."""
     protocol_version: str | None = None
-    """The protocol's revision that is spoken with it."""
+    """Revision of MCP that is used with the server, for example `2025-11-25`."""
     server: str | None = None
-    """What it says that it is: name and version."""
+    """Name and version that the server reports."""
     tools: int | None = None
-    """How many tools it has that code may see."""
+    """Number of tools that are visible to code."""
     catalog_hash: str | None = None
-    """What tells its tools from other ones."""
+    """Hash of the catalog. It changes with every change of a tool."""
     last_sync: MicroTime | None = None
-    """When its tools were last listed; the last good list is used while it is not available."""
+    """Time of the last listing of the tools. While the server is unavailable, the last catalog remains in use."""
     reason: str | None = None
-    """Why it is not available, as one word."""
+    """Reason why the server is unavailable, as one CamelCase word, for example `ServerUnavailable`."""
     message: str | None = None
-    """Why, for people."""
+    """Reason why the server is unavailable, as a sentence for people."""
     inferred_outputs: FreeObject = Field(default_factory=dict)
-    """JSON Schemas of results, seen and not declared, by tool."""
+    """JSON Schemas by tool, inferred from results of tools that declare no output schema."""
     workload: Workload | None = None
-    """How its pod is, for a stdio server."""
+    """State of the pod of a stdio server."""
     conditions: list[Condition] = Field(default_factory=list)
-    """Available, and CredentialsFound."""
+    """Available: the server answers. CredentialsFound: all Secrets that the spec refers to exist."""
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [

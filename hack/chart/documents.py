@@ -22,6 +22,8 @@ def inline_references(schema: Schema, definitions: dict[str, Schema]) -> Schema:
         target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
         return inline_references(target | {key: value for key, value in schema.items() if key != "$ref"}, definitions)
     found = {key: value for key, value in schema.items() if key not in _DROPPED and not key.startswith("x-")}
+    if isinstance(found.get("description"), str):
+        found["description"] = " ".join(found["description"].split())
     if "properties" in found:
         found["properties"] = {name: inline_references(each, definitions) for name, each in found["properties"].items()}
     for key in ("items", "additionalProperties", "propertyNames"):
@@ -52,7 +54,7 @@ def list_fields(model: type[Model]) -> list[tuple[str, str, str]]:
     """Return name, alias and description of a model's fields; inherited fields last."""
     names = [name for parent in model.__mro__ for name in inspect.get_annotations(parent)]
     found = {name: model.model_fields[name] for name in names if name in model.model_fields}
-    return [(name, field.alias or name, field.description or "") for name, field in found.items()]
+    return [(name, field.alias or name, " ".join((field.description or "").split())) for name, field in found.items()]
 
 
 def build_values_yaml() -> str:

@@ -1,7 +1,7 @@
 """The operator without its watches: everything that it does with what they tell."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
 from typing import Self
@@ -14,6 +14,7 @@ from mcp_exec_operator.executions.admission import CodeChecks
 from mcp_exec_operator.executions.binder import Binder
 from mcp_exec_operator.executions.controller import Reconciler
 from mcp_exec_operator.executions.status_writer import StatusWriter
+from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
@@ -23,7 +24,9 @@ from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.resync import Sweep
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.toolservers.component import Tools
+from mcp_exec_operator.toolservers.broker import BrokerDiscovery
+from mcp_exec_operator.toolservers.component import ToolServerComponent
+from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
 from mcp_exec_operator.ttl import Expiry
 
 
@@ -35,7 +38,7 @@ class Service:
     reconciler: Reconciler
     sweep: Sweep
     expiry: Expiry
-    tools: Tools
+    tool_servers: ToolServerComponent | None
     tasks: TaskRegistry
     metrics: Metrics
     shutdown_seconds: float
@@ -45,16 +48,16 @@ class Service:
         """Builds all parts. Nothing runs yet."""
         tasks = TaskRegistry()
         api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
-        tools = Tools.create(
-            settings=settings,
-            kube=kube,
+        broker = cls._discover_broker(settings, kube, sandboxes)
+        distributor = WrapperDistributor(
             sandboxes=sandboxes,
-            metrics=metrics,
             tasks=tasks,
             write_priority=write_priority,
+            bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
         )
+        tooling = Tooling(broker=broker, distributor=distributor)
         config = PoolControllerConfig(
-            broker=tools.link is not None,
+            broker=broker is not None,
             release_namespace=settings.release_namespace,
             forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
@@ -71,11 +74,22 @@ class Service:
                 config=config,
                 report=report,
                 write_priority=write_priority,
-                on_warm=tools.became_warm,
+                on_warm=lambda pool, pod: distributor.deliver(pool.namespace, pod),
             )
 
         pools = PoolRegistry(tasks=tasks, make_keeper=make_keeper)
-        tools.attach(pools)
+        tool_servers = None
+        if broker is not None:
+            tool_servers = ToolServerComponent.create(
+                settings=settings,
+                kube=kube,
+                broker=broker,
+                key=sandboxes.key,
+                distributor=distributor,
+                warm_pods=pools.warm_pods,
+                metrics=metrics,
+                tasks=tasks,
+            )
         writer = StatusWriter(api=api, write_priority=write_priority)
         expiry = Expiry(api=api)
         reconciler = Reconciler(
@@ -85,13 +99,13 @@ class Service:
                 pools=pools,
                 writer=writer,
                 sandboxes=sandboxes,
-                tooling=tools.tooling,
+                tooling=tooling,
                 checks=CodeChecks(metrics=metrics),
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             sandboxes=sandboxes,
-            tooling=tools.tooling,
+            tooling=tooling,
             expiry=expiry,
             tasks=tasks,
             metrics=metrics,
@@ -109,10 +123,22 @@ class Service:
             reconciler=reconciler,
             sweep=sweep,
             expiry=expiry,
-            tools=tools,
+            tool_servers=tool_servers,
             tasks=tasks,
             metrics=metrics,
             shutdown_seconds=settings.shutdown_seconds,
+        )
+
+    @staticmethod
+    def _discover_broker(settings: Settings, kube: KubeClient, sandboxes: SupervisorClient) -> BrokerDiscovery | None:
+        if not settings.broker_service:
+            return None
+        return BrokerDiscovery.create(
+            kube=kube,
+            session=sandboxes.session,
+            key=sandboxes.key,
+            namespace=settings.release_namespace,
+            service=settings.broker_service,
         )
 
     def on_execution(self, body: Object, deleted: bool) -> None:
@@ -144,7 +170,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Sweeps, then works while the context stands, then lets writes under way end. Raises ApiError at first."""
         self.sweep.turned_at = monotonic()
-        async with self.tools.running():
+        async with self.tool_servers.running() if self.tool_servers is not None else nullcontext():
             await self.sweep.once()
             self.pools.open()
             loops = [
@@ -158,5 +184,6 @@ class Service:
                     loop.cancel()
                 await self.pools.close()
                 await self.reconciler.close(grace_seconds=self.shutdown_seconds)
-                self.tools.close()
+                if self.tool_servers is not None:
+                    self.tool_servers.close()
                 await self.tasks.close(grace_seconds=self.shutdown_seconds)

@@ -8,15 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.constants import DEADLINE, POD, SANDBOX_KEY
 from tests.support.environment import no_cache_named
 
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 
 __all__ = ["no_cache_named"]
 
-POD = "default-real0"
-SANDBOX_KEY = b"the key of the sandboxes"
-DEADLINE = 10
 ROOT = Path(__file__).parents[2]
 
 

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from tests.podsecurity import pods_of, violations
+from tests.support.pod_security import pods_of, violations
+from tests.support.until import eventually
 
 ROOT = Path(__file__).parents[2]
 RELEASE = "mcp-exec"
@@ -26,18 +26,6 @@ OPERATOR = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
 T = TypeVar("T")
 MakePool = Callable[..., dict[str, Any]]
 """Makes a pool of a name, with `warm` pods and whatever else of its spec, that is gone after the test."""
-
-
-def eventually(check: Callable[[], T], *, seconds: float = 30, every: float = 0.1, what: str = "") -> T:
-    """The first true answer of `check`, asked again and again until time is up; then AssertionError with the last."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while True:
-        answer = check()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"{what or check}: still {answer!r} after {seconds} s"
-        pause.wait(every)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.support import ROOT, Cluster, eventually
+from tests.e2e.support import ROOT, Cluster
 from tests.e2e.toolservers import HARDENED
+from tests.support.until import eventually
 
 # An installation takes as long as the images take to come.
 pytestmark = pytest.mark.timeout(900)

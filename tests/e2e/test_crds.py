@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, Cluster, eventually, execution_manifest, pool_manifest
+from tests.e2e.support import NAMESPACE, Cluster, execution_manifest, pool_manifest
+from tests.support.until import eventually
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, eventually, execution_manifest
+from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, execution_manifest
+from tests.support.until import eventually
 
 PODS = "app.kubernetes.io/name=mcp-exec-sandbox,mcp-exec.dev/pool="
 

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.support import ROOT, Cluster, eventually
+from tests.e2e.support import ROOT, Cluster
+from tests.support.until import eventually
 
 RUN = Path("/run/devcluster")
 IMAGE = "localhost/mcp-exec-sandbox:dev"

@@ -14,11 +14,11 @@ from tests.e2e.support import (
     RELEASE,
     SYSTEM,
     Cluster,
-    eventually,
     leader,
     operator_lease,
     patch_operator,
 )
+from tests.support.until import eventually
 
 TAKEOVER_SECONDS = 20
 CALLERS = 3

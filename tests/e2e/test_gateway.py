@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, eventually
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
+from tests.support.until import eventually
 
 
 def names(cluster: Cluster) -> set[str]:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.journal import TELL, Journal, journal
-from tests.e2e.support import NAMESPACE, OPERATOR, Cluster, eventually, execution_manifest, patch_operator
+from tests.e2e.support import NAMESPACE, OPERATOR, Cluster, execution_manifest, patch_operator
+from tests.support.until import eventually
 
 EXECUTIONS = 200
 KILLER = """

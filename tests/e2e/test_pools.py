@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, eventually, execution_manifest
+from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, execution_manifest
+from tests.support.until import eventually
 
 
 def reason_of(cluster: Cluster, pool: str, reason: str) -> dict[str, Any]:

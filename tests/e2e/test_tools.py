@@ -9,10 +9,11 @@ import pytest
 
 from mcp_exec_client.__main__ import main as mcp_exec
 from tests.e2e import toolservers
-from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway, eventually
+from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway
 from tests.e2e.toolservers import Agent, http_server, running, secret, statuses, stdio, tool_server
-from tests.messages_api import KEY as MODEL_KEY
-from tests.messages_api import MessagesApi, results_in, says, uses
+from tests.support.messages_api import KEY as MODEL_KEY
+from tests.support.messages_api import MessagesApi, results_in, says, uses
+from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(900)
 EXAMPLES = ROOT / "examples" / "tools"

@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, eventually
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
+from tests.support.until import eventually
 
 IMAGE = os.environ.get("SERVERS_IMAGE", "localhost/mcp-exec-servers:dev")
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from mcp_exec_api.crd_schema import build_definitions
-from tests.component.processes import free_port, write_kubeconfig
-from tests.e2e.support import eventually
+from tests.support.processes import free_port, write_kubeconfig
+from tests.support.until import eventually
 
 _SECONDS = 60
 # The server wants to know of a whole API server, which tests of the CRDs alone have no use for.

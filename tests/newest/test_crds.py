@@ -62,41 +62,41 @@ CHANGES = [
     ({"user": "somebody"}, "spec.user is immutable"),
 ]
 REFUSED = [
-    ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max can't be more than spec.maxPods"),
+    ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max must not be more than spec.maxPods"),
     (
         "sandboxpools",
         POOL | {"variants": [{"name": "a", "weight": 0}]},
-        "spec.variants: at least one needs a weight of more than 0",
+        "at least one of spec.variants must have a weight above 0",
     ),
     (
         "sandboxpools",
         POOL | {"variants": [{"name": "a", "weight": 1}, {"name": "a", "weight": 1}]},
-        "spec.variants: each needs a name of its own",
+        "spec.variants must have different names",
     ),
     (
         "sandboxpools",
         POOL | {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
-        "spec.scaling.slowWindowSeconds can't be less than fastWindowSeconds",
+        "spec.scaling.slowWindowSeconds must not be less than spec.scaling.fastWindowSeconds",
     ),
-    ("toolservers", {}, "one of spec.url and spec.stdio is needed, and not both"),
-    ("toolservers", URL | STDIO, "one of spec.url and spec.stdio is needed, and not both"),
+    ("toolservers", {}, "exactly one of spec.url and spec.stdio must be set"),
+    ("toolservers", URL | STDIO, "exactly one of spec.url and spec.stdio must be set"),
     (
         "toolservers",
         STDIO | {"headers": [{"name": "A", "value": "b"}]},
-        "spec.headers, spec.userHeaders and spec.oauth need spec.url",
+        "spec.headers, spec.userHeaders and spec.oauth are only allowed with spec.url",
     ),
     (
         "toolservers",
         URL | {"headers": [{"name": "A", "value": "b", "secretKeyRef": SECRET}]},
-        "one of value and secretKeyRef is needed, and not both",
+        "exactly one of value and secretKeyRef must be set",
     ),
     (
         "toolservers",
         {"stdio": STDIO["stdio"] | {"env": [{"name": "A"}]}},
-        "one of value and secretKeyRef is needed, and not both",
+        "exactly one of value and secretKeyRef must be set",
     ),
 ]
-REVIVED = "spec.cancelRequested can't become false again"
+REVIVED = "spec.cancelRequested cannot be set back to false"
 
 
 def rules(schema: Object) -> set[str]:

@@ -202,9 +202,9 @@ class Reconciler:
             nodes=self.pools.nodes,
             tooling=self.tooling,
         )
-        if not spec.tools or self.tooling.link is None:
+        if not spec.tools or self.tooling.broker is None:
             return await run.outcome()
-        return await self._run_with_tools(entry, run, self.tooling.link.brokers)
+        return await self._run_with_tools(entry, run, self.tooling.broker.client)
 
     async def _run_with_tools(self, entry: Entry, run: Run, brokers: BrokerClient) -> Outcome:
         calls = Calls(

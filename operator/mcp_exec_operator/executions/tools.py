@@ -14,8 +14,8 @@ from mcp_exec_operator.executions.record import Entry
 from mcp_exec_operator.executions.status import failed
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.toolservers.broker import BrokerLink
-from mcp_exec_operator.toolservers.wrappers import Wrappers
+from mcp_exec_operator.toolservers.broker import BrokerDiscovery
+from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 
 _GRACE_SECONDS: Final = 60
 """How long a grant outlives the longest run: its binding, and calls that end with it."""
@@ -27,19 +27,21 @@ _NOTHING: Final = PoolTools(allow=[], deny=["*.*"])
 class Tooling:
     """Equips executions that ask for tools. Those that don't never come here."""
 
-    link: BrokerLink | None
+    broker: BrokerDiscovery | None
     """The broker; None where none is configured."""
-    wrappers: Wrappers | None
+    distributor: WrapperDistributor
 
-    def check(self) -> tuple[BrokerLink, str]:
+    def check(self) -> tuple[BrokerDiscovery, str]:
         """The broker and its address. Raises Decided where no tool can be called."""
-        if self.link is None:
+        if self.broker is None:
             message = "spec.tools: no tool can be called, since this installation has no broker"
             raise Decided(failed(Reason.REJECTED, message))
-        if self.link.url is None:
-            message = f"the broker's Service {self.link.namespace}/{self.link.service} is not there, or has no address"
+        if self.broker.url is None:
+            message = (
+                f"the broker's Service {self.broker.namespace}/{self.broker.service} is not there, or has no address"
+            )
             raise Decided(failed(Reason.BROKER_UNAVAILABLE, message))
-        return self.link, self.link.url
+        return self.broker, self.broker.url
 
     async def equip(
         self, entry: Entry, spec: CodeExecutionSpec, *, pool: Partition, pod: Pod, run_seconds: float
@@ -48,8 +50,8 @@ class Tooling:
 
         `run_seconds` is how long the run may take at most.
         """
-        link, url = self.check()
-        wrappers = await self.wrappers.ensure(entry.namespace, pod) if self.wrappers is not None else None
+        broker, url = self.check()
+        wrappers = await self.distributor.ensure(entry.namespace, pod)
         grant = build_grant(
             spec,
             uid=entry.uid,
@@ -59,4 +61,4 @@ class Tooling:
             caller=entry.caller or None,
             expires=ceil(time() + run_seconds) + _GRACE_SECONDS,
         )
-        return JobTools(url=url, token=link.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers)
+        return JobTools(url=url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers)

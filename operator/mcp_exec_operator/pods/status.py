@@ -9,7 +9,7 @@ from mcp_exec_api.code_execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 
-_PULL_REASONS: Final = frozenset(
+IMAGE_PULL_REASONS: Final = frozenset(
     {
         "ErrImagePull",
         "ImagePullBackOff",
@@ -19,10 +19,12 @@ _PULL_REASONS: Final = frozenset(
         "RegistryUnavailable",
     }
 )
+"""Waiting reasons of a container whose image can't be pulled."""
 _NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
 """A pod status's reasons that speak of its node: lost, or shut down."""
 _SIGKILLED: Final = 137
-_WAITING_WELL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+NORMAL_WAITING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Waiting reasons of a container that is starting normally."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ def age_of(pod: Object, moment: datetime) -> float:
 
 def is_unready(pod: Object) -> bool:
     """Whether it runs and is not to be used: it is not ready, which without a probe its node says, or runs anew."""
-    unready = _condition(pod, "Ready").get("status") == "False" or bool(_container(pod).get("restartCount"))
+    unready = get_condition(pod, "Ready").get("status") == "False" or bool(_container(pod).get("restartCount"))
     return phase_of(pod) == PodPhase.RUNNING and unready
 
 
@@ -98,13 +100,13 @@ def starting_problem(pod: Object) -> PodProblem | None:
     name = pod["metadata"]["name"]
     if is_over(pod):
         return PodProblem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
-    if (scheduled := _condition(pod, "PodScheduled")).get("status") == "False":
+    if (scheduled := get_condition(pod, "PodScheduled")).get("status") == "False":
         return PodProblem(reason=Reason.UNSCHEDULABLE, message=str(scheduled.get("message", "")), held=True)
     waiting = (_container(pod).get("state") or {}).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
-    if reason in _PULL_REASONS:
+    if reason in IMAGE_PULL_REASONS:
         return PodProblem(reason=Reason.IMAGE_PULL_FAILED, message=f"{reason}: {message}", held=True)
-    if reason not in _WAITING_WELL:
+    if reason not in NORMAL_WAITING_REASONS:
         return PodProblem(reason=Reason.POD_FAILED, message=f"{reason}: {message}")
     return None
 
@@ -152,7 +154,7 @@ def _moved(pod: Object, name: str) -> PodProblem | None:
     """That the pod had to leave its node, or went with it, if Kubernetes says so."""
     if (pod.get("status") or {}).get("reason") in _NODE_REASONS:
         return PodProblem(reason=Reason.NODE_LOST, message=f"pod {name} ended with its node: {_end(pod)}")
-    disruption = _condition(pod, "DisruptionTarget")  # from Kubernetes 1.26 on
+    disruption = get_condition(pod, "DisruptionTarget")  # from Kubernetes 1.26 on
     if disruption.get("status") != "True":
         return None
     reason = Reason.NODE_LOST if disruption.get("reason") == "DeletionByPodGC" else Reason.EVICTED
@@ -184,9 +186,10 @@ def _container(pod: Object) -> dict[str, Any]:
     return statuses[0] if statuses else {}
 
 
-def _condition(pod: Object, kind: str) -> dict[str, Any]:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), {})
+def get_condition(item: Object, kind: str) -> dict[str, Any]:
+    """Return an object's status condition of that type, or an empty dict."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _terminated(pod: Object) -> dict[str, Any] | None:

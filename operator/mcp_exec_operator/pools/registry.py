@@ -9,7 +9,7 @@ from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.partition import Partition
@@ -39,6 +39,16 @@ class PoolRegistry:
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._pools.values()))
+
+    def warm_pods(self, namespace: str) -> list[Pod]:
+        """Return the warm pods of all pools of a namespace."""
+        return [
+            pod
+            for pool in self
+            if pool.namespace == namespace
+            for part in pool.mixture
+            for pod in part.inventory.all(PodState.WARM)
+        ]
 
     def discard(self, pool: Partition) -> None:
         """Forgets a pool that does not exist, that has no pods, and for which nobody waits."""

@@ -1,4 +1,4 @@
-"""The operator's calls to the API server on behalf of ToolServers, each write counted. All raise ApiError."""
+"""Requests of the operator to the API server on behalf of ToolServers. Every write is counted in a metric."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,6 +7,7 @@ from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.toolservers.manifests import workload_labels
 
@@ -15,59 +16,57 @@ _RESOURCES: Final = {
     "Service": ("services", None),
     "NetworkPolicy": ("networkpolicies", "networking.k8s.io/v1"),
 }
+"""Resource and API group of each kind that belongs to a ToolServer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolObjects:
-    """What belongs to ToolServers, in the API server."""
+class ToolServerApi:
+    """Typed access to ToolServers and what belongs to them. All methods raise ApiError."""
 
     kube: KubeClient
     metrics: Metrics
 
-    async def find(self, wanted: Object) -> Object | None:
-        """The object of that kind and name as it is, or None."""
-        return await self._maybe(
-            self._path(wanted["kind"], wanted["metadata"]["namespace"], wanted["metadata"]["name"])
-        )
+    async def get_like(self, manifest: Object) -> Object | None:
+        """Return the object with the manifest's kind and name, or None if it does not exist."""
+        metadata = manifest["metadata"]
+        return await get_or_none(self.kube, self._path(manifest["kind"], metadata["namespace"], metadata["name"]))
 
-    async def create(self, wanted: Object) -> Object:
-        """Creates it."""
+    async def create(self, manifest: Object) -> Object:
+        """Create an object and return it as stored."""
         self._count()
-        resource, group = _RESOURCES[wanted["kind"]]
-        return await self.kube.create(
-            resource_path(resource, namespace=wanted["metadata"]["namespace"], group=group), wanted
-        )
+        resource, group = _RESOURCES[manifest["kind"]]
+        path = resource_path(resource, namespace=manifest["metadata"]["namespace"], group=group)
+        return await self.kube.create(path, manifest)
 
-    async def replace(self, found: Object, wanted: Object) -> Object:
-        """Gives an object what is wanted, and nothing else of what it had but a Service's address."""
+    async def replace(self, stored: Object, manifest: Object) -> Object:
+        """Replace a stored object by a manifest and return it. A Service keeps its cluster IP."""
         self._count()
-        metadata = wanted["metadata"] | {"resourceVersion": found["metadata"]["resourceVersion"]}
-        kept = {name: found["spec"][name] for name in ("clusterIP", "clusterIPs") if name in found.get("spec", {})}
-        body = {**wanted, "metadata": metadata, "spec": {**wanted["spec"], **kept}}
-        return await self.kube.replace(self._path(wanted["kind"], metadata["namespace"], metadata["name"]), body)
+        metadata = manifest["metadata"] | {"resourceVersion": stored["metadata"]["resourceVersion"]}
+        kept = {name: stored["spec"][name] for name in ("clusterIP", "clusterIPs") if name in stored.get("spec", {})}
+        body = {**manifest, "metadata": metadata, "spec": {**manifest["spec"], **kept}}
+        return await self.kube.replace(self._path(manifest["kind"], metadata["namespace"], metadata["name"]), body)
 
-    async def remove(self, namespace: str, name: str, *, owner: str) -> None:
-        """Deletes what a ToolServer of that uid had."""
+    async def delete_owned(self, namespace: str, name: str, *, owner_uid: str) -> None:
+        """Delete the objects of that name that the ToolServer with this uid owns."""
         for kind in _RESOURCES:
-            found = await self._maybe(self._path(kind, namespace, name))
-            if found is not None and any(
-                each.get("uid") == owner for each in found["metadata"].get("ownerReferences") or ()
-            ):
+            path = self._path(kind, namespace, name)
+            stored = await get_or_none(self.kube, path)
+            if stored is not None and is_owned(stored, owner_uid):
                 self._count()
-                await self.kube.delete(self._path(kind, namespace, name), uid=found["metadata"]["uid"])
+                await self.kube.delete(path, uid=stored["metadata"]["uid"])
 
-    async def pods(self, namespace: str, server: str) -> list[Object]:
-        """The pods of a server."""
+    async def list_pods(self, namespace: str, server: str) -> list[Object]:
+        """Return the pods of a stdio server."""
         selector = ",".join(f"{name}={value}" for name, value in workload_labels(server).items())
         return (await self.kube.list(resource_path("pods", namespace=namespace), selector=selector))[0]
 
-    async def secret_version(self, namespace: str, name: str) -> str:
-        """What tells a Secret's state from any other; an empty text where there is no such Secret."""
-        found = await self._maybe(resource_path("secrets", namespace=namespace, name=name))
-        return f"{found['metadata']['uid']} {found['metadata']['resourceVersion']}" if found is not None else ""
+    async def get_secret_version(self, namespace: str, name: str) -> str:
+        """Return a text that differs for each version of a Secret; empty if the Secret does not exist."""
+        secret = await get_or_none(self.kube, resource_path("secrets", namespace=namespace, name=name))
+        return f"{secret['metadata']['uid']} {secret['metadata']['resourceVersion']}" if secret is not None else ""
 
     async def patch_status(self, body: Object, status: Object) -> Object | None:
-        """Merges into a ToolServer's status; None where it is gone."""
+        """Merge fields into a ToolServer's status and return the stored object; None if it was deleted."""
         self._count("tool-server-status")
         meta = body["metadata"]
         path = custom_resource_path(TOOL_SERVERS, namespace=meta["namespace"], name=meta["name"]) + "/status"
@@ -83,13 +82,10 @@ class ToolObjects:
         resource, group = _RESOURCES[kind]
         return resource_path(resource, namespace=namespace, name=name, group=group)
 
-    async def _maybe(self, path: str) -> Object | None:
-        try:
-            return await self.kube.get(path)
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
-
     def _count(self, what: str = "tool-server") -> None:
         self.metrics.writes.labels(what).inc()
+
+
+def is_owned(item: Object, owner_uid: str) -> bool:
+    """Return whether an object has an owner with this uid."""
+    return any(owner.get("uid") == owner_uid for owner in item["metadata"].get("ownerReferences") or ())

@@ -1,12 +1,13 @@
-"""Runs the stdio servers: each ToolServer of that kind gets a Deployment, a Service, a NetworkPolicy, and its status.
+"""ToolServer controller: each stdio server gets a NetworkPolicy, a Service, a Deployment, and its status.
 
-A server is looked at when it changes, every two seconds until it is ready, and at each sweep; never more often than
-once a second, and with a growing delay while the API server refuses.
+A server is reconciled when it changes, every two seconds until it is ready, and at every resync; at most once a second,
+and less and less often while the API server refuses. Servers are reconciled concurrently, each within a time limit, so
+that requests that hang for one of them delay no other.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -18,153 +19,176 @@ from mcp_exec_api.constants import BRIDGE_PORT
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.tool_server import Stdio, ToolServerSpec, Workload
-from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
-from mcp_exec_operator.toolservers.api import ToolObjects
+from mcp_exec_operator.toolservers.api import ToolServerApi, is_owned
 from mcp_exec_operator.toolservers.manifests import (
     BridgeImage,
     ServerIdentity,
     build_deployment,
     build_server_policy,
     build_service,
-    digest_of,
+    manifest_digest,
     reserved_variables,
     secret_names,
     secrets_digest,
     workload_name,
 )
-from mcp_exec_operator.toolservers.workload import workload_of
+from mcp_exec_operator.toolservers.workload import build_workload
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 4
-_LEAST_SECONDS: Final = 1.0
-"""Between two looks at a server, whatever happens."""
-_STARTING_SECONDS: Final = 2.0
-"""Between looks at one that is not ready."""
+_MAX_CONCURRENT: Final = 8
+"""Servers of one namespace that are reconciled at the same time."""
+_RECONCILE_SECONDS: Final = 30.0
+"""Time limit of one reconcile."""
+_REFUSED_STATUS_SECONDS: Final = 5.0
+"""Time limit of writing the status after a reconcile has failed."""
+_MIN_INTERVAL_SECONDS: Final = 1.0
+"""Shortest time between two reconciles of a server."""
+_STARTING_INTERVAL_SECONDS: Final = 2.0
+"""Time between two reconciles of a server that is not ready."""
+_MAX_MESSAGE: Final = 1024
 
 
-class Unfit(Exception):
-    """The server can't be run as it is written."""
+class CannotRunServer(Exception):
+    """The server can't be run as specified. `workload` is the status that says why."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
-        self.workload = Workload(ready=False, reason=reason, message=message)
+        self.workload = Workload(ready=False, reason=reason, message=message[:_MAX_MESSAGE])
 
 
 @dataclass(kw_only=True, eq=False)
-class _Watched:
-    """What is known of one ToolServer."""
+class _ServerState:
+    """The last seen object of one ToolServer, and when it is reconciled next. Times are monotonic."""
 
     body: Object
-    made: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By kind, the digest of what was asked for, and the version of what stood then."""
-    due: float = 0.0
-    looked_at: float = float("-inf")
+    applied: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By kind, the digest of the manifest that was written last and the version that it became."""
+    due_at: float = 0.0
+    started_at: float = float("-inf")
     backoff: Backoff = field(default_factory=Backoff)
+
+    @property
+    def next_at(self) -> float:
+        return max(self.due_at, self.started_at + _MIN_INTERVAL_SECONDS, self.backoff.until)
 
 
 @dataclass(kw_only=True, eq=False)
-class ToolServers:
-    """All ToolServers of the served namespaces."""
+class ToolServerController:
+    """Reconciles the ToolServers of the served namespaces."""
 
-    objects: ToolObjects
+    api: ToolServerApi
     key: bytes
-    """What tokens are made of."""
+    """Key that the bridges' tokens are derived from."""
     release_namespace: str
     bridge: BridgeImage | None
-    """Where the bridge comes from; None where no stdio server can be run."""
-    sweep_seconds: float
-    on_change: Callable[[str], None] = lambda namespace: None
-    """Told of a namespace whose tools may have changed."""
-    _servers: dict[ObjectKey, _Watched] = field(default_factory=dict)
-    _kicked: asyncio.Event = field(default_factory=asyncio.Event)
+    """The image with the bridge; None if stdio servers can't be run."""
+    resync_seconds: float
+    reconcile_seconds: float = _RECONCILE_SECONDS
+    _servers: dict[ObjectKey, _ServerState] = field(default_factory=dict)
+    _reconciling: set[ObjectKey] = field(default_factory=set)
+    _slots: dict[str, asyncio.Semaphore] = field(
+        default_factory=lambda: defaultdict(lambda: asyncio.Semaphore(_MAX_CONCURRENT))
+    )
+    """By namespace: a namespace whose requests hang delays no other."""
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def has_servers(self, namespace: str) -> bool:
-        """Whether the namespace has any."""
-        return any(key[0] == namespace for key in self._servers)
-
-    def observe(self, body: Object, deleted: bool) -> None:
-        """A watch tells of a ToolServer. What belongs to one that is gone is collected by its owner reference."""
+    def observe(self, body: Object, *, deleted: bool) -> None:
+        """Record a ToolServer as seen by a watch. Owner references delete what belongs to a deleted one."""
         key = object_key(body)
-        known = self._servers.get(key)
         if deleted:
-            if self._servers.pop(key, None) is not None:
-                self.on_change(key[0])
+            self._servers.pop(key, None)
             return
-        if known is None or _tools_of(known.body) != _tools_of(body):
-            self.on_change(key[0])
-        if known is None:
-            self._servers[key] = known = _Watched(body=body)
-        elif any(known.body["metadata"].get(name) != body["metadata"].get(name) for name in ("uid", "generation")):
-            known.due = 0.0
-        known.body = body
-        self._kicked.set()
+        state = self._servers.get(key)
+        if state is None:
+            self._servers[key] = state = _ServerState(body=body)
+        elif any(state.body["metadata"].get(name) != body["metadata"].get(name) for name in ("uid", "generation")):
+            state.due_at = 0.0
+        state.body = body
+        self._wakeup.set()
 
     async def run(self) -> None:
-        """Works until it is cancelled."""
-        while True:
-            self._kicked.clear()
-            at = monotonic()
-            due = [key for key, each in self._servers.items() if self._next(each) <= at]
-            for start in range(0, len(due), _AT_ONCE):
-                await asyncio.gather(*map(self._look, due[start : start + _AT_ONCE]))
-            soonest = min((self._next(each) for each in self._servers.values()), default=at + self.sweep_seconds)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.01, soonest - monotonic())):
-                    await self._kicked.wait()
+        """Reconcile each server when it is due, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wakeup.clear()
+                now, next_at = monotonic(), monotonic() + self.resync_seconds
+                for key, state in self._servers.items():
+                    if key in self._reconciling:
+                        continue
+                    if state.next_at <= now:
+                        self._reconciling.add(key)
+                        group.create_task(self._take_slot(key, state), name=f"tool server {key[1]}")
+                    else:
+                        next_at = min(next_at, state.next_at)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.01, next_at - monotonic())):
+                        await self._wakeup.wait()
 
-    @staticmethod
-    def _next(watched: _Watched) -> float:
-        return max(watched.due, watched.looked_at + _LEAST_SECONDS, watched.backoff.until)
-
-    async def _look(self, key: ObjectKey) -> None:
-        """Brings one server to what its spec says, and its status to what is."""
-        if (watched := self._servers.get(key)) is None:
-            return
-        watched.looked_at, watched.due = monotonic(), monotonic() + self.sweep_seconds
+    async def _take_slot(self, key: ObjectKey, state: _ServerState) -> None:
         try:
-            workload = await self._settle(watched)
-            await self._report(watched, workload)
-            if workload is not None and not workload.ready:
-                watched.due = monotonic() + min(_STARTING_SECONDS, self.sweep_seconds)
-            watched.backoff.succeed()
-        except ApiError as error:
-            watched.backoff.fail(monotonic())
-            log.warning("tool server %s can't be kept: %s", key[1], error, extra={"namespace": key[0]})
-            with suppress(ApiError):
-                await self._report(watched, Workload(ready=False, reason="Refused", message=error.message[:1024]))
-        except Exception:
-            watched.backoff.fail(monotonic())
-            log.exception("tool server %s can't be kept", key[1], extra={"namespace": key[0]})
+            async with self._slots[key[0]]:
+                await self._reconcile(key, state)
+        finally:
+            self._reconciling.discard(key)
+            self._wakeup.set()
 
-    async def _settle(self, watched: _Watched) -> Workload | None:
-        """How its pod is, once all is as its spec says; None where it has none. Raises ApiError."""
-        body = watched.body
+    async def _reconcile(self, key: ObjectKey, state: _ServerState) -> None:
+        """Apply a server's spec and write its status. Errors are logged and delay the next reconcile."""
+        state.started_at = monotonic()
+        state.due_at = state.started_at + self.resync_seconds
+        try:
+            try:
+                async with asyncio.timeout(self.reconcile_seconds):
+                    workload = await self._apply_spec(state)
+                    await self._write_status(state, workload)
+            except TimeoutError as error:
+                message = f"requests to the API server took longer than {self.reconcile_seconds:g} s"
+                raise ApiUnreachable(message) from error
+        except ApiError as error:
+            state.backoff.fail(monotonic())
+            log.warning("tool server %s was not reconciled: %s", key[1], error, extra={"namespace": key[0]})
+            workload = Workload(ready=False, reason="Refused", message=error.message[:_MAX_MESSAGE])
+            with suppress(ApiError, TimeoutError):
+                async with asyncio.timeout(_REFUSED_STATUS_SECONDS):
+                    await self._write_status(state, workload)
+        except Exception:
+            state.backoff.fail(monotonic())
+            log.exception("tool server %s was not reconciled", key[1], extra={"namespace": key[0]})
+        else:
+            state.backoff.succeed()
+            if workload is not None and not workload.ready:
+                state.due_at = min(state.due_at, monotonic() + _STARTING_INTERVAL_SECONDS)
+
+    async def _apply_spec(self, state: _ServerState) -> Workload | None:
+        """Return the workload's status after applying the spec; None if the server has no workload."""
+        body = state.body
         meta = body["metadata"]
         server = ServerIdentity(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
         try:
-            stdio = self._stdio_of(body)
-        except Unfit as unfit:
-            return unfit.workload
-        if stdio is None:
-            if (body.get("status") or {}).get("workload") is not None:
-                await self.objects.remove(server.namespace, workload_name(server.name), owner=server.uid)
-            watched.made.clear()
-            return None
-        return await self._apply(watched, server, stdio)
+            stdio = self._validate(body)
+            if stdio is not None:
+                return await self._apply_stdio(state, server, stdio)
+        except CannotRunServer as error:
+            return error.workload
+        if (body.get("status") or {}).get("workload") is not None:
+            await self.api.delete_owned(server.namespace, workload_name(server.name), owner_uid=server.uid)
+        state.applied.clear()
+        return None
 
-    async def _apply(self, watched: _Watched, server: ServerIdentity, stdio: Stdio) -> Workload:
-        assert self.bridge is not None  # noqa: S101 - _stdio_of has refused it
-        objects = self.objects
+    async def _apply_stdio(self, state: _ServerState, server: ServerIdentity, stdio: Stdio) -> Workload:
+        """Write what a stdio server needs and return its status. Raises CannotRunServer."""
+        assert self.bridge is not None  # noqa: S101 - checked by _validate
         token = bridge_token(key=self.key, namespace=server.namespace, name=server.name)
-        versions = {each: await objects.secret_version(server.namespace, each) for each in secret_names(stdio)}
-        # first the wall, then what stands behind it
+        versions = {
+            secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
+        }
         policy = build_server_policy(server=server, stdio=stdio, release_namespace=self.release_namespace)
-        service = build_service(server=server)
         deployment = build_deployment(
             server=server,
             stdio=stdio,
@@ -172,80 +196,78 @@ class ToolServers:
             token_sha256=token_digest(token),
             secrets=secrets_digest(versions),
         )
-        try:
-            await self._put(watched, policy)
-            address = (await self._put(watched, service))["spec"].get("clusterIP")
-            stored = await self._put(watched, deployment)
-        except Unfit as unfit:
-            return unfit.workload
-        at = f"[{address}]:{BRIDGE_PORT}" if address and ":" in address else f"{address}:{BRIDGE_PORT}"
-        pods = await objects.pods(server.namespace, server.name)
-        return workload_of(stored, pods, address=at if address else None)
+        # the policy first: a pod must not run without it
+        await self._apply_manifest(state, policy)
+        service = await self._apply_manifest(state, build_service(server=server))
+        deployment = await self._apply_manifest(state, deployment)
+        pods = await self.api.list_pods(server.namespace, server.name)
+        return build_workload(deployment, pods, address=_service_address(service))
 
-    async def _put(self, watched: _Watched, wanted: Object) -> Object:
-        """The object as stored, which is as wanted. Raises Unfit where its name is taken.
+    async def _apply_manifest(self, state: _ServerState, manifest: Object) -> Object:
+        """Return the stored object after making it equal to the manifest. Raises CannotRunServer if it is not owned.
 
-        What somebody changed is put right, and what an operator before this one made is written once more: a write that
-        changes nothing is none for the API server.
+        Changes made by others are undone. An object written by a former leader is written once more: the API server
+        stores no new version if nothing changes.
         """
-        kind, digest = wanted["kind"], digest_of(wanted)
-        found = await self.objects.find(wanted)
-        if found is None:
-            stored = await self.objects.create(wanted)
-        elif not _is_owned(found, watched.body):
-            raise Unfit("NameTaken", f"{kind} {wanted['metadata']['name']} is there and belongs to something else")
-        elif watched.made.get(kind) == (digest, _version_of(found)):
-            return found
+        kind, digest = manifest["kind"], manifest_digest(manifest)
+        stored = await self.api.get_like(manifest)
+        if stored is None:
+            stored = await self.api.create(manifest)
+        elif not is_owned(stored, state.body["metadata"]["uid"]):
+            name = manifest["metadata"]["name"]
+            raise CannotRunServer("NameTaken", f"{kind} {name} exists and does not belong to this ToolServer")
+        elif state.applied.get(kind) == (digest, _version_of(stored)):
+            return stored
         else:
-            stored = await self.objects.replace(found, wanted)
-        watched.made[kind] = digest, _version_of(stored)
+            stored = await self.api.replace(stored, manifest)
+        state.applied[kind] = digest, _version_of(stored)
         return stored
 
-    def _stdio_of(self, body: Object) -> Stdio | None:
-        """What is to be run, if anything. Raises Unfit."""
+    def _validate(self, body: Object) -> Stdio | None:
+        """Return the stdio server to run, or None if the server is not one. Raises CannotRunServer."""
         try:
             spec = ToolServerSpec.model_validate(body.get("spec") or {})
         except ValidationError as error:
-            text = "; ".join(f"spec.{found.field}: {found.message}" for found in field_errors(error))
-            raise Unfit("InvalidSpec", text[:1024]) from error
+            text = "; ".join(f"spec.{problem.field}: {problem.message}" for problem in field_errors(error))
+            raise CannotRunServer("InvalidSpec", text) from error
         if spec.stdio is None:
             return None
         if self.bridge is None:
-            raise Unfit("NoServersImage", "the operator knows no image with the bridge (MCP_EXEC_SERVERS_IMAGE)")
+            message = "the operator has no image with the bridge; set MCP_EXEC_SERVERS_IMAGE"
+            raise CannotRunServer("NoServersImage", message)
         try:
             parse_quantity(spec.stdio.data_size or "0")
         except ValueError as error:
-            raise Unfit("InvalidSpec", f"spec.stdio.dataSize: {error}") from error
+            raise CannotRunServer("InvalidSpec", f"spec.stdio.dataSize: {error}") from error
         if reserved := reserved_variables(spec.stdio):
-            raise Unfit("InvalidSpec", f"spec.stdio.env: {', '.join(reserved)}: MCP_EXEC_ is kept for the bridge")
+            message = f"spec.stdio.env: {', '.join(reserved)}: the prefix MCP_EXEC_ is reserved for the bridge"
+            raise CannotRunServer("InvalidSpec", message)
         return spec.stdio
 
-    async def _report(self, watched: _Watched, workload: Workload | None) -> None:
-        said = workload.model_dump(by_alias=True, mode="json") if workload is not None else None
-        known = (watched.body.get("status") or {}).get("workload")
-        if said is None:
-            if known is None:
+    async def _write_status(self, state: _ServerState, workload: Workload | None) -> None:
+        """Write `status.workload` if it differs from the last seen object's."""
+        wanted = workload.model_dump(by_alias=True, mode="json") if workload is not None else None
+        stored = (state.body.get("status") or {}).get("workload")
+        if wanted is None:
+            if stored is None:
                 return
-        elif known is not None and {name: known.get(name) for name in said} == said:
+        elif stored is not None and {name: stored.get(name) for name in wanted} == wanted:
             return
-        # what is not set is null, by which a merge takes it away
-        stored = await self.objects.patch_status(watched.body, {"workload": said})
-        if stored is not None:
-            watched.body = stored
+        # unset fields are null, which makes the merge remove them
+        body = await self.api.patch_status(state.body, {"workload": wanted})
+        if body is not None:
+            state.body = body
 
 
-def _tools_of(body: Object) -> object:
-    """What of a ToolServer decides on its wrappers."""
-    status = body.get("status") or {}
-    return body["metadata"].get("generation"), status.get("catalogHash"), status.get("available")
+def _service_address(service: Object) -> str | None:
+    """Return HOST:PORT of the bridge's Service; None until it has a cluster IP."""
+    address = service["spec"].get("clusterIP")
+    if not address:
+        return None
+    return f"[{address}]:{BRIDGE_PORT}" if ":" in address else f"{address}:{BRIDGE_PORT}"
 
 
-def _is_owned(found: Object, server: Object) -> bool:
-    uid = server["metadata"]["uid"]
-    return any(each.get("uid") == uid for each in found["metadata"].get("ownerReferences") or ())
-
-
-def _version_of(found: Object) -> str:
-    """What changes with an object's spec, and as far as can be with nothing else: Services have no generation."""
-    metadata = found["metadata"]
+def _version_of(stored: Object) -> str:
+    """Return a text that changes with an object's spec. Services have no generation, so any change counts for them."""
+    metadata = stored["metadata"]
     return str(metadata.get("generation") or metadata["resourceVersion"])

@@ -1,6 +1,6 @@
-"""The manifests of a stdio server: a Deployment of one pod with the bridge in it, its Service, its NetworkPolicy.
+"""Manifests of a stdio server: a Deployment of one pod with the bridge in it, its Service, its NetworkPolicy.
 
-Pure functions of the ToolServer. No I/O, no clock, no chance.
+Pure functions of the ToolServer: no I/O, no clock, no random numbers.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from mcp_exec_operator.pods.network_policy import component_peer
 
 TOOL_SERVER_NAME: Final = "mcp-exec-tool-server"
 ANNOTATION_MANIFEST: Final = f"{GROUP}/manifest"
-"""Of what is made here: the digest of what was asked for."""
+"""Annotation of every object built here: the digest of its spec."""
 ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
-"""Of the pod: a digest of the versions of the Secrets in its environment: another version means another pod."""
+"""Annotation of the pod: a digest of the versions of its Secrets, so that a changed Secret replaces the pod."""
 _USER: Final = 65532
-_BRIDGE: Final = "/mcp-exec"
-_RESERVED: Final = "MCP_EXEC_"
+_BRIDGE_FOLDER: Final = "/mcp-exec"
+_RESERVED_PREFIX: Final = "MCP_EXEC_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +44,14 @@ class ServerIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class BridgeImage:
-    """The image that the bridge comes from."""
+    """The image that the bridge is copied from."""
 
     image: str
     pull_policy: str = "IfNotPresent"
 
 
 def workload_name(name: str) -> str:
-    """The name of a server's objects: a Service's, so a label of 63 characters at most that begins with a letter."""
+    """Return the name of a server's objects. It fits a Service: at most 63 characters, a letter first, no dot."""
     plain = f"ts-{name.replace('.', '-')}"
     if len(plain) <= 63 and "." not in name:
         return plain
@@ -59,29 +59,29 @@ def workload_name(name: str) -> str:
 
 
 def workload_labels(name: str) -> dict[str, str]:
-    """Labels that the server's pod has, and no other pod."""
+    """Return the labels that select the server's pods and no others."""
     return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: TOOL_SERVER_NAME, LABEL_TOOL_SERVER: label_value(name)}
 
 
 def secret_names(stdio: Stdio) -> list[str]:
-    """The Secrets that the server's environment refers to."""
-    return sorted({each.secret_key_ref.name for each in stdio.env if each.secret_key_ref is not None})
+    """Return the names of the Secrets that the server's environment refers to."""
+    return sorted({variable.secret_key_ref.name for variable in stdio.env if variable.secret_key_ref is not None})
 
 
 def secrets_digest(versions: dict[str, str]) -> str:
-    """A digest of the Secrets' versions, by name; of a Secret that is missing, an empty text."""
+    """Return a digest of the Secrets' versions by name. The version of a missing Secret is empty."""
     return hashlib.sha256(json.dumps(versions, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def reserved_variables(stdio: Stdio) -> list[str]:
-    """Variables that the server asks for and can't have, as they are the bridge's own."""
-    return [each.name for each in stdio.env if each.name.startswith(_RESERVED)]
+    """Return the variables in the server's spec whose names are reserved for the bridge."""
+    return [variable.name for variable in stdio.env if variable.name.startswith(_RESERVED_PREFIX)]
 
 
 def build_deployment(
     *, server: ServerIdentity, stdio: Stdio, bridge: BridgeImage, token_sha256: str, secrets: str
 ) -> Object:
-    """One pod: the bridge is copied into it, and then starts the server, once for each connection."""
+    """Build a Deployment of one pod: the bridge is copied into it and starts the server once per connection."""
     labels = workload_labels(server.name)
     pod: Object = {
         "automountServiceAccountToken": False,
@@ -97,38 +97,38 @@ def build_deployment(
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": [_installer(bridge)],
-        "containers": [_container(stdio, token_sha256)],
-        "volumes": _volumes(stdio),
+        "initContainers": [_build_installer(bridge)],
+        "containers": [_build_container(stdio, token_sha256)],
+        "volumes": _build_volumes(stdio),
     }
-    # left out where there are none: a pod whose spec is as before is not replaced
+    # absent if empty: the specs of older pods have no such field, and a changed spec replaces the pod
     if stdio.image_pull_secrets:
         pod["imagePullSecrets"] = [secret.to_api() for secret in stdio.image_pull_secrets]
     if stdio.runtime_class_name:
         pod["runtimeClassName"] = stdio.runtime_class_name
     spec = {
         "replicas": 1,
-        # of a server with data there are never two
+        # two pods must never run at once: a server may have data
         "strategy": {"type": "Recreate"},
         "revisionHistoryLimit": 1,
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels, "annotations": {ANNOTATION_SECRETS: secrets}}, "spec": pod},
     }
-    return _object("apps/v1", "Deployment", server, spec)
+    return _build_object("apps/v1", "Deployment", server, spec)
 
 
 def build_service(*, server: ServerIdentity) -> Object:
-    """The address that the broker connects to."""
+    """Build the Service that the broker connects to."""
     spec = {
         "type": "ClusterIP",
         "selector": workload_labels(server.name),
         "ports": [{"name": "bridge", "port": BRIDGE_PORT, "targetPort": BRIDGE_PORT, "protocol": "TCP"}],
     }
-    return _object("v1", "Service", server, spec)
+    return _build_object("v1", "Service", server, spec)
 
 
 def build_server_policy(*, server: ServerIdentity, stdio: Stdio, release_namespace: str) -> Object:
-    """Ingress from the broker alone; egress as the ToolServer says, which by default is none."""
+    """Build the NetworkPolicy: ingress from the broker only, egress as in the spec, by default none."""
     spec = {
         "podSelector": {"matchLabels": workload_labels(server.name)},
         "policyTypes": ["Ingress", "Egress"],
@@ -140,15 +140,15 @@ def build_server_policy(*, server: ServerIdentity, stdio: Stdio, release_namespa
         ],
         "egress": list(stdio.egress),
     }
-    return _object("networking.k8s.io/v1", "NetworkPolicy", server, spec)
+    return _build_object("networking.k8s.io/v1", "NetworkPolicy", server, spec)
 
 
-def digest_of(wanted: Object) -> str:
-    """What tells a manifest from that of another spec."""
-    return str(wanted["metadata"]["annotations"][ANNOTATION_MANIFEST])
+def manifest_digest(manifest: Object) -> str:
+    """Return the digest of a manifest's spec."""
+    return str(manifest["metadata"]["annotations"][ANNOTATION_MANIFEST])
 
 
-def _object(version: str, kind: str, server: ServerIdentity, spec: Object) -> Object:
+def _build_object(version: str, kind: str, server: ServerIdentity, spec: Object) -> Object:
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
     owner = {"apiVersion": API_VERSION, "kind": "ToolServer", "name": server.name, "uid": server.uid}
     return {
@@ -165,7 +165,7 @@ def _object(version: str, kind: str, server: ServerIdentity, spec: Object) -> Ob
     }
 
 
-def _security() -> Object:
+def _build_security_context() -> Object:
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -176,29 +176,29 @@ def _security() -> Object:
     }
 
 
-def _installer(bridge: BridgeImage) -> Object:
+def _build_installer(bridge: BridgeImage) -> Object:
     return {
         "name": "bridge",
         "image": bridge.image,
         "imagePullPolicy": bridge.pull_policy,
-        "command": ["python3", "-m", "mcp_exec_servers.bridge", "install", _BRIDGE],
-        "securityContext": _security(),
+        "command": ["python3", "-m", "mcp_exec_servers.bridge", "install", _BRIDGE_FOLDER],
+        "securityContext": _build_security_context(),
         "resources": {
             "limits": {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": "64Mi"},
             "requests": {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "16Mi"},
         },
-        "volumeMounts": [{"name": "bridge", "mountPath": _BRIDGE}],
+        "volumeMounts": [{"name": "bridge", "mountPath": _BRIDGE_FOLDER}],
     }
 
 
-def _container(stdio: Stdio, token_sha256: str) -> Object:
-    own = {
+def _build_container(stdio: Stdio, token_sha256: str) -> Object:
+    bridge_variables = {
         "MCP_EXEC_TOKEN_SHA256": token_sha256,
         "MCP_EXEC_PORT": str(BRIDGE_PORT),
         "MCP_EXEC_MAX_SESSIONS": str(stdio.max_sessions),
     }
     mounts = [
-        {"name": "bridge", "mountPath": _BRIDGE, "readOnly": True},
+        {"name": "bridge", "mountPath": _BRIDGE_FOLDER, "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
     ]
     if stdio.data_size is not None:
@@ -206,38 +206,38 @@ def _container(stdio: Stdio, token_sha256: str) -> Object:
     return {
         "name": "server",
         "image": stdio.image,
-        "command": ["python3", f"{_BRIDGE}/bridge.py", "serve", "--", *stdio.command],
-        # the user has no home; a server's own word on it counts
+        "command": ["python3", f"{_BRIDGE_FOLDER}/bridge.py", "serve", "--", *stdio.command],
+        # the user has no home; the server's own HOME comes later in the list and wins
         "env": [
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
-            *map(_variable, stdio.env),
-            *({"name": name, "value": value} for name, value in own.items()),
+            *map(_build_variable, stdio.env),
+            *({"name": name, "value": value} for name, value in bridge_variables.items()),
         ],
         "ports": [{"name": "bridge", "containerPort": BRIDGE_PORT, "protocol": "TCP"}],
         "readinessProbe": {"tcpSocket": {"port": BRIDGE_PORT}, "periodSeconds": 5, "timeoutSeconds": 2},
-        "resources": _resources(stdio),
-        "securityContext": _security(),
+        "resources": _build_resources(stdio),
+        "securityContext": _build_security_context(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
 
 
-def _resources(stdio: Stdio) -> Object:
-    """As the spec says; `/data` counts as disk of the pod, and would be the end of it otherwise."""
-    given = stdio.resources.to_api()
+def _build_resources(stdio: Stdio) -> Object:
+    """Return the spec's resources plus the size of `/data`: the kubelet counts it and would evict the pod."""
+    resources = stdio.resources.to_api()
     if stdio.data_size is not None:
-        disk = parse_quantity(given["limits"]["ephemeral-storage"]) + parse_quantity(stdio.data_size)
-        given["limits"]["ephemeral-storage"] = str(int(disk))
-    return given
+        disk = parse_quantity(resources["limits"]["ephemeral-storage"]) + parse_quantity(stdio.data_size)
+        resources["limits"]["ephemeral-storage"] = str(int(disk))
+    return resources
 
 
-def _variable(variable: Variable) -> Object:
+def _build_variable(variable: Variable) -> Object:
     reference = variable.secret_key_ref
     if reference is None:
         return {"name": variable.name, "value": variable.value}
     return {"name": variable.name, "valueFrom": {"secretKeyRef": reference.to_api()}}
 
 
-def _volumes(stdio: Stdio) -> list[Object]:
+def _build_volumes(stdio: Stdio) -> list[Object]:
     sizes = {"bridge": "16Mi", "tmp": "256Mi"} | ({"data": stdio.data_size} if stdio.data_size is not None else {})
     return [{"name": name, "emptyDir": {"sizeLimit": size}} for name, size in sizes.items()]

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
-from tests.component.fakes.broker import FakeBroker
+from tests.support.broker import FakeBroker
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import GrantSigner
@@ -19,7 +19,7 @@ async def replicas() -> AsyncIterator[list[FakeBroker]]:
     async with AsyncExitStack() as stack:
         brokers = [await stack.enter_async_context(FakeBroker(key=KEY).running()) for _ in range(3)]
         for broker in brokers:
-            broker.calls = CALLS
+            broker.call_answer = CALLS
         yield brokers
 
 

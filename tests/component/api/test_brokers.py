@@ -2,8 +2,8 @@
 
 import aiohttp
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.fakes.broker import FakeBroker
+from tests.support.api_server import FakeApiServer
+from tests.support.broker import FakeBroker
 
 from mcp_exec_common.broker.client import BrokerError, connect_broker
 from mcp_exec_common.kube.client import KubeClient, resource_path

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.component.conftest import DEADLINE, POD, SANDBOX_KEY
+from tests.support.constants import DEADLINE, POD, SANDBOX_KEY
 
 from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxUsed

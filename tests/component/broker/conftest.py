@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.component.broker.servers import Toolbox, serving, toolbox
-from tests.component.conftest import DEADLINE, SANDBOX_KEY
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer
+from tests.support.constants import DEADLINE, SANDBOX_KEY
+from tests.support.until import until
 
 from mcp_exec_api.constants import EXECUTIONS, TOOL_SERVERS
 from mcp_exec_api.sandbox_pool import PoolTools

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.component.fakes.api_server import FakeApiServer
+from tests.support.api_server import FakeApiServer
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS

@@ -11,8 +11,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from tests.component.broker.conftest import CEX, World, grant
 from tests.component.broker.servers import Toolbox, serving, toolbox
-from tests.component.conftest import DEADLINE
-from tests.component.processes import until
+from tests.support.constants import DEADLINE
+from tests.support.until import until
 
 from mcp_exec_api.sandbox_pool import PoolTools
 

@@ -10,8 +10,8 @@ from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server as LowServer
 from tests.component.broker.conftest import TS, World
 from tests.component.broker.servers import Toolbox, managed, paged_server, serving, serving_app, toolbox
-from tests.component.conftest import DEADLINE
-from tests.component.processes import until
+from tests.support.constants import DEADLINE
+from tests.support.until import until
 
 from mcp_exec_broker.api import control
 from mcp_exec_tools.catalog import Catalog

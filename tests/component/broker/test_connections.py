@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from tests.component.broker.conftest import SECRETS, TS, World, grant, running, secret
 from tests.component.broker.servers import Bridge, Toolbox, managed, module, real_bridge, serving, serving_app, toolbox
-from tests.component.conftest import DEADLINE, SANDBOX_KEY
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer
+from tests.support.constants import DEADLINE, SANDBOX_KEY
+from tests.support.until import until
 
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_common.supervisor.tokens import bridge_token

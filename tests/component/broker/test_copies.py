@@ -13,8 +13,9 @@ import pytest
 from tests.component.broker.conftest import SECRETS, SIGNER, TS, World, grant, running, secret
 from tests.component.broker.servers import serving, toolbox
 from tests.component.broker.test_process import MODULE, broker
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.processes import started, until
+from tests.support.api_server import FakeApiServer
+from tests.support.processes import started
+from tests.support.until import until
 
 Object = dict[str, Any]
 KEY = ("agents", "box")

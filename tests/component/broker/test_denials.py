@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.component.broker.conftest import World, grant, running
 from tests.component.broker.servers import Toolbox
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer
+from tests.support.until import until
 
 from mcp_exec_broker.calls.denials import OWN_RECORDS
 

@@ -9,7 +9,7 @@ import pytest
 from mcp.server.lowlevel import Server as LowServer
 from tests.component.broker.conftest import World
 from tests.component.broker.servers import managed, serving_app
-from tests.component.processes import until
+from tests.support.until import until
 
 Object = dict[str, Any]
 ROWS: Object = {

@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 from tests.component.broker.conftest import TS, grant
 from tests.component.broker.servers import serving, toolbox
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started, until
+from tests.support.api_server import FakeApiServer
+from tests.support.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started
+from tests.support.until import until
 
 SECRET = "an argument that no log may have"
 

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.component.chart.conftest import Render
-from tests.podsecurity import violations
+from tests.support.pod_security import violations
 
 from mcp_exec_broker.settings import Settings as BrokerSettings
 from mcp_exec_gateway.settings import Settings as GatewaySettings

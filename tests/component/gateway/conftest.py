@@ -13,9 +13,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.component.conftest import DEADLINE, SANDBOX_KEY
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer
+from tests.support.constants import DEADLINE, SANDBOX_KEY
+from tests.support.until import until
 
 from mcp_exec_api.constants import EXECUTIONS, POOLS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer, Fault
 from tests.component.gateway.conftest import CEX, KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret
 from tests.component.gateway.test_auth import BOT, allow
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer, Fault
+from tests.support.until import until
 
 BOSS = "mcpx_" + "b" * 43
 YES = {"decision": "Approve"}

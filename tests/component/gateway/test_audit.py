@@ -5,12 +5,12 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.fakes.broker import FakeBroker
 from tests.component.gateway.conftest import OTHER_KEY, SANDBOX_KEY, Gateway, serving
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.gateway.test_tools import ENDPOINTS
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer
+from tests.support.broker import FakeBroker
+from tests.support.until import until
 
 
 def record(second: int, *, namespace: str = "agents", **more: Any) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import logging
 import time
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer, Fault
 from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, serving
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer, Fault
+from tests.support.until import until
 
 BOT = "system:serviceaccount:agents:bot"
 

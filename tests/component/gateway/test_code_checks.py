@@ -5,7 +5,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from tests.component.gateway.conftest import SBP, Gateway, pool
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.processes import until
+from tests.support.until import until
 
 from mcp_exec_api.code_findings import CodeCheck
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, KEY, SBP, Gateway, serving
 from tests.component.gateway.test_tools import telling
-from tests.component.processes import write_kubeconfig
+from tests.support.api_server import FakeApiServer
+from tests.support.processes import write_kubeconfig
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_client.__main__ import main
@@ -64,7 +64,7 @@ async def test_all_is_well_at_a_gateway_that_works(gateway: Gateway, capsys: pyt
     assert seen.end == "0"
     (name,) = gateway.executions
     assert seen.lines == [
-        "skipped  pools and toolservers: they are looked at with --kubeconfig",
+        "skipped  pools and toolservers: checking them needs --kubeconfig",
         f"ok       gateway: {gateway.url} is ready",
         "ok       key: it is accepted",
         "ok       tools: 4 that this key may use, of github, my-docs",
@@ -111,7 +111,7 @@ async def test_a_gateway_that_is_not_there_is_a_problem(capsys: pytest.CaptureFi
 async def test_a_gateway_that_stops_is_not_ready(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
     gateway.dependencies.lifecycle.draining.set()
     seen = await doctor(capsys, "--gateway", gateway.url, "--api-key", KEY)
-    assert "it is not ready but stopping; not known yet: nothing" in seen.about("gateway")
+    assert "not ready but stopping; still missing: nothing" in seen.about("gateway")
 
 
 async def test_a_trial_run_that_fails_tells_why_and_what_to_do(
@@ -148,7 +148,7 @@ async def test_a_pool_that_is_not_there_is_named(gateway: Gateway, capsys: pytes
     assert "there is no pool big in namespace agents; there are: default, long" in seen.about("trial run")
 
 
-async def test_pools_and_servers_are_told_with_their_reasons(
+async def test_pools_and_servers_are_reported_with_their_reasons(
     api: FakeApiServer, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.merge(SBP, "default", {"status": condition("True", "Warm", "3 of 3 pods are warm")})
@@ -163,10 +163,10 @@ async def test_pools_and_servers_are_told_with_their_reasons(
     seen = await doctor(capsys, "--kubeconfig", kubeconfig)
     assert seen.about("pool default") == "ok       pool default: 3 of 3 pods are warm"
     assert "QuotaExceeded: 0 of 3 pods are warm; quota -> raise the namespace's" in seen.about("pool long")
-    assert "nothing is said of it -> is the part that looks after it running?" in seen.about("pool new")
+    assert "it has no status yet -> are operator and broker running?" in seen.about("pool new")
     assert "CrashLoop: exit code 1 -> read the message" in seen.about("toolserver git:")
     assert seen.about("toolserver github") == "ok       toolserver github: 38 tools"
-    assert "nothing is said of it" in seen.about("toolserver idle")
+    assert "it has no status yet" in seen.about("toolserver idle")
     assert "ServerUnavailable: nobody answers" in seen.about("toolserver tracker")
     assert seen.about("gateway").startswith("skipped")
     assert seen.end == "mcp-exec: 5 problems"
@@ -176,7 +176,7 @@ async def test_a_namespace_without_pools_is_a_problem(
     api: FakeApiServer, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = await doctor(capsys, "--kubeconfig", kubeconfig, "--namespace", "empty")
-    assert "namespace empty has none -> make one" in seen.about("pools")
+    assert "namespace empty has none -> create one" in seen.about("pools")
     assert seen.about("toolservers") == "ok       toolservers: namespace empty has none"
 
 
@@ -191,7 +191,7 @@ async def test_a_kubeconfig_that_can_not_be_read_is_a_problem(
     ("arguments", "said"),
     [
         ([], "doctor needs --gateway"),
-        (["--gateway", "localhost:8080"], "http:// or https:// is wanted"),
+        (["--gateway", "localhost:8080"], "must begin with http:// or https://"),
         (["--kubeconfig", "x", "--tool", "a.b"], "--tool needs --gateway"),
     ],
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer, Fault
-from tests.component.fakes.supervisor import FakeSupervisor
 from tests.component.gateway.conftest import CEX, DEADLINE, OTHER_KEY, PODS, SANDBOX_KEY, Gateway, serving
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer, Fault
+from tests.support.supervisor import FakeSupervisor
+from tests.support.until import until
 
 from mcp_exec_gateway.events import response as responses
 

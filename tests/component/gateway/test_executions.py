@@ -7,7 +7,6 @@ import re
 import aiohttp
 import pytest
 import yarl
-from tests.component.fakes.api_server import FakeApiServer, Fault
 from tests.component.gateway.conftest import (
     CEX,
     DEADLINE,
@@ -17,8 +16,9 @@ from tests.component.gateway.conftest import (
     key_entry,
     keys_secret,
     serving,
-    until,
 )
+from tests.support.api_server import FakeApiServer, Fault
+from tests.support.until import until
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_gateway.executions.views import Execution, ExecutionList

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import Gateway, serving
+from tests.support.api_server import FakeApiServer
 
 
 async def test_health_asks_nobody_who_they_are(gateway: Gateway) -> None:

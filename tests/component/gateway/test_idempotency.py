@@ -2,9 +2,9 @@
 
 import asyncio
 
-from tests.component.fakes.api_server import FakeApiServer, Fault
 from tests.component.gateway.conftest import CEX, KEY, SECRETS, Gateway, key_entry, keys_secret
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer, Fault
+from tests.support.until import until
 
 AGAIN = {"Idempotency-Key": "order 66"}
 

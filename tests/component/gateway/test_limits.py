@@ -1,9 +1,9 @@
 """What bounds a caller, and what a pool's full queue makes of its requests."""
 
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import KEY, SBP, SECRETS, Gateway, key_entry, keys_secret, pool
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer
+from tests.support.until import until
 
 from mcp_exec_gateway.auth.api_keys import KeyLimits
 

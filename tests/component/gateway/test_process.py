@@ -8,9 +8,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, KEY, SECRETS
-from tests.component.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started, until
+from tests.support.api_server import FakeApiServer
+from tests.support.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started
+from tests.support.until import until
 
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 

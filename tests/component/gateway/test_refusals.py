@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.component.fakes.api_server import FakeApiServer, Fault
 from tests.component.gateway.conftest import CEX, DEADLINE, KEY, SECRETS, Answer, Gateway, key_entry, keys_secret
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer, Fault
+from tests.support.until import until
 
 from mcp_exec_gateway.http.problems import TITLES, ProblemDetails
 

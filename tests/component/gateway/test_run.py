@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_tools import telling
-from tests.messages_api import KEY as MODEL_KEY
-from tests.messages_api import MessagesApi, results_in, says, uses
+from tests.support.api_server import FakeApiServer
+from tests.support.messages_api import KEY as MODEL_KEY
+from tests.support.messages_api import MessagesApi, results_in, says, uses
 
 from mcp_exec_client.__main__ import main
 
@@ -85,9 +85,9 @@ async def test_a_model_sees_only_the_tools_that_its_code_may_call(run: Run) -> N
 @pytest.mark.parametrize(
     ("used", "told"),
     [
-        (uses("search_tools", query="x", detail_level="everything"), "detail_level is one of"),
+        (uses("search_tools", query="x", detail_level="everything"), "detail_level must be one of"),
         (uses("search_tools", query="x", depth=1), "unknown: depth"),
-        (uses("execute_code", code=" "), "code is the text of a block"),
+        (uses("execute_code", code=" "), "code must be a text with a block"),
         (uses("execute_code", code="1", language="perl"), "unknown: language"),
         (uses("execute_code", code="x" * (257 * 1024)), "262144"),
         (uses("execute_code", code="1", context=["a"]), "context: "),
@@ -129,7 +129,7 @@ async def test_what_is_wrong_with_the_caller_s_options_ends_it_and_is_not_the_mo
 ) -> None:
     model = MessagesApi([uses("execute_code", code="1")])
     end, *_ = await run(model, *options)
-    assert end.startswith("mcp-exec: the gateway refuses: ")
+    assert end.startswith("mcp-exec: the gateway rejected the request: ")
     assert len(model.requests) == 1
 
 
@@ -159,13 +159,13 @@ def test_options_that_are_wrong_are_refused(
 async def test_a_model_that_never_answers_is_stopped_and_what_it_did_is_kept(run: Run) -> None:
     model = MessagesApi(*[[uses("search_tools", query="again")]] * 3)
     end, answer, _, trace = await run(model, "--tool", "github.*", "--max-turns", "3")
-    assert (end, answer) == ("mcp-exec: there is no answer after 3 turns", "")
+    assert (end, answer) == ("mcp-exec: the model gave no answer within 3 turns", "")
     assert [step["kind"] for step in trace["steps"]] == ["search"] * 3
 
 
 async def test_a_gateway_that_refuses_the_key_ends_it_with_its_words(run: Run) -> None:
     end, *_ = await run(MessagesApi(), "--api-key", "wrong")
-    assert end.startswith("mcp-exec: the gateway tells of no tools: 401")
+    assert end.startswith("mcp-exec: the gateway did not list tools: 401")
 
 
 async def test_a_model_that_is_refused_ends_it_with_the_api_s_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

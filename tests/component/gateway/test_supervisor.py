@@ -2,10 +2,10 @@
 
 import asyncio
 
-from tests.component.conftest import POD
-from tests.component.fakes.api_server import FakeApiServer
 from tests.component.gateway.conftest import CEX, DEADLINE, PODS, Gateway, serving
 from tests.component.gateway.test_events import Reader, text
+from tests.support.api_server import FakeApiServer
+from tests.support.constants import POD
 
 from mcp_exec_common.supervisor.client import SupervisorConnection
 from mcp_exec_common.supervisor.protocol import EndEvent, Event, Job, ResultEvent, TextEvent

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import FakeApiServer
-from tests.component.fakes.broker import FakeBroker
 from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving
 from tests.component.gateway.test_limits import limited
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.processes import until
+from tests.support.api_server import FakeApiServer
+from tests.support.broker import FakeBroker
+from tests.support.until import until
 
 from mcp_exec_common.kube.client import resource_path
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.component.operator.world import CEX, KEY, NAMESPACE, NODES, PODS, SBP, World
+from tests.support.world import CEX, KEY, NAMESPACE, NODES, PODS, SBP, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials

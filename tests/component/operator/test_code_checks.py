@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.component.operator.world import World
+from tests.support.world import World
 
 Operating = Callable[..., Any]
 

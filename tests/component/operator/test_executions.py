@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import Fault
-from tests.component.operator.world import CEX, PODS, POLICIES, World
+from tests.support.api_server import Fault
+from tests.support.world import CEX, PODS, POLICIES, World
 
 Operating = Callable[..., Any]
 

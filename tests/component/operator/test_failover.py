@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.component.operator.test_leadership import LEASES, NAME, holder, lease
 from tests.component.operator.test_watching import Discovered
-from tests.component.operator.world import NAMESPACE, SBP
-from tests.component.processes import Process, environment, started
+from tests.support.processes import Process, environment, started
+from tests.support.world import NAMESPACE, SBP
 
 MAIN = """
 import sys
@@ -64,7 +64,7 @@ async def leader_and_standby(
     await cluster.warm(1)
     await leader.says("the operator works")
     standby = await start("pod-b", **changes)
-    await standby.says("stands by")
+    await standby.says("standing by")
     cluster.execution("running", "wait")
     await cluster.until(lambda: len(cluster.ran) == 1)
     yield leader, standby
@@ -121,7 +121,7 @@ async def test_a_leader_that_lost_its_lease_ends_with_an_error_and_writes_nothin
     await cluster.until(lambda: len(cluster.ran) == 1)
     await cluster.until(lambda: settled(cluster))  # no write is under way
     cluster.merge(LEASES, NAME, {"spec": {"holderIdentity": "pod-b_1"}})
-    await leader.says("nothing is begun any more: pod-b_1 has the lease")
+    await leader.says("pod-b_1 holds the lease")
     before = len(cluster.seen)
     cluster.release.set()
     assert await leader.ended() == 1

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import Fault
-from tests.component.operator.world import World
+from tests.support.api_server import Fault
+from tests.support.world import World
 
 Operating = Callable[..., Any]
 MORE_THAN_RETRIES = 5

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from tests.component.operator.conftest import run_until_killed
-from tests.component.operator.world import World
+from tests.support.supervisor import Steps
+from tests.support.world import World
 
 Operating = Callable[..., Any]
 STEPS = 46
@@ -35,7 +36,7 @@ async def test_two_kills_in_a_row_are_no_worse(world: World, operating: Operatin
     world.pool()
     uid = world.execution("only")
     await run_until_killed(world, step, lambda: _finished(world, "only"))
-    world.steps.__init__()  # type: ignore[misc]
+    world.steps = Steps()
     await run_until_killed(world, step, lambda: _finished(world, "only"))
     async with operating():
         status = await world.finished("only")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import Fault
 from tests.component.operator.conftest import settings
-from tests.component.operator.world import World
+from tests.support.api_server import Fault
+from tests.support.world import World
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.kube.leader_election import LeaderElector, LeaseLost

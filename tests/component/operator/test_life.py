@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.component.operator.world import NODES, PODS, SBP, World
+from tests.support.world import NODES, PODS, SBP, World
 
 from mcp_exec_operator.pods.cache import PodCache, PodState
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import Fault
-from tests.component.operator.world import CEX, EVENTS, PODS, POLICIES, SBP, World
+from tests.support.api_server import Fault
+from tests.support.world import CEX, EVENTS, PODS, POLICIES, SBP, World
 
 from mcp_exec_api.meta import now
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.component.operator.world import CEX, World
+from tests.support.world import CEX, World
 
 Operating = Callable[..., Any]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.component.operator.world import SBP, World
+from tests.support.world import SBP, World
 
 Operating = Callable[..., Any]
 
@@ -85,7 +85,7 @@ async def test_a_maximum_that_does_not_fit_the_pool_is_told(world: World, operat
     world.pool(warm={"min": 1, "max": 20}, maxPods=10)
     async with operating():
         await world.until(lambda: world.condition("Ready").get("status") == "False")
-    assert "warm.max is 20, more than maxPods, 10" in world.condition("Ready")["message"]
+    assert "warm.max is 20; it must not be more than maxPods, which is 10" in world.condition("Ready")["message"]
 
 
 async def test_refill_goes_on_by_itself_as_fast_as_it_may(world: World, operating: Operating) -> None:

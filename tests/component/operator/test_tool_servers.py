@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.component.fakes.api_server import Fault
-from tests.component.operator.brokers import SERVICE, FakeBroker
+from tests.component.operator.brokers import SERVICE, running_broker
 from tests.component.operator.test_tools import TS
-from tests.component.operator.world import KEY, NAMESPACE, PODS, POLICIES, World
+from tests.support.api_server import Fault
+from tests.support.world import KEY, NAMESPACE, PODS, POLICIES, World
 
-from mcp_exec_common.kube.client import resource_path
+from mcp_exec_api.constants import TOOL_SERVERS
+from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_operator.toolservers.manifests import workload_labels
@@ -24,7 +25,7 @@ STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]
 @pytest.fixture
 async def running(world: World, operating: Operating) -> AsyncIterator[Operating]:
     """Runs an operator that knows a broker and the servers' image."""
-    async with FakeBroker(world).running():
+    async with running_broker(world):
         yield lambda **changes: operating(
             **({"broker_service": SERVICE, "servers_image": "example.invalid/servers:1"} | changes)
         )
@@ -49,7 +50,7 @@ async def test_a_stdio_server_has_a_pod_a_service_and_a_wall(world: World, runni
     async with running():
         await world.until(lambda: workload(world).get("address"))
         assert workload(world) == {"ready": False, "address": "10.0.0.7:8083", "reason": "Starting"} | {
-            "message": "its pod is not ready yet"
+            "message": "the pod is not ready yet"
         }
         status = {"observedGeneration": 1, "readyReplicas": 1}
         world.merge(DEPLOYMENTS, "ts-git", {"status": status})
@@ -167,6 +168,27 @@ async def test_a_name_that_is_taken_is_left_alone(world: World, running: Operati
         await world.until(lambda: workload(world).get("reason") == "NameTaken")
     assert world.collections[SERVICES]["ts-git"]["spec"] == {"clusterIP": "10.0.0.1"}
     assert not deployment(world)
+
+
+async def test_a_server_whose_requests_hang_delays_no_other(world: World, running: Operating) -> None:
+    world.hanging.add("/ts-a")
+    names = [f"git-{number}" for number in range(8)]
+    for name in ("a", *names):
+        add(world, name)
+    async with running():
+        await world.until(lambda: all(workload(world, name).get("address") for name in names))
+        assert len(world.asked("GET", "/ts-a")) < 3  # the client tries three times, five seconds each
+
+
+async def test_a_namespace_whose_requests_hang_delays_no_other(world: World, running: Operating) -> None:
+    others = custom_resource_path(TOOL_SERVERS, namespace="other")
+    for number in range(20):
+        world.hanging.add(f"/other/networkpolicies/ts-{number}")
+        world.put(others, {"metadata": {"name": str(number), "generation": 1}, "spec": {"stdio": STDIO}})
+    add(world)
+    async with running(namespaces=("other", NAMESPACE)):
+        await world.until(lambda: workload(world).get("address"))
+        assert len(world.asked("GET", "/other/networkpolicies/ts-0")) < 3
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from time import time
 from typing import Any
 
 import pytest
-from tests.component.operator.brokers import RELEASE, SERVICE, SERVICES, FakeBroker
+from tests.component.operator.brokers import RELEASE, SERVICE, SERVICES, running_broker
 from tests.component.operator.conftest import run_until_killed
-from tests.component.operator.world import EVENTS, KEY, NAMESPACE, POLICIES, World
+from tests.support.broker import FakeBroker
+from tests.support.world import EVENTS, KEY, NAMESPACE, POLICIES, World
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.broker.grants import GrantSigner
@@ -28,7 +29,7 @@ PENDING: Object = {
 
 @pytest.fixture
 async def broker(world: World) -> AsyncIterator[FakeBroker]:
-    async with FakeBroker(world).running() as made:
+    async with running_broker(world) as made:
         yield made
 
 
@@ -219,7 +220,7 @@ async def test_a_hint_that_nothing_bears_out_changes_nothing(
     async with equipped():
         await world.warm(1)
         uid = world.execution("one", "ask", tools=["github.*"])
-        await world.until(lambda: f"/v1/executions/{uid}" in broker.asked)
+        await world.until(lambda: f"/v1/executions/{uid}" in broker.paths)
         world.release.set()
         status = await world.finished("one")
     assert "approvals" not in status

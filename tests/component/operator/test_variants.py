@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.component.operator.world import EVENTS, PODS, SBP, World
+from tests.support.world import EVENTS, PODS, SBP, World
 
 from mcp_exec_api.constants import ANNOTATION_RESTORE, ANNOTATION_VARIANT_KEY, LABEL_VARIANT
 from mcp_exec_operator.variants.assignment import assign
@@ -244,7 +244,7 @@ async def test_variants_that_are_no_good_are_told(world: World, operating: Opera
     world.pool(variants=[{**STABLE, "weight": 0}])
     async with operating():
         await world.until(
-            lambda: "the weights are all 0, at least one needs more" in world.condition("Ready").get("message", "")
+            lambda: "all weights are 0; at least one must be above 0" in world.condition("Ready").get("message", "")
         )
         change(world, 2, variants=[STABLE, STABLE])
-        await world.until(lambda: "more than one has the name stable" in world.condition("Ready").get("message", ""))
+        await world.until(lambda: "used more than once: stable" in world.condition("Ready").get("message", ""))

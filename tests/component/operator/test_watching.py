@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.component.fakes.api_server import Fault
 from tests.component.operator.conftest import settings
-from tests.component.operator.world import CEX, KEY, NODES, World
-from tests.component.processes import write_kubeconfig
+from tests.support.api_server import Fault
+from tests.support.processes import write_kubeconfig
+from tests.support.world import CEX, KEY, NODES, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_operator.__main__ import CannotStart, check_api, operate

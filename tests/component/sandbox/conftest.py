@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.component.sandbox.broker import FakeBroker
+from tests.support.broker_calls import FakeBrokerCalls
 
 TOKEN = "a-token-of-this-test"
 SECONDS = 20
@@ -177,8 +177,8 @@ def make_sandbox() -> Iterator[Any]:
 
 
 @pytest.fixture
-def broker() -> Iterator[FakeBroker]:
+def broker() -> Iterator[FakeBrokerCalls]:
     """A broker that gives the arguments of each call back, unless told otherwise."""
-    broker = FakeBroker()
+    broker = FakeBrokerCalls()
     yield broker
     broker.close()

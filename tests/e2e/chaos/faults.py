@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.support import NAMESPACE, ROOT, SYSTEM, Cluster, eventually
+from tests.e2e.support import NAMESPACE, ROOT, SYSTEM, Cluster
+from tests.support.until import eventually
 
 SANDBOXES: Final = "app.kubernetes.io/name=mcp-exec-sandbox"
 _RECOVERY_SECONDS: Final = 90

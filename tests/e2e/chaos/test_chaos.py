@@ -18,7 +18,8 @@ import pytest
 from tests.e2e.chaos.faults import SANDBOXES, Faults
 from tests.e2e.chaos.load import Load
 from tests.e2e.journal import Journal, journal
-from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway, eventually
+from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway
+from tests.support.until import eventually
 
 SECONDS = float(os.environ.get("MCP_EXEC_CHAOS_SECONDS", "120"))
 SEED = int(os.environ.get("MCP_EXEC_CHAOS_SEED", "20261122"))

@@ -104,15 +104,18 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: str, number: float) 
 
 @pytest.mark.parametrize("text", ["", "Mi", "1.2.3", "5 Gi", "1X"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no quantity"):
+    with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"warm": {"max": 20}, "maxPods": 10}, "warm.max is 20, more than maxPods, 10"),
-        ({"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}}, "slowWindowSeconds is 30, less than"),
+        ({"warm": {"max": 20}, "maxPods": 10}, "warm.max is 20; it must not be more than maxPods, which is 10"),
+        (
+            {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
+            "slowWindowSeconds is 30; it must be at least",
+        ),
         ({"scaling": {"headroom": -1}}, "greater than or equal to 0"),
         ({"scaling": {"mode": "demand"}}, "unknown field"),
     ],
@@ -126,8 +129,8 @@ def test_a_pool_whose_scaling_can_not_be_is_refused(spec: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        ([{"name": "a", "weight": 0}], "the weights are all 0"),
-        ([{"name": "a", "weight": 1}, {"name": "a", "weight": 1}], "more than one has the name a"),
+        ([{"name": "a", "weight": 0}], "all weights are 0"),
+        ([{"name": "a", "weight": 1}, {"name": "a", "weight": 1}], "used more than once: a"),
         ([{"name": "a", "weight": 101}], "less than or equal to 100"),
         ([{"name": f"v{index}", "weight": 1} for index in range(9)], "at most 8 items"),
         ([{"name": "a", "weight": 1, "onEmpty": "Wait"}], "unknown field"),

@@ -111,11 +111,11 @@ def test_nothing_is_written_through_a_link_that_leads_out(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("{", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
         ('{"tools": 5}', "has no list of tools"),
         ('{"tools": [{"description": "x"}]}', "has no name"),
-        ('{"server": "../x", "tools": []}', "is no name of a server"),
+        ('{"server": "../x", "tools": []}', "is not a server name"),
     ],
 )
 def test_a_file_that_is_no_catalog_is_refused(
@@ -133,19 +133,19 @@ def test_a_file_that_is_no_catalog_is_refused(
         ([], "one of the arguments"),
         (["--from-file", "absent.json"], "absent.json"),
         (["--from-file", "x", "--nam", "y"], "unrecognized arguments"),
-        (["--from-file", "x", "--env", "HOME"], "goes with another source"),
+        (["--from-file", "x", "--env", "HOME"], "is allowed only with --from-command"),
         (["--from-command", "x"], "needs --name"),
-        (["--from-command", "'", "--name", "x"], "no command can be read"),
-        (["--from-url", "ftp://x", "--name", "x"], "is no address"),
+        (["--from-command", "'", "--name", "x"], "is not a valid command"),
+        (["--from-url", "ftp://x", "--name", "x"], "is not the address"),
         (["--from-url", "http://127.0.0.1:1"], "--name is needed"),
         (["--from-url", "http://127.0.0.1:1/mcp", "--name", "x", "--timeout", "5"], "http://127.0.0.1:1/mcp: "),
-        (["--from-url", "http://a.example", "--header-env", "A"], "NAME=VARIABLE is wanted"),
-        (["--from-url", "http://a.example", "--header-env", "A=NO_SUCH_VARIABLE"], "no variable NO_SUCH_VARIABLE"),
+        (["--from-url", "http://a.example", "--header-env", "A"], "it must be NAME=VARIABLE"),
+        (["--from-url", "http://a.example", "--header-env", "A=NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE is not set"),
         (["--from-toolserver", "x"], "needs --gateway"),
-        (["--from-toolserver", "x", "--name", "y", "--gateway", "z"], "does not go with"),
+        (["--from-toolserver", "x", "--name", "y", "--gateway", "z"], "is not allowed with --from-toolserver"),
     ],
 )
-def test_what_can_not_be_done_is_said(
+def test_options_that_cannot_be_used_are_refused_with_the_reason(
     arguments: list[str],
     said: str,
     tmp_path: Path,
@@ -227,7 +227,7 @@ def test_a_live_server_lists_all_pages_of_its_tools(
     assert {each["authorization"] for each in seen} == {"Bearer of-the-test"}
 
 
-def test_a_gateway_tells_of_a_toolserver(
+def test_a_gateway_returns_the_catalog_of_a_toolserver(
     answers: tuple[str, list[dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address, seen = answers
@@ -243,7 +243,7 @@ def test_a_gateway_tells_of_a_toolserver(
     assert "no list of tools" in refusal(capsys, "--from-toolserver", "broken", "--gateway", address, "--out", tmp_path)
 
 
-def test_what_a_gateway_tells_gives_the_wrappers_that_the_servers_own_catalog_gives(
+def test_a_gateways_catalog_gives_the_same_wrappers_as_the_servers_own(
     answers: tuple[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     generate("--from-toolserver", "context7", "--gateway", answers[0], "--out", tmp_path)

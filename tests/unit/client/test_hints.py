@@ -1,12 +1,12 @@
-"""What to do about each reason, in the command and on its page."""
+"""Hints for each reason, in the command and in the documentation."""
 
 from pathlib import Path
 
 import pytest
 
 from mcp_exec_api.code_execution import Reason
-from mcp_exec_client.check_report import Report
-from mcp_exec_client.hints import PROBLEMS, REASONS, SERVERS, for_reason
+from mcp_exec_client.doctor.hints import PROBLEMS, REASONS, SERVERS, hint_for_reason
+from mcp_exec_client.doctor.report import CheckReport
 from mcp_exec_gateway.http.problems import TITLES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kubectl" / "troubleshooting.md").read_text()
@@ -20,9 +20,9 @@ def test_each_reason_has_a_hint_and_a_row_that_says_the_same() -> None:
 
 
 def test_reasons_of_servers_are_known_too() -> None:
-    assert for_reason("ImagePullFailed") == REASONS[Reason.IMAGE_PULL_FAILED]
-    assert for_reason("CrashLoop") == SERVERS["CrashLoop"]
-    assert "troubleshooting" in for_reason("Unheard")
+    assert hint_for_reason("ImagePullFailed") == REASONS[Reason.IMAGE_PULL_FAILED]
+    assert hint_for_reason("CrashLoop") == SERVERS["CrashLoop"]
+    assert "troubleshooting" in hint_for_reason("Unheard")
 
 
 def test_problems_with_hints_are_problems_of_the_gateway() -> None:
@@ -30,7 +30,7 @@ def test_problems_with_hints_are_problems_of_the_gateway() -> None:
 
 
 def test_a_line_is_one_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report()
+    report = CheckReport()
     report.problem("pool\n", "a\x1b[31m\r\nb" + "x" * 5000, "look")
     report.ok("key", "fine")
     first, second = capsys.readouterr().out.splitlines()

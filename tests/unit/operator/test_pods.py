@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.podsecurity import violations
+from tests.support.pod_security import violations
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_operator.pods.manifest import (

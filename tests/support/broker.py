@@ -1,6 +1,6 @@
-"""The control side of one replica of the broker, on loopback: catalogs and records, as tests set them."""
+"""The control interface of one replica of the broker, on loopback."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,21 +14,30 @@ Object = dict[str, Any]
 
 
 class FakeBroker:
-    """Answers with `catalogs` by namespace and `records`, newest first; `asked` has each request's path and query."""
+    """Answers with `catalogs` by namespace, `records`, newest first, `wrappers`, and `calls` by execution.
 
-    def __init__(self, *, key: bytes) -> None:
+    `asked` has each request's path and query; `on_request` is called after each.
+    """
+
+    def __init__(self, *, key: bytes, on_request: Callable[[], None] = lambda: None) -> None:
         self.catalogs: dict[str, Object] = {}
         self.records: list[Object] = []
+        self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": ""}}
+        self.calls: dict[str, Object] = {}
+        self.closed: list[str] = []
+        """Executions that were deleted, each time."""
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.senders: set[str] = set()
         self.broken = False
-        self.calls: Object = {}
-        """The answer about every execution."""
+        """Whether it answers with errors alone."""
+        self.call_answer: Object = {"toolCalls": {"total": 0}, "approvals": []}
+        """The answer about executions that are not in `calls`."""
         self.raw: bytes | None = None
         """The body of every answer, whatever is asked."""
         self.honest = True
-        """Whether it tells of the namespace alone that it was asked for."""
+        """Whether records are of the requested namespace alone."""
         self.port = 0
+        self._on_request = on_request
         self._signer = GrantSigner(key=key)
 
     @asynccontextmanager
@@ -36,11 +45,18 @@ class FakeBroker:
         app = web.Application(middlewares=[self._answer_raw])
         app.router.add_get("/v1/namespaces/{namespace}/catalog", self._catalog)
         app.router.add_get("/v1/audit", self._audit)
-        app.router.add_route("*", "/v1/executions/{uid}", self._calls)
+        app.router.add_get("/v1/executions/{uid}", self._calls)
+        app.router.add_delete("/v1/executions/{uid}", self._close)
+        app.router.add_get("/v1/namespaces/{namespace}/wrappers", self._wrappers)
         async with TestServer(app, host=host) as server:
             assert server.port is not None
             self.port = server.port
             yield self
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of each request."""
+        return [path for path, _ in self.asked]
 
     def endpoints(self, *hosts: str, name: str = "mcp-exec-broker") -> Object:
         """The Endpoints object of the replicas at these hosts, all at this one's port."""
@@ -55,8 +71,9 @@ class FakeBroker:
         except GrantError:
             raise web.HTTPUnauthorized from None
         self.asked.append((request.path, dict(request.query)))
+        self._on_request()
         if self.broken:
-            raise web.HTTPInternalServerError
+            raise web.HTTPServiceUnavailable
 
     @web.middleware
     async def _answer_raw(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -69,7 +86,16 @@ class FakeBroker:
 
     async def _calls(self, request: web.Request) -> web.Response:
         self._check(request)
-        return web.json_response(self.calls)
+        return web.json_response(self.calls.get(request.match_info["uid"], self.call_answer))
+
+    async def _close(self, request: web.Request) -> web.Response:
+        answer = await self._calls(request)
+        self.closed.append(request.match_info["uid"])
+        return answer
+
+    async def _wrappers(self, request: web.Request) -> web.Response:
+        self._check(request)
+        return web.json_response(self.wrappers)
 
     async def _audit(self, request: web.Request) -> web.Response:
         self._check(request)

@@ -1,4 +1,4 @@
-"""A broker for tests: speaks the sandbox's side of the protocol on loopback, and answers as each tool is scripted."""
+"""The broker's port for calls of sandboxes, on loopback. It runs in threads: tests of a sandbox are synchronous."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ class Call:
             assert self._handler.connection.recv(1) == b""
 
 
-class FakeBroker:
+class FakeBrokerCalls:
     """Answers each call by its tool's function; `echo.*` gives the arguments back."""
 
     def __init__(self) -> None:

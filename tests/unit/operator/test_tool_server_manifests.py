@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.podsecurity import violations
+from tests.support.pod_security import violations
 
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_common.kube.objects import Object
@@ -12,12 +12,12 @@ from mcp_exec_operator.toolservers.manifests import (
     ServerIdentity,
     build_deployment,
     build_server_policy,
-    digest_of,
+    manifest_digest,
     secret_names,
     secrets_digest,
     workload_name,
 )
-from mcp_exec_operator.toolservers.workload import workload_of
+from mcp_exec_operator.toolservers.workload import build_workload
 
 SERVER = ServerIdentity(namespace="agents", name="git", uid="u-1")
 BRIDGE = BridgeImage(image="example.invalid/servers:1")
@@ -83,7 +83,7 @@ def test_another_version_of_a_secret_is_another_pod() -> None:
     one, two = (
         build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, token_sha256="0", secrets=each) for each in "ab"
     )
-    assert digest_of(one) != digest_of(two)
+    assert manifest_digest(one) != manifest_digest(two)
 
 
 @pytest.mark.parametrize("name", ["git", "a" * 253, "docs.example.com", "a" * 60 + ".b", "a-" * 40 + "z"])
@@ -147,12 +147,12 @@ QUOTA = {"type": "ReplicaFailure", "status": "True", "message": 'pods "x" is for
     ],
 )
 def test_a_workload_says_why_it_is_not_ready(deployment: Object, pods: list[Object], reason: str, words: str) -> None:
-    found = workload_of({"metadata": {"generation": 1}, "status": deployment}, pods, address=None)
+    found = build_workload({"metadata": {"generation": 1}, "status": deployment}, pods, address=None)
     assert (found.ready, found.reason) == (False, reason)
     assert words in str(found.message)
 
 
 def test_a_deployment_that_has_not_seen_its_newest_spec_is_not_ready() -> None:
     status = {"observedGeneration": 1, "readyReplicas": 1}
-    assert workload_of({"metadata": {"generation": 1}, "status": status}, [], address="a:1").ready
-    assert not workload_of({"metadata": {"generation": 2}, "status": status}, [], address="a:1").ready
+    assert build_workload({"metadata": {"generation": 1}, "status": status}, [], address="a:1").ready
+    assert not build_workload({"metadata": {"generation": 2}, "status": status}, [], address="a:1").ready

@@ -5,28 +5,16 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.component.conftest import DEADLINE, SANDBOX_KEY
+
+from tests.support.constants import SANDBOX_KEY
 
 SECONDS = 40
-
-
-async def until(true: Callable[[], Any]) -> None:
-    """Returns when it holds. It looks at the state of many parts, which have no event in common, once a millisecond."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(DEADLINE):
-        while not true():
-            turn = loop.create_future()
-            timer = loop.call_later(0.001, lambda turn=turn: turn.done() or turn.set_result(None))
-            try:
-                await turn
-            finally:
-                timer.cancel()
 
 
 def free_port() -> int:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.podsecurity import pods_of, violations
+from tests.support.pod_security import pods_of, violations
 
 CONTEXT: dict[str, Any] = {
     "allowPrivilegeEscalation": False,

@@ -10,14 +10,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from tests.component.conftest import SANDBOX_KEY
-from tests.component.fakes.api_server import FakeApiServer, _status
-from tests.component.operator.supervisors import Steps, Supervisor
 
 from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
+from tests.support.api_server import FakeApiServer, answer_status
+from tests.support.constants import SANDBOX_KEY
+from tests.support.supervisor import FakeSupervisor, Stage, add_routes
+from tests.support.until import describe
 
 NAMESPACE = "agents"
 KEY = SANDBOX_KEY
@@ -30,43 +31,28 @@ EVENTS = resource_path("events", namespace=NAMESPACE)
 DEADLINE = 20.0
 
 
-class World(FakeApiServer):
+class World(FakeApiServer, Stage):
     """The API server, with conflicts, JSON patches, preconditions and a kubelet of its own."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.steps = Steps()
-        self.ran: list[str] = []
-        """Ids of the executions whose code began, each time that it did."""
-        self.release = asyncio.Event()
-        self.break_at: tuple[str, int] | None = None
-        """A pod (or an empty text for any) and an event at which its stream breaks, once."""
-        self.supervisors: dict[str, Supervisor] = {}
+        FakeApiServer.__init__(self)
+        Stage.__init__(self)
+        self.supervisors: dict[str, FakeSupervisor] = {}
+        """The supervisors of the pods that run, by address."""
         self.start_pods = True
         """Whether the node starts pods."""
         self.node = "node1"
-        """Where pods that start now come to stand."""
+        """The node of the pods that start now."""
         self.port = 0
         self.refuse_pods: tuple[int, str] | None = None
-        self.refuse_wrappers = False
-        """Whether supervisors take no wrappers."""
-        self.given: list[str] = []
-        """The pods that were offered wrappers, each time."""
+        """The code and message of the refusal of each new pod."""
         self._sites: dict[str, web.TCPSite] = {}
         self._runner: web.AppRunner | None = None
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator["World"]:
         app = web.Application()
-        for method, path, name in (
-            ("GET", "/healthz", "healthz"),
-            ("POST", "/v1/execution", "accept"),
-            ("GET", "/v1/execution", "asked"),
-            ("GET", "/v1/execution/events", "replay"),
-            ("DELETE", "/v1/execution", "cancel"),
-            ("PUT", "/v1/wrappers", "take_wrappers"),
-        ):
-            app.router.add_route(method, path, self._supervised(name))
+        add_routes(app, self._find_supervisor)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
         await self._runner.setup()
         async with AsyncExitStack() as stack:
@@ -114,10 +100,23 @@ class World(FakeApiServer):
         found = (self.collections[SBP]["default"].get("status") or {}).get("conditions") or []
         return next((each for each in found if each["type"] == kind), {})
 
-    async def until(self, holds: Callable[[], object]) -> None:
-        """Waits until something holds, looking whenever an object changes."""
-        async with asyncio.timeout(DEADLINE), self._changed:
-            await self._changed.wait_for(lambda: bool(holds()))
+    async def until(self, holds: Callable[[], object], *, what: str = "") -> None:
+        """Return when something holds. It looks whenever an object changes."""
+        try:
+            async with asyncio.timeout(DEADLINE), self._changed:
+                await self._changed.wait_for(lambda: bool(holds()))
+        except TimeoutError as error:
+            message = describe(holds, what=what, value=holds(), seconds=DEADLINE, state=self.describe)
+            raise AssertionError(message) from error
+
+    def describe(self) -> str:
+        """Return the state of the cluster, as a failed wait shows it."""
+        pods = {name: (pod.get("status") or {}).get("phase") for name, pod in self.pods().items()}
+        executions = {name: item.get("status") for name, item in self.collections.get(CEX, {}).items()}
+        pools = {name: item.get("status") for name, item in self.collections.get(SBP, {}).items()}
+        state = {"pods": pods, "executions": executions, "pools": pools, "ran": self.ran, "faults": self.faults}
+        last = [f"{seen.method} {seen.path}" for seen in self.seen[-5:]]
+        return "\n".join(f"{name}: {value}" for name, value in {**state, "last requests": last}.items())
 
     def pool_status(self) -> Object:
         return self.collections[SBP]["default"].get("status") or {}
@@ -147,23 +146,9 @@ class World(FakeApiServer):
 
     # what it does
 
-    def _supervised(self, name: str) -> Callable[[web.Request], Any]:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            assert request.transport is not None
-            address = request.transport.get_extra_info("sockname")[0]
-            supervisor = self.supervisors.get(address)
-            if supervisor is None:
-                request.transport.abort()
-                return web.Response()
-            token = supervisor_token(key=KEY, namespace=NAMESPACE, pod=supervisor.pod)
-            if name != "healthz" and request.headers.get("Authorization") != f"Bearer {token}":
-                return web.json_response({"error": "no"}, status=401)
-            if supervisor.frozen:
-                await self.steps.over.wait()
-            answer: web.StreamResponse = await getattr(supervisor, name)(request)
-            return answer
-
-        return handle
+    def _find_supervisor(self, request: web.Request) -> FakeSupervisor | None:
+        assert request.transport is not None
+        return self.supervisors.get(request.transport.get_extra_info("sockname")[0])
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         writes = request.method in ("POST", "PUT", "PATCH", "DELETE")
@@ -178,7 +163,7 @@ class World(FakeApiServer):
     def _answer(self, request: web.Request, body: Any) -> web.Response:
         collection, _, name = request.path.removesuffix("/status").rpartition("/")
         if request.method == "POST" and request.path == PODS and self.refuse_pods is not None:
-            return _status(self.refuse_pods[0], "Forbidden", self.refuse_pods[1])
+            return answer_status(self.refuse_pods[0], "Forbidden", self.refuse_pods[1])
         if request.method == "POST":
             _fill(request.path, body, number=self.version)
         if request.method == "POST" and request.path == PODS:
@@ -195,7 +180,7 @@ class World(FakeApiServer):
         if request.method == "DELETE" and found is not None:
             wanted = (body.get("preconditions") or {}).get("uid")
             if wanted not in (None, found["metadata"]["uid"]):
-                return _status(409, "Conflict", "the UID in the precondition does not match")
+                return answer_status(409, "Conflict", "the UID in the precondition does not match")
             self.remove(collection, name)
             return web.json_response({"kind": "Status", "status": "Success"})
         return super()._answer(request, body)
@@ -210,20 +195,20 @@ class World(FakeApiServer):
         for each in patch:
             if each["path"] == "/metadata/resourceVersion":
                 if each["value"] != found["metadata"]["resourceVersion"]:
-                    return _status(409, "Conflict", "the object has been modified")
+                    return answer_status(409, "Conflict", "the object has been modified")
             else:
                 changed[each["path"].strip("/")] = each["value"]
         return web.json_response(self.put(collection, changed))
 
     def _replace_status(self, collection: str, found: Object, body: Object) -> web.Response:
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
-            return _status(409, "Conflict", "the object has been modified")
+            return answer_status(409, "Conflict", "the object has been modified")
         return web.json_response(self.put(collection, json.loads(json.dumps(found)) | {"status": body["status"]}))
 
     def _replace(self, collection: str, found: Object, body: Object) -> web.Response:
         """As the API server does: another spec is another generation, and the status stays."""
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
-            return _status(409, "Conflict", "the object has been modified")
+            return answer_status(409, "Conflict", "the object has been modified")
         if all(found.get(name) == body.get(name) for name in ("spec",)):
             return web.json_response(found)
         generation = found["metadata"].get("generation", 1) + 1
@@ -251,7 +236,7 @@ class World(FakeApiServer):
         variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
         token = supervisor_token(key=KEY, namespace=NAMESPACE, pod=name)
         assert variables["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
-        self.supervisors[address] = Supervisor(self, name)
+        self.supervisors[address] = FakeSupervisor(key=KEY, namespace=NAMESPACE, pod=name, stage=self)
         status = {"phase": "Running", "podIP": address, "containerStatuses": [{"state": {"running": {}}}]}
         self.merge(PODS, name, {"spec": {"nodeName": self.node}, "status": status})
 
@@ -264,7 +249,7 @@ class World(FakeApiServer):
         """Nobody answers at the pod's address any more, and its connections break; its object says nothing of it."""
         self._stop_supervisor(name)
 
-    def supervisor_of(self, execution: str) -> Supervisor:
+    def supervisor_of(self, execution: str) -> FakeSupervisor:
         pod = self.status(execution)["podName"]
         return next(each for each in self.supervisors.values() if each.pod == pod)
 

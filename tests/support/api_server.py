@@ -17,7 +17,10 @@ from typing import Any, Literal
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.until import describe
+
 Object = dict[str, Any]
+DEADLINE = 20
 
 
 @dataclass
@@ -57,11 +60,14 @@ class FakeApiServer:
         self.rights: set[tuple[str, str, str]] = set()
         self.away = False
         """Whether the server breaks every connection, instead of answering."""
+        self.hanging: set[str] = set()
+        """Ends of paths whose requests are never answered."""
         self.watches_allowed = asyncio.Event()
         self.watches_allowed.set()
         self.url = ""
         self._expiries = 0
         self._asked = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._changed = asyncio.Condition()
         self._watching: set[asyncio.BaseTransport] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,6 +79,7 @@ class FakeApiServer:
         async with TestServer(app, host="127.0.0.1") as server:
             self.url = str(server.make_url("")).rstrip("/")
             yield self
+            self._stopped.set()
             self.drop_watches()
 
     # what tests do
@@ -118,10 +125,15 @@ class FakeApiServer:
 
     async def until_asked(self, holds: Callable[[], object]) -> None:
         """Until something holds of what it was asked."""
-        async with asyncio.timeout(20):
-            while not holds():
-                self._asked.clear()
-                await self._asked.wait()
+        try:
+            async with asyncio.timeout(DEADLINE):
+                while not holds():
+                    self._asked.clear()
+                    await self._asked.wait()
+        except TimeoutError as error:
+            last = [f"{seen.method} {seen.path} {seen.query}" for seen in self.seen[-10:]]
+            message = describe(holds, what="", value=holds(), seconds=DEADLINE, state=lambda: last)
+            raise AssertionError(message) from error
 
     def asked(self, method: str, suffix: str) -> list[Seen]:
         """The requests of this method whose path ends so, but for watches."""
@@ -154,17 +166,20 @@ class FakeApiServer:
         body = json.loads(text) if text else None
         self.seen.append(Seen(request.method, request.path, dict(request.query), body))
         self._asked.set()
+        if request.path.endswith(tuple(self.hanging)):
+            await self._stopped.wait()
+            return web.Response(status=503)
         fault = next(
             (f for f in self.faults if (f.method, f.suffix) == (request.method, request.path[-len(f.suffix) :])), None
         )
         if fault is not None:
             self.faults.remove(fault)
             if isinstance(fault.what, int):
-                return _status(fault.what, fault.reason, fault.message, fault.details)
+                return answer_status(fault.what, fault.reason, fault.message, fault.details)
             if fault.what != "lost before":
                 self._answer(request, body)
             if fault.what == "busy after":
-                return _status(504, "Timeout", "request did not complete within the allotted timeout")
+                return answer_status(504, "Timeout", "request did not complete within the allotted timeout")
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
@@ -189,10 +204,10 @@ class FakeApiServer:
         if not name:
             return self._list(request, collection)
         if name not in self.collections.get(collection, {}):
-            return _status(404, "NotFound", f"{name} not found")
+            return answer_status(404, "NotFound", f"{name} not found")
         wanted = ((body or {}).get("metadata") or {}).get("resourceVersion") if request.method == "PATCH" else None
         if wanted not in (None, self.collections[collection][name]["metadata"]["resourceVersion"]):
-            return _status(409, "Conflict", "the object has been modified")
+            return answer_status(409, "Conflict", "the object has been modified")
         if request.method == "PATCH":
             return web.json_response(self.merge(collection, name, body))
         if request.method == "DELETE":
@@ -203,7 +218,7 @@ class FakeApiServer:
     def _create(self, collection: str, body: Object) -> web.Response:
         name = body["metadata"]["name"]
         if name in self.collections.get(collection, {}):
-            return _status(409, "AlreadyExists", f"{name} already exists")
+            return answer_status(409, "AlreadyExists", f"{name} already exists")
         item = self.put(collection, body)
         answer = web.json_response(item, status=201)
         self.on_create(collection, item)
@@ -278,7 +293,7 @@ def _merge(target: Object, patch: Object) -> None:
             target[name] = deepcopy(value)
 
 
-def _status(code: int, reason: str, message: str, details: Object | None = None) -> web.Response:
+def answer_status(code: int, reason: str, message: str, details: Object | None = None) -> web.Response:
     return web.json_response(
         {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details or {}}, status=code
     )

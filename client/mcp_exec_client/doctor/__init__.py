@@ -1,0 +1,1 @@
+"""`mcp-exec doctor`: checks of an installation, with hints."""

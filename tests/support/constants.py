@@ -1,0 +1,6 @@
+"""Values that tests of several processes share."""
+
+SANDBOX_KEY = b"the key of the sandboxes"
+POD = "default-real0"
+DEADLINE = 10
+"""Seconds that a test waits for one thing."""

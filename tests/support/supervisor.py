@@ -1,0 +1,275 @@
+"""The supervisors of fake pods, and the steps of the process under test that reach them.
+
+Benchmarks have supervisors of their own (bench/supervisors.py): thousands in one process, at little cost for each.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from mcp_exec_common.supervisor.tokens import supervisor_token
+
+Object = dict[str, Any]
+
+
+class Steps:
+    """Count of what the process under test does. Holds it at the chosen step until it is killed."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.hold_at: int | None = None
+        self.held = asyncio.Event()
+        self.over = asyncio.Event()
+
+    async def __call__(self, label: str) -> None:
+        """Count a step."""
+        self.done.append(label)
+        if self.hold_at is not None and len(self.done) == self.hold_at:
+            self.held.set()
+            await self.over.wait()
+
+    def let_go(self) -> None:
+        """Let all that is held go on."""
+        self.hold_at = None
+        self.over.set()
+
+
+class Stage:
+    """What all supervisors of a fake cluster share."""
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self.ran: list[str] = []
+        """Ids of the executions whose code began, each time that it did."""
+        self.release = asyncio.Event()
+        """Set to end code that waits."""
+        self.break_at: tuple[str, int] | None = None
+        """A pod (or an empty text for any) and an event at which its stream breaks, once."""
+        self.refuse_wrappers = False
+        """Whether supervisors refuse wrappers."""
+        self.given: list[str] = []
+        """The pods that were offered wrappers, each time."""
+
+    def note(self) -> None:
+        """Do what a change that is not in an object asks for."""
+
+
+class FakeSupervisor:
+    """One pod's supervisor: accepts one execution, replays its events, and follows as `say` adds more.
+
+    A test sets `id` and calls `say` itself, or lets an accepted job run: the code's first word says what it does.
+    """
+
+    def __init__(self, *, key: bytes, namespace: str, pod: str, stage: Stage | None = None) -> None:
+        self.pod = pod
+        self.id: str | None = None
+        self.job: Object | None = None
+        self.events: list[Object] = []
+        self.raw: list[bytes] = []
+        """Lines that precede the events of each stream."""
+        self.readers = 0
+        self.asked_from: list[int] = []
+        """The first sequence number of each stream."""
+        self.port = 0
+        self.broken = False
+        """Whether it breaks every connection."""
+        self.frozen = False
+        """Whether it answers nothing and its connections stay open, like on a node without power."""
+        self.questioned = asyncio.Event()
+        """Set after a request for its state."""
+        self.wrappers: str | None = None
+        self.puts = 0
+        """How often it was given wrappers."""
+        self.play: asyncio.Task[None] | None = None
+        self._stage = stage or Stage()
+        self._token = supervisor_token(key=key, namespace=namespace, pod=pod)
+        self._cancelled = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeSupervisor"]:
+        """Serve at a port of its own."""
+        app = web.Application()
+        add_routes(app, lambda request: self)
+        async with TestServer(app, host="127.0.0.1") as server:
+            assert server.port is not None
+            self.port = server.port
+            yield self
+            await self.vanish()
+
+    @property
+    def state(self) -> str:
+        """`idle`, `running` or `finished`."""
+        if self.id is None:
+            return "idle"
+        return "finished" if self.events and self.events[-1]["type"] == "end" else "running"
+
+    def say(self, kind: str, /, **fields: Any) -> None:
+        """Add an event."""
+        event = {"seq": len(self.events) + 1, "at": datetime.now(UTC).isoformat(), "type": kind, **fields}
+        self.events.append(event)
+        self._wake()
+
+    def break_off(self) -> None:
+        """Break all connections, now and until `broken` is false."""
+        self.broken = True
+        self._wake()
+
+    async def vanish(self) -> None:
+        """End as its pod does."""
+        self.break_off()
+        if self.play is not None:
+            self.play.cancel()
+
+    async def handle(self, name: str, request: web.Request) -> web.StreamResponse:
+        """Answer a request to the route of this name."""
+        if name != "health" and request.headers.get("Authorization") != f"Bearer {self._token}":
+            return web.json_response({"error": "no"}, status=401)
+        if self.broken:
+            return break_connection(request)
+        if self.frozen:
+            await self._stage.steps.over.wait()
+        handlers: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+            "health": self._health,
+            "accept": self._accept,
+            "state": self._state,
+            "events": self._events,
+            "cancel": self._cancel,
+            "wrappers": self._take_wrappers,
+        }
+        return await handlers[name](request)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _end(self, phase: str, reason: str = "", error: Object | None = None) -> None:
+        self.say("end", phase=phase, reason=reason, error=error, stdoutBytes=2, runMs=0.5)
+
+    async def _run(self, job: Object) -> None:
+        """Do what the first word of the job's code says."""
+        self._stage.ran.append(job["id"])
+        self.say("status", phase="Running")
+        word, _, rest = job["code"].partition(" ")
+        if word == "print":
+            self.say("stdout", text=rest + "\n")
+            self._end("Succeeded")
+        elif word == "value":
+            self.say("result", value=json.loads(rest), truncated=False)
+            self._end("Succeeded")
+        elif word == "raise":
+            self._end("Failed", rest, {"type": rest, "message": "so it is", "line": 1})
+        elif word == "ask":  # a call waits for an approval until it is released
+            self.say("approval", id="call-1", tool="github.create_issue", expiresAt=None)
+            await self._stage.release.wait()
+            self._end("Succeeded")
+        elif word == "say":
+            for event in json.loads(rest):
+                self.say(event.pop("kind"), **event)
+        else:  # wait: until it is released or cancelled
+            self.say("stdout", text="waiting\n")
+            released = asyncio.create_task(self._stage.release.wait())
+            stopped = asyncio.create_task(self._cancelled.wait())
+            await asyncio.wait({released, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            self._end(*(("Cancelled", "Cancelled") if stopped.done() else ("Succeeded",)))
+            released.cancel()
+            stopped.cancel()
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"state": self.state, "wrappers": self.wrappers})
+
+    async def _take_wrappers(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.puts += 1
+        self._stage.given.append(self.pod)
+        if self.state != "idle" or self._stage.refuse_wrappers:
+            return web.json_response({"error": "not now"}, status=409)
+        self.wrappers = body["hash"]
+        self._stage.note()
+        return web.json_response({"hash": self.wrappers})
+
+    async def _accept(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        await self._stage.steps("before run")
+        if self.id is not None:
+            return web.json_response({"error": "used", "id": self.id}, status=409)
+        self.job, self.id = body, body["id"]
+        self.play = asyncio.create_task(self._run(body))
+        await self._stage.steps("after run")
+        return await self._stream(request, 1)
+
+    async def _state(self, request: web.Request) -> web.StreamResponse:
+        self.questioned.set()
+        return web.json_response({"state": self.state, "id": self.id, "lastSeq": len(self.events)})
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        if self.id is None:
+            return web.json_response({"error": "idle"}, status=404)
+        first = int(request.query.get("from", "1"))
+        self.asked_from.append(first)
+        return await self._stream(request, first)
+
+    async def _cancel(self, request: web.Request) -> web.StreamResponse:
+        self._cancelled.set()
+        return web.json_response({}, status=202)
+
+    async def _stream(self, request: web.Request, first: int) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        for line in self.raw:
+            await response.write(line)
+        sent = first - 1
+        self.readers += 1
+        try:
+            while True:
+                changed = self._changed
+                for event in self.events[sent:]:
+                    sent += 1
+                    await self._stage.steps(f"event {event['type']}")
+                    if self._breaks_at(sent):
+                        return break_connection(request)
+                    await response.write(json.dumps(event).encode() + b"\n")
+                    if event["type"] == "end":
+                        return response
+                if self.broken:
+                    return break_connection(request)
+                await changed.wait()
+        finally:
+            self.readers -= 1
+
+    def _breaks_at(self, sent: int) -> bool:
+        breaks = self._stage.break_at in ((self.pod, sent), ("", sent))
+        if breaks:
+            self._stage.break_at = None
+        return breaks
+
+
+def break_connection(request: web.Request) -> web.Response:
+    """Close the connection without an answer, if the client has not."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+def add_routes(app: web.Application, find: Callable[[web.Request], FakeSupervisor | None]) -> None:
+    """Add the supervisors' routes. `find` returns the supervisor at the address that the client connected to."""
+    for method, path, name in (
+        ("GET", "/healthz", "health"),
+        ("POST", "/v1/execution", "accept"),
+        ("GET", "/v1/execution", "state"),
+        ("GET", "/v1/execution/events", "events"),
+        ("DELETE", "/v1/execution", "cancel"),
+        ("PUT", "/v1/wrappers", "wrappers"),
+    ):
+
+        async def handle(request: web.Request, name: str = name) -> web.StreamResponse:
+            supervisor = find(request)
+            return break_connection(request) if supervisor is None else await supervisor.handle(name, request)
+
+        app.router.add_route(method, path, handle)
