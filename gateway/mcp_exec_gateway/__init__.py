@@ -1,1 +1,1 @@
-"""The gateway of mcp-exec."""
+"""The gateway: the HTTP API through which services run code."""

@@ -16,13 +16,13 @@ from mcp_exec_gateway.settings import Settings
 
 
 async def run(settings: Settings) -> None:
-    """Serves until the process is told to stop."""
+    """Serve until the process receives SIGTERM or SIGINT."""
     async with Dependencies.connect(settings) as dependencies:
-        await serve(build_app(dependencies=dependencies), dependencies=dependencies)
+        await serve(build_app(dependencies), dependencies=dependencies)
 
 
 def main() -> int:
-    """Reads the settings, serves, and returns the exit code."""
+    """Read the settings, serve, and return the exit code: 2 if a setting is invalid."""
     try:
         settings = Settings.from_environment()
     except SettingsError as error:
@@ -30,7 +30,7 @@ def main() -> int:
         return 2
     configure_logging(settings.log_level)
     raise_file_limit()
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # what it says of its life is said here already
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # the gateway logs its start and stop itself
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings))
     return 0

@@ -1,140 +1,173 @@
-"""All that the routes need, built once a process."""
+"""Everything that the routes use, built once per process, and how FastAPI passes it to them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Annotated, Self, cast
+
+from fastapi import Depends
+from fastapi.security import HTTPAuthorizationCredentials
+from starlette.requests import Request
 
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
-from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_gateway.auth.api_keys import ApiKeys
-from mcp_exec_gateway.auth.authenticator import Authenticator
-from mcp_exec_gateway.auth.rate_limits import Rates
-from mcp_exec_gateway.auth.service_accounts import Tokens
-from mcp_exec_gateway.executions.index import Executions
-from mcp_exec_gateway.executions.pools import Pools
+from mcp_exec_gateway.auth.api_keys import ApiKeyStore
+from mcp_exec_gateway.auth.authenticator import Authenticator, Caller, Verb
+from mcp_exec_gateway.auth.caller import BEARER, CallerResolver
+from mcp_exec_gateway.auth.rate_limits import RateLimiter
+from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
+from mcp_exec_gateway.events.response import StreamSlots
+from mcp_exec_gateway.executions.index import ExecutionIndex
+from mcp_exec_gateway.executions.pools import PoolCache
+from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
-from mcp_exec_gateway.http.problems import too_many
-from mcp_exec_gateway.lifecycle import Lifecycle
+from mcp_exec_gateway.http.shutdown import ShutdownSignals
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.settings import Settings
-from mcp_exec_gateway.tools.catalogs import Catalogs
-
-
-@dataclass(kw_only=True)
-class Streams:
-    """Counts the streams that are open."""
-
-    most: int
-    open: int = 0
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Holds a place for one stream."""
-        self.open += 1
-        try:
-            yield
-        finally:
-            self.open -= 1
-
-    def check(self) -> None:
-        """Raises Problem where no place is left."""
-        if self.open >= self.most:
-            raise too_many(f"{self.open} event streams are open, which is all there may be", retry_after=5)
+from mcp_exec_gateway.tools.catalogs import ToolCatalogs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dependencies:
-    """What the routes work with."""
+    """The objects that the routes use."""
 
     settings: Settings
     kube: KubeClient
-    sandboxes: SupervisorClient
-    executions: Executions
-    pools: Pools
-    authenticator: Authenticator
-    submitter: Submitter
+    supervisors: SupervisorClient
+    broker: BrokerClient | None
+    """None if no broker is configured."""
+    index: ExecutionIndex
+    pools: PoolCache
+    keys: ApiKeyStore
+    rate_limiter: RateLimiter
+    callers: CallerResolver
+    executions: ExecutionService
+    catalogs: ToolCatalogs
+    stream_slots: StreamSlots
     metrics: Metrics
-    streams: Streams
-    brokers: BrokerClient | None
-    """None where there is no broker."""
-    catalogs: Catalogs
     reflectors: dict[str, Reflector]
-    """By what they follow, in words."""
-    lifecycle: Lifecycle = field(default_factory=Lifecycle)
-    rates: Rates = field(default_factory=Rates)
+    """By a description of what each reflects."""
+    shutdown: ShutdownSignals = field(default_factory=ShutdownSignals)
 
     @classmethod
     @asynccontextmanager
     async def connect(cls, settings: Settings) -> AsyncIterator[Self]:
-        """All of it, with the reflectors running; what breaks one of them ends the context by its error."""
+        """Build everything and run the reflectors. A reflector that fails ends the context with its error."""
         key = settings.sandbox_key_file.read_bytes().strip()
         if not key:
             raise ValueError(f"{settings.sandbox_key_file} is empty")
         async with (
             KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
-            SupervisorClient.connect(key=key) as sandboxes,
+            SupervisorClient.connect(key=key) as supervisors,
         ):
-            made = cls.build(settings, kube=kube, sandboxes=sandboxes)
+            dependencies = cls.build(settings, kube=kube, supervisors=supervisors)
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(reflector.run(), name=what) for what, reflector in made.reflectors.items()]
-                yield made
+                tasks = [
+                    group.create_task(reflector.run(), name=description)
+                    for description, reflector in dependencies.reflectors.items()
+                ]
+                yield dependencies
                 for task in tasks:
                     task.cancel()
 
     @classmethod
-    def build(cls, settings: Settings, *, kube: KubeClient, sandboxes: SupervisorClient) -> Self:
-        """All of it, over these clients; nothing runs yet."""
-        executions, pools, keys = Executions(max_waits=settings.max_waits), Pools(), ApiKeys()
+    def build(cls, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> Self:
+        """Build everything with these clients. The caller runs the reflectors."""
+        index, pools, keys = ExecutionIndex(max_waits=settings.max_waits), PoolCache(), ApiKeyStore()
         reflectors = {}
         for namespace in settings.namespaces:
-            reflectors[f"executions in {namespace}"] = executions.reflector(kube=kube, namespace=namespace)
-            reflectors[f"pools in {namespace}"] = pools.reflector(kube=kube, namespace=namespace)
+            reflectors[f"executions in {namespace}"] = index.build_reflector(kube=kube, namespace=namespace)
+            reflectors[f"pools in {namespace}"] = pools.build_reflector(kube=kube, namespace=namespace)
         if settings.api_keys_secret:
-            reflectors["API keys"] = Reflector(
-                kube=kube,
-                path=resource_path("secrets", namespace=settings.release_namespace),
-                fields=f"metadata.name={settings.api_keys_secret}",
-                on_change=keys.on_change,
-                transform=lambda secret: {
-                    "metadata": {name: secret["metadata"].get(name, "") for name in ("namespace", "name")}
-                },
+            reflectors["API keys"] = keys.build_reflector(
+                kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
             )
-        brokers = None
+        broker = None
         if settings.broker_service:
-            brokers, reflectors["the broker's addresses"] = follow_broker(
+            broker, reflectors["addresses of the broker"] = follow_broker(
                 kube=kube,
-                session=sandboxes.session,
+                session=supervisors.session,
                 namespace=settings.release_namespace,
                 service=settings.broker_service,
-                key=sandboxes.key,
+                key=supervisors.key,
                 sender="gateway",
             )
-        metrics, streams = Metrics.new(), Streams(most=settings.max_streams)
-        metrics.waiters.set_function(lambda: executions.waiting)
-        metrics.open_streams.set_function(lambda: streams.open)
+        slots, rate_limiter = StreamSlots(max_open=settings.max_streams), RateLimiter()
+        metrics = Metrics.create(count_waits=lambda: index.wait_count, count_streams=lambda: slots.open)
+        authenticator = Authenticator(
+            keys=keys,
+            tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
+            namespaces=frozenset(settings.namespaces),
+        )
         return cls(
             settings=settings,
             kube=kube,
-            sandboxes=sandboxes,
-            executions=executions,
+            supervisors=supervisors,
+            broker=broker,
+            index=index,
             pools=pools,
-            authenticator=Authenticator(
-                keys=keys,
-                tokens=Tokens.of(kube=kube, audience=settings.audience),
-                namespaces=frozenset(settings.namespaces),
+            keys=keys,
+            rate_limiter=rate_limiter,
+            callers=CallerResolver(
+                authenticator=authenticator,
+                rate_limiter=rate_limiter,
+                metrics=metrics,
+                find_unsynced=lambda: find_unsynced(reflectors),
             ),
-            submitter=Submitter(kube=kube, executions=executions, pools=pools),
+            executions=ExecutionService(
+                kube=kube,
+                index=index,
+                pools=pools,
+                submitter=Submitter(kube=kube, index=index, pools=pools),
+                metrics=metrics,
+                max_wait_seconds=settings.max_wait_seconds,
+            ),
+            catalogs=ToolCatalogs(broker=broker),
+            stream_slots=slots,
             metrics=metrics,
-            streams=streams,
-            brokers=brokers,
-            catalogs=Catalogs(brokers=brokers),
             reflectors=reflectors,
         )
 
-    def missing(self) -> list[str]:
-        """What is not known yet; nothing can be answered for sure until this is empty."""
-        return [what for what, reflector in self.reflectors.items() if not reflector.synced.is_set()]
+    def find_unsynced(self) -> list[str]:
+        """Return what is not read yet. Until this is empty, the gateway is not ready."""
+        return find_unsynced(self.reflectors)
+
+
+def find_unsynced(reflectors: dict[str, Reflector]) -> list[str]:
+    """Return the descriptions of the reflectors that have not read their first list."""
+    return [description for description, reflector in reflectors.items() if not reflector.synced.is_set()]
+
+
+# The functions below are coroutines although they do not wait: FastAPI runs plain functions in a thread.
+
+
+async def get_dependencies(request: Request) -> Dependencies:
+    """Return the application's dependencies."""
+    return cast(Dependencies, request.app.state.dependencies)
+
+
+Injected = Annotated[Dependencies, Depends(get_dependencies)]
+"""Type of a route's parameter that receives the application's dependencies."""
+
+
+def authorize(verb: Verb) -> Callable[..., Awaitable[Caller]]:
+    """Return a FastAPI dependency: the request's caller, who may do this."""
+
+    async def resolve_caller(
+        request: Request,
+        dependencies: Injected,
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+    ) -> Caller:
+        return await dependencies.callers.resolve(request, credentials, verb)
+
+    return resolve_caller
+
+
+CreateCaller = Annotated[Caller, Depends(authorize("create"))]
+GetCaller = Annotated[Caller, Depends(authorize("get"))]
+ListCaller = Annotated[Caller, Depends(authorize("list"))]
+PatchCaller = Annotated[Caller, Depends(authorize("patch"))]
+ApproveCaller = Annotated[Caller, Depends(authorize("approve"))]

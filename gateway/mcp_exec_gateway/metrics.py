@@ -1,6 +1,6 @@
-"""The gateway's metrics. Labels are bounded: routes by their templates, methods and codes by what HTTP has."""
+"""The gateway's metrics. Labels are bounded: route templates, HTTP methods, status codes and rules."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -22,53 +22,53 @@ class Metrics:
     request_seconds: Histogram
     stage_seconds: Histogram
     code_findings: Counter
-    open_streams: Gauge
-    waiters: Gauge
 
     @classmethod
-    def new(cls) -> Self:
-        """Metrics that start at zero."""
+    def create(cls, *, count_waits: Callable[[], float], count_streams: Callable[[], float]) -> Self:
+        """Create metrics that start at zero. The functions return the values of the two gauges."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         prefix = "mcp_exec_gateway_"
+        streams = Gauge(prefix + "open_streams", "Open event streams.", registry=registry)
+        streams.set_function(count_streams)
+        waiters = Gauge(
+            prefix + "waiters", "Requests that wait for an execution, event streams included.", registry=registry
+        )
+        waiters.set_function(count_waits)
         return cls(
             registry=registry,
             requests=Counter(
                 prefix + "requests_total",
-                "Requests answered, 499 where the client went away first.",
+                "Requests; code 499 if the client disconnected before the response.",
                 ["route", "method", "code"],
                 registry=registry,
             ),
             request_seconds=Histogram(
                 prefix + "request_seconds",
-                "Time from a request's head to the end of its answer.",
+                "Time from a request's headers to the end of its response.",
                 ["route"],
                 buckets=_BUCKETS,
                 registry=registry,
             ),
             stage_seconds=Histogram(
                 prefix + "stage_seconds",
-                "Time that a request spent to authenticate, to create its execution, to wait for its end.",
+                "Time of a request's stages: authenticate the caller, create the execution, wait for its end.",
                 ["stage"],
                 buckets=_BUCKETS,
                 registry=registry,
             ),
             code_findings=Counter(
                 prefix + "code_findings_total",
-                "What stood out in code that was refused for it.",
+                "Findings in code that was rejected.",
                 ["rule"],
                 registry=registry,
-            ),
-            open_streams=Gauge(prefix + "open_streams", "Event streams that are open.", registry=registry),
-            waiters=Gauge(
-                prefix + "waiters", "Waits for executions that are under way, streams included.", registry=registry
             ),
         )
 
     @contextmanager
-    def stage(self, stage: Stage) -> Iterator[None]:
-        """Measures one stage of a request."""
+    def measure_stage(self, stage: Stage) -> Iterator[None]:
+        """Measure one stage of a request."""
         start = perf_counter()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Serves the gateway, and stops it in steps."""
+"""Runs the HTTP server and shuts it down in steps."""
 
 import asyncio
 import logging
@@ -13,19 +13,19 @@ from mcp_exec_gateway.dependencies import Dependencies
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS: Final = 75
-"""Longer than the minute after which load balancers close what is idle: it is theirs to close."""
-_LAST_SECONDS: Final = 5
-"""After all waits are released: what a connection may take to have its answer sent."""
+"""Longer than the usual idle time-out of load balancers, 60 s, so that they and not the gateway close connections."""
+_FINAL_SECONDS: Final = 5
+"""Time to send the responses after all waits have ended."""
 
 
 async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer | None = None) -> None:
-    """Serves until SIGTERM or SIGINT, and then for as long as the settings let requests finish."""
+    """Serve until SIGTERM or SIGINT, then drain and shut down within the times of the settings."""
     settings = dependencies.settings
     server = server or build_server(
         app,
         port=settings.port,
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
-        shutdown_seconds=settings.shutdown_seconds + _LAST_SECONDS,
+        shutdown_seconds=settings.shutdown_seconds + _FINAL_SECONDS,
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer 
         loop.add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve())
     stopping = asyncio.create_task(stop.wait())
-    announcing = asyncio.create_task(_announce(server, dependencies))
+    reporting = asyncio.create_task(_log_ready(server, dependencies))
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
@@ -41,13 +41,13 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer 
         await serving
     finally:
         stopping.cancel()
-        announcing.cancel()
+        reporting.cancel()
         if not serving.done():
             serving.cancel()
             await asyncio.wait({serving})
 
 
-async def _announce(server: HttpServer, dependencies: Dependencies) -> None:
+async def _log_ready(server: HttpServer, dependencies: Dependencies) -> None:
     await server.listening.wait()
     for reflector in dependencies.reflectors.values():
         await reflector.synced.wait()
@@ -55,12 +55,12 @@ async def _announce(server: HttpServer, dependencies: Dependencies) -> None:
 
 
 async def _shut_down(server: HttpServer, dependencies: Dependencies, serving: "asyncio.Task[None]") -> None:
-    settings, lifecycle = dependencies.settings, dependencies.lifecycle
+    settings, shutdown = dependencies.settings, dependencies.shutdown
     log.info("stopping: no longer ready")
-    lifecycle.draining.set()
+    shutdown.draining.set()
     await asyncio.wait({serving}, timeout=settings.drain_seconds)
-    # streams are resumed elsewhere at once; waits keep their connections for a while
+    # event streams end at once, because clients can resume them; waits keep their connections for a while
     server.should_exit = True
-    lifecycle.closing.set()
+    shutdown.closing.set()
     await asyncio.wait({serving}, timeout=settings.shutdown_seconds)
-    dependencies.executions.release()
+    dependencies.index.shut_down()

@@ -9,27 +9,27 @@ from mcp_exec_common.process.settings import ProcessSettings
 
 
 class Settings(ProcessSettings):
-    """All that can be set, by environment variables with the prefix `MCP_EXEC_`."""
+    """Settings, from environment variables with the prefix `MCP_EXEC_`."""
 
     release_namespace: str
-    """Namespace of the API keys' Secret, and of the broker's Service."""
+    """Namespace of the API keys' Secret and of the broker's Service."""
     broker_service: str = ""
-    """The broker's Service; empty means that there is none, and tools can be neither found nor called."""
+    """Name of the broker's Service; without it, tools can be neither found nor called."""
     api_keys_secret: str = ""
-    """Secret with the API keys; empty means that none are accepted."""
+    """Name of the Secret with the API keys; without it, API keys are not accepted."""
     audience: str = ""
     """Audience that ServiceAccount tokens must have; empty means the API server's own."""
     port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
-    """Port of everything: API, health and metrics."""
+    """Port of the API, of health checks and of metrics."""
     max_wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 310
-    """The longest `wait` that a request may ask for."""
+    """Maximum `wait` of a request, in seconds."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024
-    """The largest request body; the API server takes objects of about 1.5 MiB."""
+    """Maximum size of a request body; the API server accepts objects of about 1.5 MiB."""
     max_waits: Annotated[int, Field(ge=1)] = 4096
-    """Requests that may wait for an execution at once."""
+    """Maximum number of requests that wait for an execution at the same time."""
     max_streams: Annotated[int, Field(ge=1)] = 512
-    """Event streams that may be open at once."""
+    """Maximum number of open event streams."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5
-    """Seconds from SIGTERM, in which requests are still taken while load balancers learn that this replica goes."""
+    """Seconds after SIGTERM in which the gateway is not ready but accepts requests, so that load balancers notice."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20
-    """Seconds after that, in which waiting requests may still get their whole answer."""
+    """Seconds after the drain in which waiting requests can still receive their complete response."""

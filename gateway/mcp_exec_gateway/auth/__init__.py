@@ -1,1 +1,1 @@
-"""Callers: API keys, service account tokens and rate limits."""
+"""Authentication and authorization of callers, and their rate limits."""

@@ -1,7 +1,7 @@
-"""API keys: who may call with which, from a Secret that holds their digests.
+"""API keys: a Secret holds the digest, the namespace and the limits of each.
 
-The Secret is followed by a watch, so a key that is taken out stops within moments. An entry that is malformed is
-logged by its name and left out; it never affects the others.
+A watch follows the Secret, so a revoked key stops within moments. A malformed entry is logged by its name and skipped;
+it does not affect the others.
 """
 
 import base64
@@ -16,7 +16,9 @@ from pydantic import Field, ValidationError
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern, field_errors
+from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
@@ -25,92 +27,102 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class KeyLimits(Model):
-    """Bounds of one key; one that is left out does not apply."""
+    """Limits of one API key. A limit that is not set does not apply."""
 
     max_concurrent: Annotated[int | None, Field(ge=1)] = None
-    """Executions that may be under way at once, those that wait for a pod included."""
+    """Maximum number of unfinished executions, queued ones included."""
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
-    """Requests of every kind to one replica of the gateway: so many at once, and from then on one each time that its
-    share of a minute is over."""
+    """Maximum rate of requests of all kinds to one gateway replica: a burst of this size, refilled over a minute."""
     max_timeout_seconds: Annotated[int | None, Field(ge=1)] = None
-    """The longest `timeoutSeconds`."""
+    """Maximum `timeoutSeconds` of an execution."""
     pools: Annotated[list[str] | None, Field(min_length=1)] = None
-    """Pools that may be used."""
+    """Pools that executions may use."""
     max_priority: Priority | None = None
-    """The highest `priority`."""
+    """Highest `priority` of an execution."""
     tools: Annotated[list[ToolPattern] | None, Field(max_length=256)] = None
-    """Tools that executions may ask for, and that are found, as patterns such as `github.*`."""
+    """Tools that executions may call and that searches show, as patterns such as `github.*`."""
     users: Annotated[list[UserPattern] | None, Field(max_length=256)] = None
-    """Users that executions may be for, as patterns such as `team-a/*`; an execution for nobody is always fine."""
+    """Users that executions may name, as patterns such as `team-a/*`. An execution without a user is always allowed."""
 
 
 class KeyEntry(Model):
-    """One entry of the Secret; its name there is the key's name."""
+    """One entry of the Secret. Its key in the Secret's data is the API key's name."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 of the key, in hex."""
+    """SHA-256 digest of the API key, in lower-case hexadecimal."""
     namespace: Annotated[str, Field(min_length=1)]
-    """The namespace that the key works in."""
+    """Namespace of everything that the API key reads and runs."""
     limits: KeyLimits = KeyLimits()
-    """Its bounds."""
+    """Limits of the API key."""
     approver: bool = False
-    """Whether it may decide on tool calls that wait for consent."""
+    """Whether the API key may decide on approvals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiKey:
-    """A key that is known."""
+    """An API key that is in use."""
 
     name: str
     entry: KeyEntry
 
 
-def key_digest(key: str) -> str:
-    """What is stored of a key."""
+def digest_key(key: str) -> str:
+    """Return the digest that is stored of an API key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def check_key_name(name: str) -> None:
-    """Raises ValueError where a key can't have this name: it becomes a label value and must not look like a user."""
+    """Raise ValueError if an API key cannot have this name: it must be a label value and not look like a user's."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a key: use up to 63 letters, digits, '-', '_' and '.'")
+        raise ValueError(f"invalid name {name!r}: use up to 63 letters, digits, '-', '_' and '.'")
     if name.startswith("system."):
-        raise ValueError(f"{name!r} is no name for a key: names that begin with 'system.' belong to ServiceAccounts")
+        raise ValueError(f"invalid name {name!r}: names that start with 'system.' are reserved for ServiceAccounts")
 
 
 def parse_keys(secret: Object) -> dict[str, ApiKey]:
-    """The keys of a Secret by their digests."""
-    found: dict[str, ApiKey] = {}
+    """Return the valid API keys of a Secret by their digests."""
+    keys: dict[str, ApiKey] = {}
     for name, encoded in sorted((secret.get("data") or {}).items()):
         try:
             check_key_name(name)
             entry = KeyEntry.model_validate_json(base64.b64decode(encoded or ""), strict=True)
         except ValidationError as error:
-            wrong = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error))
-            log.warning("API key %s is left out: %s", name, wrong)
+            violations = "; ".join(f"{violation.field}: {violation.message}" for violation in field_errors(error))
+            log.warning("API key %s is skipped: %s", name, violations)
         except ValueError as error:
-            log.warning("API key %s is left out: %s", name, error)
+            log.warning("API key %s is skipped: %s", name, error)
         else:
-            if entry.sha256 in found:
-                log.warning("API key %s is left out: it is the same as %s", name, found[entry.sha256].name)
+            if entry.sha256 in keys:
+                log.warning("API key %s is skipped: it is the same key as %s", name, keys[entry.sha256].name)
             else:
-                found[entry.sha256] = ApiKey(name=name, entry=entry)
-    return found
+                keys[entry.sha256] = ApiKey(name=name, entry=entry)
+    return keys
 
 
 @dataclass(kw_only=True)
-class ApiKeys:
-    """The keys as they are now. `on_change` is given to a reflector of the Secret."""
+class ApiKeyStore:
+    """The API keys of the Secret as it is now. A reflector of the Secret calls `on_change`."""
 
     _keys: dict[str, ApiKey] = field(default_factory=dict, init=False)
 
+    def build_reflector(self, *, kube: KubeClient, namespace: str, name: str) -> Reflector:
+        """Build the reflector of the Secret, which keeps no key data itself."""
+        path = resource_path("secrets", namespace=namespace)
+        return Reflector(
+            kube=kube, path=path, fields=f"metadata.name={name}", on_change=self.on_change, transform=_strip_secret
+        )
+
     def on_change(self, secret: Object, deleted: bool) -> None:
-        """Replaces all keys by those of the Secret."""
+        """Replace all API keys by those of the Secret."""
         self._keys = {} if deleted else parse_keys(secret)
         log.info("API keys: %d in use", len(self._keys))
 
     def find(self, key: str) -> ApiKey | None:
-        """The key, if it is one. Its digest is compared, in a time that does not depend on where it differs."""
-        digest = key_digest(key)
-        found = self._keys.get(digest)
-        return found if found is not None and hmac.compare_digest(found.entry.sha256, digest) else None
+        """Return the API key, or None if it is unknown. The comparison of digests takes constant time."""
+        digest = digest_key(key)
+        known = self._keys.get(digest)
+        return known if known is not None and hmac.compare_digest(known.entry.sha256, digest) else None
+
+
+def _strip_secret(secret: Object) -> Object:
+    return {"metadata": {name: secret["metadata"].get(name, "") for name in ("namespace", "name")}}

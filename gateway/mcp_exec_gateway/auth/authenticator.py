@@ -1,81 +1,102 @@
-"""Who calls, and for which namespace: API keys and ServiceAccount tokens."""
+"""Authentication by bearer token, an API key or a ServiceAccount token, and authorization in one namespace."""
 
+import hashlib
+import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
-from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, ApiKey, ApiKeys, KeyLimits
-from mcp_exec_gateway.auth.service_accounts import Tokens, User, token_problem
-from mcp_exec_gateway.executions.naming import caller_label
-from mcp_exec_gateway.http.problems import Problem
+from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, ApiKey, ApiKeyStore, KeyLimits
+from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
+from mcp_exec_gateway.http.problems import HttpProblem
 
 Verb = Literal["create", "get", "list", "patch", "approve"]
-"""What is done with executions, in the API server's words; `approve` is to `update` the subresource `approval`."""
+"""Kubernetes verb on CodeExecutions; `approve` stands for `update` of the subresource `approval`."""
+
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """One that may do what was asked, in one namespace."""
+    """The authenticated sender of a request, authorized for it in one namespace."""
 
     name: str
-    """The key's name, or the user's."""
+    """Name of the API key or of the Kubernetes user."""
     label: str
     """The name as a label value."""
     namespace: str
-    """The namespace of all that the caller sees and runs in this request."""
+    """Namespace of everything that this request reads and runs."""
     limits: KeyLimits = field(default_factory=KeyLimits)
-    """The key's bounds."""
+    """Limits of the API key. A ServiceAccount has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Authenticator:
-    """Tells callers by the Authorization header."""
+    """Authenticates and authorizes requests by the token of their Authorization header."""
 
-    keys: ApiKeys
-    tokens: Tokens
+    keys: ApiKeyStore
+    tokens: ServiceAccountTokens
     namespaces: frozenset[str]
-    """The namespaces that are served."""
+    """Namespaces that the gateway serves."""
 
-    async def caller(self, *, header: str, namespace: str | None, verb: Verb) -> Caller:
-        """The caller, who may do this in the namespace asked for (None: the caller's own).
+    async def authorize(self, token: str, *, namespace: str | None, verb: Verb) -> Caller:
+        """Return the caller, who may do this in the requested namespace (None: the caller's own).
 
-        Raises Problem: 401 where the credentials are not good, 403 where they don't reach that far.
+        Raises HttpProblem: 401 if the token is invalid, 403 if it does not permit the request.
         """
-        scheme, _, credential = header.partition(" ")
-        credential = credential.strip()
-        if scheme.lower() != "bearer" or not credential:
-            raise token_problem()
-        if credential.startswith(KEY_PREFIX):
-            key = self.keys.find(credential)
+        token = token.strip()
+        if not token:
+            raise _unauthenticated()
+        if token.startswith(KEY_PREFIX):
+            key = self.keys.find(token)
             if key is None:
-                raise token_problem()
-            return self._by_key(key, namespace, verb)
-        user = await self.tokens.user(credential)
+                raise _unauthenticated()
+            return self._authorize_key(key, namespace, verb)
+        user = await self.tokens.find_user(token)
         if user is None:
-            raise token_problem()
-        return await self._by_token(user, namespace, verb)
+            raise _unauthenticated()
+        return await self._authorize_user(user, namespace, verb)
 
-    def _by_key(self, key: ApiKey, namespace: str | None, verb: Verb) -> Caller:
+    def _authorize_key(self, key: ApiKey, namespace: str | None, verb: Verb) -> Caller:
         own = key.entry.namespace
         if namespace is not None and namespace != own:
-            raise _forbidden(f"the API key {key.name} works in namespace {own} alone, not in {namespace}")
+            raise _forbidden(f"the API key {key.name} is limited to namespace {own}; {namespace} was requested")
         self._check_served(own)
         if verb == "approve" and not key.entry.approver:
-            raise _forbidden(f"the API key {key.name} is no approver")
-        return Caller(name=key.name, label=caller_label(key.name), namespace=own, limits=key.entry.limits)
+            raise _forbidden(f"the API key {key.name} is not an approver's")
+        return Caller(name=key.name, label=format_caller_label(key.name), namespace=own, limits=key.entry.limits)
 
-    async def _by_token(self, user: User, namespace: str | None, verb: Verb) -> Caller:
+    async def _authorize_user(self, user: ServiceAccountUser, namespace: str | None, verb: Verb) -> Caller:
         chosen = namespace or user.namespace
         self._check_served(chosen)
-        done, subresource = ("update", "approval") if verb == "approve" else (verb, "")
-        if not await self.tokens.allowed(user, verb=done, namespace=chosen, subresource=subresource):
-            what = "codeexecutions.mcp-exec.dev" + (f"/{subresource}" if subresource else "")
-            raise _forbidden(f"{user.name} may not {done} {what} in namespace {chosen}")
-        return Caller(name=user.name, label=caller_label(user.name), namespace=chosen)
+        kube_verb, subresource = ("update", "approval") if verb == "approve" else (verb, "")
+        if not await self.tokens.is_allowed(user, verb=kube_verb, namespace=chosen, subresource=subresource):
+            resource = "codeexecutions.mcp-exec.dev" + (f"/{subresource}" if subresource else "")
+            raise _forbidden(f"{user.name} may not {kube_verb} {resource} in namespace {chosen}")
+        return Caller(name=user.name, label=format_caller_label(user.name), namespace=chosen)
 
     def _check_served(self, namespace: str) -> None:
         if namespace not in self.namespaces:
-            raise _forbidden(f"namespace {namespace} is not served by this gateway")
+            raise _forbidden(f"this gateway does not serve namespace {namespace}")
 
 
-def _forbidden(detail: str) -> Problem:
-    return Problem("forbidden", 403, detail)
+def format_caller_label(name: str) -> str:
+    """Return a caller's name as a label value.
+
+    A name that must be changed or cut ends with a digest, so that two callers never have the same label.
+    """
+    if _LABEL_VALUE.fullmatch(name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9_.-]", ".", name)[:54].strip("-_.") or "caller"
+    if plain == name.replace(":", ".") and name.startswith("system:serviceaccount:"):
+        return plain  # no API key's name starts with "system."
+    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _unauthenticated() -> HttpProblem:
+    # the response does not reveal whether the key, the token or its audience is invalid
+    detail = "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token"
+    return HttpProblem("unauthenticated", 401, detail, headers={"WWW-Authenticate": 'Bearer realm="mcp-exec"'})
+
+
+def _forbidden(detail: str) -> HttpProblem:
+    return HttpProblem("forbidden", 403, detail)

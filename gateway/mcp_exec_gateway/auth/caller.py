@@ -1,31 +1,48 @@
-"""Who sent a request: each route settles it before it looks at anything else."""
+"""The caller of a request: authenticated, authorized and within its rate limit before anything else happens."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 
-from mcp_exec_gateway.auth.authenticator import Caller, Verb
-from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.http.access_log import trace_of
+from mcp_exec_gateway.auth.authenticator import Authenticator, Caller, Verb
+from mcp_exec_gateway.auth.rate_limits import RateLimiter
+from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.problems import unavailable
+from mcp_exec_gateway.http.query_params import reject_repeated_parameters
+from mcp_exec_gateway.metrics import Metrics
+
+BEARER = HTTPBearer(
+    scheme_name="bearer",
+    description="An API key (`mcpx_...`) or a Kubernetes ServiceAccount token.",
+    auto_error=False,
+)
 
 
-def caller_who_may(verb: Verb, *, dependencies: Dependencies) -> Callable[[Request], Awaitable[Caller]]:
-    """What finds the caller of a request; it raises Problem where there is none who may do this."""
+@dataclass(frozen=True, kw_only=True)
+class CallerResolver:
+    """Finds the caller of a request."""
 
-    async def find(request: Request) -> Caller:
-        # before the first lists are in, keys and pools that exist would be called unknown
-        if missing := dependencies.missing():
-            raise unavailable(f"the gateway is starting: not known yet are {', '.join(missing)}")
-        with dependencies.metrics.stage("authenticate"):
-            caller = await dependencies.authenticator.caller(
-                header=request.headers.get("authorization", ""),
+    authenticator: Authenticator
+    rate_limiter: RateLimiter
+    metrics: Metrics
+    find_unsynced: Callable[[], Sequence[str]]
+    """Returns the caches that are not filled yet."""
+
+    async def resolve(self, request: Request, credentials: HTTPAuthorizationCredentials | None, verb: Verb) -> Caller:
+        """Return the caller, who may do this. Raises HttpProblem: 401, 403, 429, or 503 while the gateway starts."""
+        # with caches that are not filled, the gateway would reject keys and pools that exist
+        if unsynced := self.find_unsynced():
+            raise unavailable(f"the gateway is starting: it has not read {', '.join(unsynced)} yet")
+        with self.metrics.measure_stage("authenticate"):
+            caller = await self.authenticator.authorize(
+                credentials.credentials if credentials else "",
                 namespace=request.query_params.get("namespace") or None,
                 verb=verb,
             )
-        trace = trace_of(request.scope)
+        trace = get_trace(request.scope)
         trace.caller, trace.namespace = caller.name, caller.namespace
-        dependencies.rates.check(caller)
+        self.rate_limiter.check(caller)
+        reject_repeated_parameters(request)
         return caller
-
-    return find

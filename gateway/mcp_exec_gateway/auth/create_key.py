@@ -1,4 +1,7 @@
-"""`python -m mcp_exec_gateway.auth.create_key NAME --namespace NAMESPACE`: create an API key and its Secret."""
+"""`python3 -m mcp_exec_gateway.auth.create_key NAME --namespace NAMESPACE`: create an API key.
+
+The command prints the key and the kubectl command that stores its digest; it does not connect to the cluster.
+"""
 
 import argparse
 import json
@@ -12,46 +15,46 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import field_errors
-from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, KeyEntry, KeyLimits, check_key_name, key_digest
+from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, KeyEntry, KeyLimits, check_key_name, digest_key
 
 _TEXT: Final = """\
-The key of {name}, shown this once (only its SHA-256 is stored):
+The API key {name}. It is printed only once; the Secret stores its SHA-256 digest:
 
   {key}
 
-It works from the moment on that this is done:
+To activate it, run:
 
   kubectl --namespace {release} patch secret {secret} --type merge --patch {patch}
 
-To revoke it:
+To revoke it, run:
 
   kubectl --namespace {release} patch secret {secret} --type merge --patch {revoke}
 """
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python3 -m mcp_exec_gateway.auth.create_key", description="API keys of the gateway"
+        prog="python3 -m mcp_exec_gateway.auth.create_key",
+        description="Create an API key of the gateway and print the command that stores its digest.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    create = commands.add_parser("create", help="make a key and print how to store its digest")
-    create.add_argument("name", help="the key's name: in the callers' label, in logs")
-    create.add_argument("--namespace", required=True, help="the namespace that it works in")
-    create.add_argument("--max-concurrent", type=int, metavar="N", help="executions under way at once")
-    create.add_argument("--requests-per-minute", type=int, metavar="N", help="requests to each replica of the gateway")
-    create.add_argument("--max-timeout-seconds", type=int, metavar="N", help="the longest timeoutSeconds")
-    create.add_argument("--pool", action="append", dest="pools", metavar="POOL", help="a pool it may use; repeatable")
-    create.add_argument("--max-priority", choices=[each.value for each in Priority], help="the highest priority")
-    create.add_argument("--tool", action="append", dest="tools", metavar="PATTERN", help="tools it may use; repeatable")
-    create.add_argument("--user", action="append", dest="users", metavar="PATTERN", help="whom it may name; repeatable")
-    create.add_argument("--approver", action="store_true", help="it may decide on tool calls that wait for consent")
-    create.add_argument("--release-namespace", default="mcp-exec-system", help="where the Secret is (%(default)s)")
-    create.add_argument("--secret", default="mcp-exec-api-keys", help="the Secret's name (%(default)s)")
-    create.add_argument("--output", choices=["text", "json"], default="text", help="json: {name, key, patch}")
+    add = parser.add_argument
+    add("name", help="name of the key, used in logs and as the callers' label")
+    add("--namespace", required=True, help="namespace that the key is limited to")
+    add("--max-concurrent", type=int, metavar="N", help="maximum number of unfinished executions")
+    add("--requests-per-minute", type=int, metavar="N", help="maximum rate of requests to each gateway replica")
+    add("--max-timeout-seconds", type=int, metavar="N", help="maximum timeoutSeconds")
+    add("--pool", action="append", dest="pools", metavar="POOL", help="pool that the key may use; repeatable")
+    add("--max-priority", choices=[priority.value for priority in Priority], help="highest priority")
+    add("--tool", action="append", dest="tools", metavar="PATTERN", help="tools that the key may use; repeatable")
+    add("--user", action="append", dest="users", metavar="PATTERN", help="users that the key may name; repeatable")
+    add("--approver", action="store_true", help="allow the key to decide on approvals")
+    add("--release-namespace", default="mcp-exec-system", help="namespace of the Secret (%(default)s)")
+    add("--secret", default="mcp-exec-api-keys", help="name of the Secret (%(default)s)")
+    add("--output", choices=["text", "json"], default="text", help="output format; json is {name, key, patch}")
     return parser
 
 
-def _entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
+def _build_entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
     check_key_name(arguments.name)
     limits = KeyLimits(
         max_concurrent=arguments.max_concurrent,
@@ -62,27 +65,27 @@ def _entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
         tools=arguments.tools,
         users=arguments.users,
     )
-    digest, namespace = key_digest(key), arguments.namespace
+    digest, namespace = digest_key(key), arguments.namespace
     return KeyEntry(sha256=digest, namespace=namespace, limits=limits, approver=arguments.approver)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    parser = _parser()
+    """Run the command and return its exit code."""
+    parser = _build_parser()
     arguments = parser.parse_args(argv)
     key = KEY_PREFIX + secrets.token_urlsafe(32)
     try:
-        entry = _entry(arguments, key)
+        entry = _build_entry(arguments, key)
     except ValidationError as error:
-        parser.error("; ".join(f"{found.field}: {found.message}" for found in field_errors(error)))
+        parser.error("; ".join(f"{violation.field}: {violation.message}" for violation in field_errors(error)))
     except ValueError as error:
         parser.error(str(error))
-    # merge patches of stringData change one entry and leave the others as they are
+    # a merge patch of stringData changes this entry and keeps the others
     patch = json.dumps({"stringData": {arguments.name: json.dumps(entry.to_api(), separators=(",", ":"))}})
     if arguments.output == "json":
-        made = json.dumps({"name": arguments.name, "key": key, "patch": json.loads(patch)}, indent=2) + "\n"
+        text = json.dumps({"name": arguments.name, "key": key, "patch": json.loads(patch)}, indent=2) + "\n"
     else:
-        made = _TEXT.format(
+        text = _TEXT.format(
             name=arguments.name,
             key=key,
             release=arguments.release_namespace,
@@ -90,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             patch=shlex.quote(patch),
             revoke=shlex.quote(json.dumps({"data": {arguments.name: None}})),
         )
-    sys.stdout.write(made)
+    sys.stdout.write(text)
     return 0
 
 

@@ -1,6 +1,6 @@
-"""ServiceAccount tokens: the API server says whose they are (TokenReview) and what those may (SubjectAccessReview).
+"""ServiceAccount tokens: the API server reviews the token (TokenReview) and the access (SubjectAccessReview).
 
-Both answers are remembered for a short while, so a token costs the API server about two questions a minute.
+Both answers are cached for a minute, so a token in use costs the API server about two reviews in a minute.
 """
 
 import asyncio
@@ -16,116 +16,126 @@ from typing import Any, Final, Self
 from mcp_exec_api.constants import EXECUTIONS, GROUP
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_gateway.http.problems import Problem, unavailable
-from mcp_exec_gateway.memory import Memory
+from mcp_exec_common.util.ttl_cache import CoalescingCache
+from mcp_exec_gateway.http.problems import unavailable
 
 log = logging.getLogger(__name__)
 
 POSITIVE_SECONDS: Final = 60.0
+"""Time to live of a positive answer."""
 NEGATIVE_SECONDS: Final = 5.0
+"""Time to live of a negative answer."""
 _MAX_TOKEN_CHARACTERS: Final = 16384
-_REVIEWS_AT_ONCE: Final = 16
-_ACCOUNT: Final = "system:serviceaccount:"
+_MAX_CONCURRENT_REVIEWS: Final = 16
+_USER_PREFIX: Final = "system:serviceaccount:"
 
-_REVIEWS: Final = resource_path("tokenreviews", group="authentication.k8s.io/v1")
-_ACCESS: Final = resource_path("subjectaccessreviews", group="authorization.k8s.io/v1")
+_TOKEN_REVIEWS: Final = resource_path("tokenreviews", group="authentication.k8s.io/v1")
+_ACCESS_REVIEWS: Final = resource_path("subjectaccessreviews", group="authorization.k8s.io/v1")
 
 
 @dataclass(frozen=True, kw_only=True)
-class User:
-    """The ServiceAccount that a token belongs to."""
+class ServiceAccountUser:
+    """The ServiceAccount of a token."""
 
     name: str
     uid: str
     groups: tuple[str, ...]
     extra: str
-    """As JSON, so that it can be a part of a remembered question."""
+    """The user's extra fields as JSON, so that the user can be part of a cache key."""
     expires: float
-    """Unix time of the token's own end."""
+    """Unix time at which the token expires."""
 
     @property
     def namespace(self) -> str:
-        """The ServiceAccount's namespace."""
-        return self.name.removeprefix(_ACCOUNT).partition(":")[0]
+        """Namespace of the ServiceAccount."""
+        return self.name.removeprefix(_USER_PREFIX).partition(":")[0]
 
 
-def token_expiry(token: str) -> float:
-    """The Unix time in a JSON Web Token's `exp`, unverified; infinity where it has none.
+def read_token_expiry(token: str) -> float:
+    """Return the unverified `exp` of a JSON Web Token as Unix time, or infinity if it has none.
 
-    Raises ValueError where the token has not the form of one.
+    Raises ValueError if the text is not such a token.
     """
     if len(token) > _MAX_TOKEN_CHARACTERS or token.count(".") != 2:
-        raise ValueError("no JSON Web Token")
+        raise ValueError("not a JSON Web Token")
     payload = token.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     if not isinstance(claims, dict):
-        raise ValueError("no claims")
+        raise ValueError("the claims are not an object")
     expiry = claims.get("exp", float("inf"))
     if not isinstance(expiry, int | float):
-        raise ValueError("exp is no number")
+        raise ValueError("exp is not a number")
     return float(expiry)
 
 
+AccessKey = tuple[ServiceAccountUser, str, str, str]
+"""User, verb, namespace and subresource."""
+
+
 @dataclass(kw_only=True)
-class Tokens:
-    """Knows users by their tokens and what they may."""
+class ServiceAccountTokens:
+    """Reviews tokens and their users' access, with a cache for each."""
 
     kube: KubeClient
-    users: Memory[User | None]
-    access: Memory[bool]
+    users: CoalescingCache[bytes, ServiceAccountUser | None]
+    access: CoalescingCache[AccessKey, bool]
     audience: str = ""
+    """Audience that a token must have; empty means the API server's own."""
     wall_clock: Callable[[], float] = time.time
-    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_REVIEWS_AT_ONCE), init=False)
+    _review_slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS), init=False
+    )
 
     @classmethod
-    def of(cls, *, kube: KubeClient, audience: str = "", wall_clock: Callable[[], float] = time.time) -> Self:
-        """With memories of the usual lifetimes; a user is forgotten when the token ends."""
+    def create(cls, *, kube: KubeClient, audience: str = "", wall_clock: Callable[[], float] = time.time) -> Self:
+        """Create empty caches. A user is cached no longer than the token is valid."""
 
-        def lifetime(user: User | None) -> float:
+        def user_ttl(user: ServiceAccountUser | None) -> float:
             return NEGATIVE_SECONDS if user is None else min(POSITIVE_SECONDS, user.expires - wall_clock())
 
         return cls(
             kube=kube,
             audience=audience,
-            users=Memory(lifetime=lifetime),
-            access=Memory(lifetime=lambda allowed: POSITIVE_SECONDS if allowed else NEGATIVE_SECONDS),
+            users=CoalescingCache(ttl_seconds=user_ttl),
+            access=CoalescingCache(ttl_seconds=lambda allowed: POSITIVE_SECONDS if allowed else NEGATIVE_SECONDS),
             wall_clock=wall_clock,
         )
 
-    async def user(self, token: str) -> User | None:
-        """The user of a token, or None where it is not good. Raises Problem where the API server can't say."""
+    async def find_user(self, token: str) -> ServiceAccountUser | None:
+        """Return the user of a token, or None if it is invalid. Raises HttpProblem if the API server fails."""
         try:
-            expires = token_expiry(token)
-        except ValueError:
+            expires = read_token_expiry(token)
+        except (ValueError, RecursionError):
             return None
         if expires <= self.wall_clock():
             return None
         digest = hashlib.sha256(token.encode()).digest()
-        return await self.users.get(digest, lambda: self._review(token, expires))
+        return await self.users.get(digest, lambda: self._review_token(token, expires))
 
-    async def allowed(self, user: User, *, verb: str, namespace: str, subresource: str = "") -> bool:
-        """Whether the user may do this with executions, or a subresource of them.
+    async def is_allowed(self, user: ServiceAccountUser, *, verb: str, namespace: str, subresource: str = "") -> bool:
+        """Return whether the user may do this with CodeExecutions or a subresource of them.
 
-        Raises Problem where the API server can't say.
+        Raises HttpProblem if the API server fails.
         """
         attributes = {"namespace": namespace, "verb": verb, "group": GROUP, "resource": EXECUTIONS}
         if subresource:
             attributes["subresource"] = subresource
-        return await self.access.get((user, verb, namespace, subresource), lambda: self._ask(user, attributes))
+        key = (user, verb, namespace, subresource)
+        return await self.access.get(key, lambda: self._review_access(user, attributes))
 
-    async def _review(self, token: str, expires: float) -> User | None:
+    async def _review_token(self, token: str, expires: float) -> ServiceAccountUser | None:
         spec: dict[str, Any] = {"token": token, **({"audiences": [self.audience]} if self.audience else {})}
-        status = await self._post(_REVIEWS, "TokenReview", "authentication.k8s.io/v1", spec)
+        status = await self._create_review(_TOKEN_REVIEWS, "TokenReview", "authentication.k8s.io/v1", spec)
         if not status.get("authenticated"):
             return None
-        # an API server without audience support answers without audiences: then the token is for anybody
+        # an API server that ignores audiences returns none; it may have accepted a token for another audience
         if self.audience and self.audience not in (status.get("audiences") or []):
             return None
         user = status.get("user") or {}
-        # other users could have the name of an API key, and have no namespace
-        if not user.get("username", "").startswith(_ACCOUNT):
+        # another kind of user has no namespace, and its name could be that of an API key
+        if not user.get("username", "").startswith(_USER_PREFIX):
             return None
-        return User(
+        return ServiceAccountUser(
             name=user["username"],
             uid=user.get("uid", ""),
             groups=tuple(user.get("groups") or ()),
@@ -133,7 +143,7 @@ class Tokens:
             expires=expires,
         )
 
-    async def _ask(self, user: User, attributes: dict[str, str]) -> bool:
+    async def _review_access(self, user: ServiceAccountUser, attributes: dict[str, str]) -> bool:
         spec = {
             "user": user.name,
             "uid": user.uid,
@@ -141,21 +151,15 @@ class Tokens:
             "extra": json.loads(user.extra),
             "resourceAttributes": attributes,
         }
-        status = await self._post(_ACCESS, "SubjectAccessReview", "authorization.k8s.io/v1", spec)
+        status = await self._create_review(_ACCESS_REVIEWS, "SubjectAccessReview", "authorization.k8s.io/v1", spec)
         return bool(status.get("allowed")) and not status.get("denied")
 
-    async def _post(self, path: str, kind: str, version: str, spec: dict[str, Any]) -> dict[str, Any]:
+    async def _create_review(self, path: str, kind: str, version: str, spec: dict[str, Any]) -> dict[str, Any]:
         try:
-            async with self._gate:
+            async with self._review_slots:
                 review = await self.kube.create(path, {"apiVersion": version, "kind": kind, "spec": spec})
         except ApiError as error:
             log.error("a %s failed: %s", kind, error)
-            raise unavailable("the API server can't check tokens right now") from error
+            raise unavailable("the API server cannot review tokens at the moment") from error
         status: dict[str, Any] = review.get("status") or {}
         return status
-
-
-def token_problem() -> Problem:
-    """401 that does not say which of key, token and audience was wrong."""
-    detail = "send 'Authorization: Bearer ' with an API key or a ServiceAccount token that is good"
-    return Problem("unauthenticated", 401, detail, headers={"WWW-Authenticate": 'Bearer realm="mcp-exec"'})

@@ -1,1 +1,1 @@
-"""The event stream of an execution."""
+"""Event streams of executions."""

@@ -1,7 +1,7 @@
-"""The events of one execution: live from its pod, and once it ended, or the pod is gone, from its status.
+"""Events of one execution: live from its pod and, after its end or without its pod, from its status.
 
-What a pod says is hostile input; it is bounded and validated where it is read. The `end` is told from the status
-alone, so who has seen it finds the same in every later answer.
+Data from a pod is hostile; SupervisorClient bounds and validates it. The `end` event comes from the status alone, so a
+client that has received it finds the same outcome in every later response.
 """
 
 import asyncio
@@ -30,29 +30,29 @@ from mcp_exec_common.supervisor.protocol import (
     ToolCallEvent,
     ToolResultEvent,
 )
-from mcp_exec_gateway.events.position import Position
-from mcp_exec_gateway.executions.index import Executions, Gone, is_bound
+from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, is_bound
 
 log = logging.getLogger(__name__)
 
-_DELAYS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, *(1.0,) * 20)
-"""Seconds between attempts to read from the pod, which is bound a little before it has the code."""
+_RETRY_DELAYS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, *(1.0,) * 20)
+"""Seconds between attempts to read from the pod, which is bound shortly before it receives the code."""
 _READ_SECONDS: Final = MAX_TIMEOUT_SECONDS + 60.0
 _END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations")
-_TOTALS: Final = ("stdoutBytes", "stderrBytes", "truncated")
+_OUTPUT_TOTALS: Final = ("stdoutBytes", "stderrBytes", "truncated")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
-    """One event with the position after it."""
+class EventFrame:
+    """One event of a stream, with the position after it."""
 
     type: str
-    position: Position
+    position: StreamPosition
     at: str
     fields: dict[str, Any]
 
-    def data(self) -> dict[str, Any]:
-        """The event as it is sent."""
+    def to_json_data(self) -> dict[str, Any]:
+        """Return the event as it is sent."""
         return {
             "id": str(self.position),
             "seq": self.position.seq,
@@ -63,22 +63,22 @@ class Frame:
 
 
 @dataclass(kw_only=True)
-class Follower:
-    """Follows one execution from a position to its end."""
+class EventFollower:
+    """Follows the events of one execution from a position to the end."""
 
     key: ObjectKey
     kube: KubeClient
-    sandboxes: SupervisorClient
-    executions: Executions
-    position: Position
+    supervisors: SupervisorClient
+    index: ExecutionIndex
+    position: StreamPosition
     resumed: bool
-    """Whether the reader has come before."""
+    """Whether the client has read a part of the stream before."""
 
-    async def frames(self) -> AsyncGenerator[Frame, None]:
-        """The events after the position, up to `end`. Raises ApiError, Released or Problem where it can't go on."""
+    async def read_frames(self) -> AsyncGenerator[EventFrame, None]:
+        """Yield the events after the position, up to `end`. Raises ApiError, ShuttingDown or HttpProblem."""
         with (
-            self.executions.until(self.key, is_bound) as binding,
-            self.executions.until(self.key, is_finished) as ending,
+            self.index.wait_for(self.key, is_bound) as binding,
+            self.index.wait_for(self.key, is_finished) as ending,
         ):
             try:
                 execution = await self.kube.get(
@@ -86,100 +86,102 @@ class Follower:
                 )
                 if not is_bound(execution):
                     if not self.resumed:
-                        yield Frame(
-                            type="status", position=self.position, at=micro_time(now()), fields={"phase": "Pending"}
-                        )
+                        # not counted by the position: the supervisor's events start at sequence number 1
+                        pending = {"phase": "Pending"}
+                        yield EventFrame(type="status", position=self.position, at=micro_time(now()), fields=pending)
                     execution = await binding
                 if not is_finished(execution):
-                    async with aclosing(self._live(execution, ending)) as live:
-                        async for frame in live:
+                    async with aclosing(self._read_live(execution, ending)) as frames:
+                        async for frame in frames:
                             yield frame
                     execution = await ending
-                for frame in self._rest(execution):
+                for frame in self._read_status(execution):
                     yield frame
-            except Gone:
-                yield self._step("end", at=micro_time(now()), phase=None, reason="Deleted")
+            except ExecutionDeleted:
+                yield self._advance("end", at=micro_time(now()), phase=None, reason="Deleted")
 
-    async def _live(self, execution: Object, ending: asyncio.Future[Object]) -> AsyncGenerator[Frame, None]:
-        """What the pod tells, to the run's end; the end itself is left to the status."""
+    async def _read_live(self, execution: Object, ending: asyncio.Future[Object]) -> AsyncGenerator[EventFrame, None]:
+        """Yield the pod's events up to the end of the run, which is left to the status."""
         pod, uid = execution["status"]["podName"], execution["metadata"]["uid"]
-        for delay in _DELAYS:
+        for delay in _RETRY_DELAYS:
             if ending.done():
                 return
             try:
-                sandbox = await self._sandbox(pod)
-                _, accepted = await sandbox.get_execution()
+                supervisor = await self._connect(pod)
+                _, accepted = await supervisor.get_execution()
                 if accepted is not None and accepted != uid:
                     raise SandboxError(f"pod {pod} runs another execution")
                 if accepted is not None:
-                    events = sandbox.follow_events(from_seq=self.position.seq + 1, timeout_seconds=_READ_SECONDS)
-                    async with aclosing(_before(ending, events)) as heard:
-                        async for event in heard:
+                    events = supervisor.follow_events(from_seq=self.position.seq + 1, timeout_seconds=_READ_SECONDS)
+                    async with aclosing(_read_until(ending, events)) as live_events:
+                        async for event in live_events:
                             if isinstance(event, EndEvent):
                                 return
-                            yield self._take(event)
+                            yield self._convert(event)
             except (SandboxError, ApiError) as error:
                 log.debug("events of %s/%s: %s", *self.key, error)
             await asyncio.wait({ending}, timeout=delay)
 
-    async def _sandbox(self, pod: str) -> SupervisorConnection:
-        found = await self.kube.get(resource_path("pods", namespace=self.key[0], name=pod))
-        address = (found.get("status") or {}).get("podIP")
+    async def _connect(self, pod_name: str) -> SupervisorConnection:
+        pod = await self.kube.get(resource_path("pods", namespace=self.key[0], name=pod_name))
+        address = (pod.get("status") or {}).get("podIP")
         if not address:
-            raise SandboxError(f"pod {pod} has no address")
-        return self.sandboxes.get_connection(namespace=self.key[0], pod=pod, address=address)
+            raise SandboxError(f"pod {pod_name} has no address")
+        return self.supervisors.get_connection(namespace=self.key[0], pod=pod_name, address=address)
 
-    def _take(self, event: Event) -> Frame:
+    def _convert(self, event: Event) -> EventFrame:
         if event.seq != self.position.seq + 1:
-            raise SandboxError(f"event {event.seq} came after {self.position.seq}")
+            raise SandboxError(f"event {event.seq} follows {self.position.seq}")
         at = micro_time(event.at)
         if isinstance(event, TextEvent):
-            return self._step(event.type, at=at, text=event.text)
+            return self._advance(event.type, at=at, text=event.text)
         if isinstance(event, ResultEvent):
-            return self._step("result", at=at, value=event.value, truncated=event.truncated)
+            return self._advance("result", at=at, value=event.value, truncated=event.truncated)
         if isinstance(event, ToolCallEvent | ToolResultEvent | ApprovalEvent):
-            # by way of text, in which an infinity is null
-            told = json.loads(event.model_dump_json(by_alias=True, exclude_none=True, exclude={"seq", "at", "type"}))
-            # the frame's own id is its position
-            what = "approval" if isinstance(event, ApprovalEvent) else "call"
-            return self._step(event.type, at=at, **{what: told.pop("id")}, **told)
-        return self._step("status", at=at, phase="Running")
+            # through JSON text, which has null for an infinite number
+            fields = json.loads(event.model_dump_json(by_alias=True, exclude_none=True, exclude={"seq", "at", "type"}))
+            # `id` is the position in a frame, so the event's own id has another name
+            id_field = "approval" if isinstance(event, ApprovalEvent) else "call"
+            return self._advance(event.type, at=at, **{id_field: fields.pop("id")}, **fields)
+        return self._advance("status", at=at, phase="Running")
 
-    def _rest(self, execution: Object) -> Iterator[Frame]:
-        """What the status has beyond the position."""
+    def _read_status(self, execution: Object) -> Iterator[EventFrame]:
+        """Yield what the status of a finished execution has beyond the position."""
         status = execution["status"]
         output = status.get("output") or {}
         at = status.get("finishedAt") or micro_time(now())
         if self.position.seq == 0 and status.get("startedAt"):
-            yield self._step("status", at=status["startedAt"], phase="Running")
+            yield self._advance("status", at=status["startedAt"], phase="Running")
         if text := output.get("stdout", "")[self.position.stdout :]:
-            yield self._step("stdout", at=at, text=text)
+            yield self._advance("stdout", at=at, text=text)
         if text := output.get("stderr", "")[self.position.stderr :]:
-            yield self._step("stderr", at=at, text=text)
+            yield self._advance("stderr", at=at, text=text)
         if "result" in output and not self.position.has_result:
-            yield self._step("result", at=at, value=output["result"], truncated=output.get("truncated", False))
+            yield self._advance("result", at=at, value=output["result"], truncated=output.get("truncated", False))
         fields = {name: status[name] for name in _END_FIELDS if name in status}
-        totals = {name: output[name] for name in _TOTALS if name in output}
-        yield self._step("end", at=at, **fields, **totals)
+        totals = {name: output[name] for name in _OUTPUT_TOTALS if name in output}
+        yield self._advance("end", at=at, **fields, **totals)
 
-    def _step(self, kind: str, /, *, at: str, **fields: Any) -> Frame:
-        self.position = self.position.after(kind, fields.get("text", ""))
-        return Frame(type=kind, position=self.position, at=at, fields=fields)
+    def _advance(self, event_type: str, /, *, at: str, **fields: Any) -> EventFrame:
+        self.position = self.position.advance(event_type, fields.get("text", ""))
+        return EventFrame(type=event_type, position=self.position, at=at, fields=fields)
 
 
-async def _before(ending: asyncio.Future[Object], events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """The events until the execution has ended by its status: from then on the pod has nothing to add."""
+async def _read_until(
+    ending: asyncio.Future[Object], events: AsyncGenerator[Event, None]
+) -> AsyncGenerator[Event, None]:
+    """Yield events until the status shows the end of the execution: the pod has nothing to add after that."""
     async with aclosing(events):
         while True:
-            following = asyncio.ensure_future(anext(events, None))
-            either: set[asyncio.Future[Any]] = {following, ending}
+            next_event = asyncio.ensure_future(anext(events, None))
+            either: set[asyncio.Future[Any]] = {next_event, ending}
             try:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                event = following.result() if following.done() else None
+                event = next_event.result() if next_event.done() else None
             finally:
-                if not following.done():
-                    following.cancel()
-                    await asyncio.wait({following})
+                if not next_event.done():
+                    next_event.cancel()
+                    await asyncio.wait({next_event})
             if event is None:
                 return
             yield event

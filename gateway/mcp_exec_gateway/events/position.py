@@ -1,7 +1,7 @@
-"""Where a reader of an event stream is: what the ids of its events say.
+"""Position of a client in an event stream, which is the id of each event.
 
-An id holds the last sequence number and how much text was sent of each stream, so that a reader can resume at the
-pod, which replays by sequence number, and as exactly from the status, which has the same text in one piece.
+A position has the last sequence number and the number of characters sent of each text stream. A client can therefore
+resume from the pod, which replays by sequence number, and as exactly from the status, which has each text in one piece.
 """
 
 import re
@@ -10,29 +10,29 @@ from typing import Final, Self
 
 from mcp_exec_gateway.http.problems import invalid_field
 
-_FORM: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.([012])")
-_OPEN, _RESULT, _ENDED = 0, 1, 2
+_ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.([012])")
+_RUNNING, _RESULT_SENT, _ENDED = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Position:
-    """What a reader has."""
+class StreamPosition:
+    """What the client has received."""
 
     seq: int = 0
-    """The last event's sequence number."""
+    """Sequence number of the last event."""
     stdout: int = 0
     """Characters of standard output."""
     stderr: int = 0
     """Characters of standard error."""
-    stage: int = _OPEN
+    stage: int = _RUNNING
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The position that an event's id stands for. Raises Problem where it is none."""
-        found = _FORM.fullmatch(text)
-        if found is None:
-            raise invalid_field("lastEventId", "no id of an event of this stream")
-        seq, stdout, stderr, stage = map(int, found.groups())
+        """Parse an event's id. Raises HttpProblem if it is malformed."""
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise invalid_field("lastEventId", "not the id of an event of this stream")
+        seq, stdout, stderr, stage = map(int, match.groups())
         return cls(seq=seq, stdout=stdout, stderr=stderr, stage=stage)
 
     def __str__(self) -> str:
@@ -41,23 +41,23 @@ class Position:
     @property
     def has_result(self) -> bool:
         """Whether the result was sent."""
-        return self.stage >= _RESULT
+        return self.stage >= _RESULT_SENT
 
     @property
     def ended(self) -> bool:
-        """Whether all was sent."""
+        """Whether the whole stream was sent."""
         return self.stage == _ENDED
 
-    def after(self, kind: str, text: str = "") -> Self:
-        """The position after one more event of a type, with its text."""
-        step = replace(self, seq=self.seq + 1)
-        match kind:
+    def advance(self, event_type: str, text: str = "") -> Self:
+        """Return the position after one more event, with its text if it has one."""
+        position = replace(self, seq=self.seq + 1)
+        match event_type:
             case "stdout":
-                return replace(step, stdout=self.stdout + len(text))
+                return replace(position, stdout=self.stdout + len(text))
             case "stderr":
-                return replace(step, stderr=self.stderr + len(text))
+                return replace(position, stderr=self.stderr + len(text))
             case "result":
-                return replace(step, stage=_RESULT)
+                return replace(position, stage=_RESULT_SENT)
             case "end":
-                return replace(step, stage=_ENDED)
-        return step
+                return replace(position, stage=_ENDED)
+        return position

@@ -1,9 +1,9 @@
-"""Streams as responses: server-sent events or lines of JSON, with signs of life while nothing happens."""
+"""Event streams as responses: server-sent events or lines of JSON, kept alive between events."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager, aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,66 +11,91 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_gateway.events.follower import Frame
-from mcp_exec_gateway.executions.index import Released
-from mcp_exec_gateway.executions.views import to_json
-from mcp_exec_gateway.executions.wait import disconnected
-from mcp_exec_gateway.http.problems import Problem
+from mcp_exec_gateway.events.follower import EventFrame
+from mcp_exec_gateway.executions.index import ShuttingDown
+from mcp_exec_gateway.http.json import to_json
+from mcp_exec_gateway.http.problems import HttpProblem, too_many
+from mcp_exec_gateway.http.request_body import wait_for_disconnect
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 MAX_STREAM_SECONDS: Final = 900.0
-"""The longest that a stream stands; its reader resumes it."""
-_QUEUED: Final = 32
+"""Maximum duration of a stream; the client then resumes it."""
+_MAX_BUFFERED_EVENTS: Final = 32
 _SEND_SECONDS: Final = 60.0
-"""How long a reader may take nothing."""
+"""Maximum time that a client may take to accept one event."""
+
+
+@dataclass(kw_only=True)
+class StreamSlots:
+    """Counter that limits the open event streams."""
+
+    max_open: int
+    open: int = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold a slot for one stream."""
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    def check(self) -> None:
+        """Raise HttpProblem if no slot is free."""
+        if self.open >= self.max_open:
+            raise too_many(f"{self.open} event streams are open, which is the limit of this replica", retry_after=5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoding:
-    """How frames look on the wire."""
+class StreamEncoding:
+    """Format of a stream."""
 
     media_type: str
     head: bytes
     keep_alive: bytes
-    encode: Callable[[Frame], bytes]
+    encode: Callable[[EventFrame], bytes]
 
 
-def _as_event(frame: Frame) -> bytes:
+def _encode_sse(frame: EventFrame) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (
         str(frame.position).encode(),
         frame.type.encode(),
-        to_json(frame.data()),
+        to_json(frame.to_json_data()),
     )
 
 
-SSE: Final = Encoding(
-    media_type="text/event-stream", head=b"retry: 1000\n\n", keep_alive=b": keep-alive\n\n", encode=_as_event
+SSE: Final = StreamEncoding(
+    media_type="text/event-stream", head=b"retry: 1000\n\n", keep_alive=b": keep-alive\n\n", encode=_encode_sse
 )
-NDJSON: Final = Encoding(
-    media_type="application/x-ndjson", head=b"", keep_alive=b"\n", encode=lambda frame: to_json(frame.data()) + b"\n"
+NDJSON: Final = StreamEncoding(
+    media_type="application/x-ndjson",
+    head=b"",
+    keep_alive=b"\n",
+    encode=lambda frame: to_json(frame.to_json_data()) + b"\n",
 )
 
 
-def encoding_for(accept: str) -> Encoding:
-    """The encoding that an Accept header asks for; server-sent events where it leaves the choice."""
+def choose_encoding(accept: str) -> StreamEncoding:
+    """Return the encoding for an Accept header. Without a preference, it is server-sent events."""
     accepted = {part.partition(";")[0].strip().lower() for part in accept.split(",")} - {""}
     if not accepted or accepted & {"text/event-stream", "text/*", "*/*"}:
         return SSE
     if accepted & {"application/x-ndjson", "application/*"}:
         return NDJSON
-    raise Problem("not-acceptable", 406, "events come as text/event-stream or application/x-ndjson")
+    raise HttpProblem("not-acceptable", 406, "events are available as text/event-stream and application/x-ndjson")
 
 
-class FrameResponse(Response):
-    """Sends frames as they come, until they end, the reader goes away, the process stops or time is over."""
+class StreamingEventResponse(Response):
+    """Sends frames as they arrive, until they end, the client disconnects, the gateway closes or time runs out."""
 
     def __init__(
         self,
-        frames: AsyncGenerator[Frame, None],
+        frames: AsyncGenerator[EventFrame, None],
         *,
-        encoding: Encoding,
+        encoding: StreamEncoding,
         closing: asyncio.Event,
         slot: AbstractContextManager[None],
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
@@ -90,23 +115,23 @@ class FrameResponse(Response):
         self._max_seconds = max_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it all."""
+        """Send the stream."""
         with self._slot:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self._encoding.head, "more_body": True})
-            queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUED)
-            pump = asyncio.create_task(self._pump(queue))
-            stops = {asyncio.create_task(disconnected(receive)), asyncio.create_task(self._wait_closing())}
+            queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_BUFFERED_EVENTS)
+            pump = asyncio.create_task(self._fill(queue))
+            stops = {asyncio.create_task(wait_for_disconnect(receive)), asyncio.create_task(self._wait_closing())}
             try:
                 async with asyncio.timeout(self._max_seconds):
                     await self._send_all(queue, stops, send)
             except TimeoutError:
-                log.info("a stream was cut: its reader is slow, or it has stood for as long as one may")
+                log.info("event stream cut: the client is slow, or the maximum duration is over")
             finally:
                 for task in (pump, *stops):
                     task.cancel()
                 await asyncio.gather(pump, *stops, return_exceptions=True)
-            # a reader that takes nothing does not take this either
+            # a client that accepts no event may not accept the end either
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -114,16 +139,16 @@ class FrameResponse(Response):
     async def _wait_closing(self) -> None:
         await self._closing.wait()
 
-    async def _pump(self, queue: "asyncio.Queue[bytes | None]") -> None:
+    async def _fill(self, queue: "asyncio.Queue[bytes | None]") -> None:
         try:
             async with aclosing(self._frames):
                 async for frame in self._frames:
                     await queue.put(self._encoding.encode(frame))
-        except (ApiError, Released, Problem) as error:
-            # the headers are gone: the stream ends without an `end`, and the reader resumes it
-            log.warning("a stream broke: %s %s", type(error).__name__, error)
+        except (ApiError, ShuttingDown, HttpProblem) as error:
+            # the headers are sent, so the stream ends without an `end` event, and the client resumes it
+            log.warning("event stream ended early: %s %s", type(error).__name__, error)
         except Exception:
-            log.exception("a stream broke")
+            log.exception("event stream failed")
         await queue.put(None)
 
     async def _send_all(

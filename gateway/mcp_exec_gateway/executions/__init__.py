@@ -1,1 +1,1 @@
-"""CodeExecutions: creation, cache, waiting and views."""
+"""CodeExecutions: creation, index, waits, approvals and views."""

@@ -1,4 +1,4 @@
-"""Decisions on tool calls that wait for somebody's consent: appended to the execution's spec, each once."""
+"""Approvals: decisions on pending tool calls, each appended to the execution's spec once."""
 
 from typing import Annotated, Any, Final
 
@@ -12,81 +12,84 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.http.problems import Problem, not_found, unavailable
+from mcp_exec_gateway.http.problems import HttpProblem, not_found, unavailable
 
-_ATTEMPTS: Final = 8
-_MOST: Final = 256
-"""Decisions that a spec may hold."""
+_MAX_ATTEMPTS: Final = 8
+_MAX_DECISIONS: Final = 256
+"""Decisions in a spec; the oldest are dropped first."""
 _STATES: Final = {ApprovalChoice.APPROVE: ApprovalState.APPROVED, ApprovalChoice.DENY: ApprovalState.DENIED}
 
 
 class NewDecision(Model):
-    """Whether a tool call that waits may be made."""
+    """Decision on a pending tool call."""
 
     decision: ApprovalChoice
     """Approve or Deny."""
     comment: Annotated[str | None, Field(max_length=1024)] = None
-    """Why; the code sees it where the call is denied."""
+    """Reason for the decision. If the call is denied, the code receives it with the error."""
 
 
-def approvals_view(execution: Object) -> list[Object]:
-    """The execution's approvals, with what is decided in its spec and has not got to its status yet."""
-    decided: dict[str, Object] = {}
-    for each in (execution.get("spec") or {}).get("approvals") or []:
-        decided.setdefault(each["id"], each)
-    found = []
+def list_approvals(execution: Object) -> list[Object]:
+    """Return the execution's approvals, with decisions in its spec that its status does not show yet."""
+    decisions: dict[str, Object] = {}
+    for decision in (execution.get("spec") or {}).get("approvals") or []:
+        decisions.setdefault(decision["id"], decision)
+    approvals = []
     for approval in (execution.get("status") or {}).get("approvals") or []:
-        word = decided.get(approval["id"])
-        if word is not None and approval["state"] == ApprovalState.PENDING:
-            by = {"decidedBy": word["by"]} if word.get("by") else {}
-            approval = {**approval, "state": _STATES[ApprovalChoice(word["decision"])].value, **by}
-        found.append(approval)
-    return found
+        decision = decisions.get(approval["id"])
+        if decision is not None and approval["state"] == ApprovalState.PENDING:
+            decided_by = {"decidedBy": decision["by"]} if decision.get("by") else {}
+            approval = {**approval, "state": _STATES[ApprovalChoice(decision["decision"])].value, **decided_by}
+        approvals.append(approval)
+    return approvals
 
 
-async def decide(kube: KubeClient, key: ObjectKey, *, id: str, new: NewDecision, by: str) -> Object:
-    """Writes the decision down and returns the approval.
+async def decide_approval(
+    kube: KubeClient, key: ObjectKey, *, approval_id: str, decision: NewDecision, decided_by: str
+) -> Object:
+    """Append the decision to the execution's spec and return the approval.
 
-    Raises Problem: 404 where there is no such execution or approval, 409 where it is decided, void or withdrawn.
+    Raises HttpProblem: 404 if the execution or the approval does not exist, 409 if it is decided, expired or withdrawn.
     """
     path = custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1])
-    word: dict[str, Any] = {"id": id, **new.to_api(), "by": by[:253]}
-    for attempt in range(_ATTEMPTS):
+    entry: dict[str, Any] = {"id": approval_id, **decision.to_api(), "by": decided_by[:253]}
+    for attempt in range(_MAX_ATTEMPTS):
         try:
             execution = await kube.get(path)
-            approval = _approval(execution, key, id)
-            before = (execution["spec"].get("approvals") or [])[-(_MOST - 1) :]
-            if attempt and word in before:
-                return approval  # it was written, and the answer was lost
-            _check_open(execution, approval)
-            # by the version that was looked at: of two that decide at once, one has to look again
+            approval = _find_approval(execution, key, approval_id)
+            earlier = (execution["spec"].get("approvals") or [])[-(_MAX_DECISIONS - 1) :]
+            if attempt and entry in earlier:
+                return approval  # the previous attempt was written and its response was lost
+            _check_pending(execution, approval)
+            # with the version that was read, the second of two concurrent decisions gets a 409 and reads again
             version = {"resourceVersion": execution["metadata"]["resourceVersion"]}
-            patch = {"metadata": version, "spec": {"approvals": [*before, word]}}
-            return _approval(await kube.patch(path, patch), key, id)
+            patch = {"metadata": version, "spec": {"approvals": [*earlier, entry]}}
+            return _find_approval(await kube.patch(path, patch), key, approval_id)
         except ApiError as error:
             if error.code == 404:
                 raise not_found(*key) from error
             if error.code != 409:
                 raise
-    raise unavailable("the execution changes too fast", execution=key[1])
+    raise unavailable(f"the execution changed during each of {_MAX_ATTEMPTS} attempts", execution=key[1])
 
 
-def _approval(execution: Object, key: ObjectKey, id: str) -> Object:
-    for approval in approvals_view(execution):
-        if approval["id"] == id:
+def _find_approval(execution: Object, key: ObjectKey, approval_id: str) -> Object:
+    for approval in list_approvals(execution):
+        if approval["id"] == approval_id:
             return approval
-    raise Problem("not-found", 404, f"execution {key[1]} has no approval {id[:64]}", execution=key[1])
+    detail = f"execution {key[1]} has no approval {approval_id[:64]}"
+    raise HttpProblem("not-found", 404, detail, execution=key[1])
 
 
-def _check_open(execution: Object, approval: Object) -> None:
-    state, who = approval["state"], approval.get("decidedBy")
-    why = ""
+def _check_pending(execution: Object, approval: Object) -> None:
+    state, decided_by = approval["state"], approval.get("decidedBy")
+    reason = ""
     if state != ApprovalState.PENDING:
-        why = f"it is {state}" + (f", by {who}" if who else "")
+        reason = f"it is {state}" + (f", by {decided_by}" if decided_by else "")
     elif str(approval["expiresAt"]) <= micro_time(now()):
-        why = f"it expired at {approval['expiresAt']}"
+        reason = f"it expired at {approval['expiresAt']}"
     elif is_finished(execution):
-        why = "the execution has ended"
-    if why:
-        detail = f"approval {approval['id']} can't be decided any more: {why}"
-        raise Problem("decided", 409, detail, execution=execution["metadata"]["name"])
+        reason = "the execution has ended"
+    if reason:
+        detail = f"approval {approval['id']} is not pending: {reason}"
+        raise HttpProblem("decided", 409, detail, execution=execution["metadata"]["name"])

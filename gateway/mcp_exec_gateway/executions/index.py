@@ -1,7 +1,7 @@
-"""What the gateway knows of all executions: a lean copy of each, and who waits for which.
+"""Index of all executions: who is active, and which requests wait for which execution.
 
-One watch per namespace feeds it, however many requests wait. The copy has no code and no output: it is there to
-count, to tell what is under way and to wake who waits; answers carry the object of the event itself, or a fresh one.
+One watch per namespace feeds it, however many requests wait. It keeps neither code nor output, only what counting and
+waking need; a wait returns the object of the watch event itself.
 """
 
 import asyncio
@@ -19,77 +19,80 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.http.problems import too_many
 
-_UNSEEN_SECONDS: Final = 30.0
-"""How long a creation counts that no watch has shown: by then the object is known, or was never made."""
-_KEPT: Final = ("name", "namespace", "uid", "resourceVersion")
+_EXPECTATION_SECONDS: Final = 30.0
+"""Time that a creation counts without a watch event: after it, the object was seen or was never created."""
+_METADATA: Final = ("name", "namespace", "uid", "resourceVersion")
 
 Predicate = Callable[[Object], bool]
 
 
-class Gone(Exception):
-    """The execution was deleted while somebody waited for it."""
+class ExecutionDeleted(Exception):
+    """The execution was deleted during a wait for it."""
 
 
-class Released(Exception):
-    """The process stops, so nobody waits any longer."""
+class ShuttingDown(Exception):
+    """The gateway is shutting down and ends all waits."""
 
 
 def is_bound(execution: Object) -> bool:
-    """Whether it has a pod, or ended."""
+    """Return whether the execution has a pod or has ended."""
     return bool((execution.get("status") or {}).get("podName")) or is_finished(execution)
 
 
-def lean(execution: Object) -> Object:
-    """What the copy keeps of an execution."""
+def strip_execution(execution: Object) -> Object:
+    """Return the part of an execution that the reflector keeps."""
     metadata = execution["metadata"]
     return {
         "metadata": {
-            **{name: metadata[name] for name in _KEPT if name in metadata},
-            "labels": {LABEL_CALLER: _caller_of(execution)},
+            **{name: metadata[name] for name in _METADATA if name in metadata},
+            "labels": {LABEL_CALLER: _read_caller(execution)},
         },
         "status": {"phase": str((execution.get("status") or {}).get("phase") or Phase.PENDING)},
     }
 
 
-def _caller_of(execution: Object) -> str:
+def _read_caller(execution: Object) -> str:
     return str((execution["metadata"].get("labels") or {}).get(LABEL_CALLER, ""))
 
 
 @dataclass(kw_only=True)
-class Executions:
-    """Counts and waits. `on_change` is called by the reflectors, for each change in order."""
+class ExecutionIndex:
+    """Active executions by caller, and waits by execution. The reflectors call `on_change` for each change in order."""
 
     max_waits: int
+    """Maximum number of concurrent waits."""
     clock: Callable[[], float] = time.monotonic
-    waiting: int = field(default=0, init=False)
-    """Waits that are under way."""
-    _closed: bool = field(default=False, init=False)
+    wait_count: int = field(default=0, init=False)
+    """Number of waits now."""
+    _shutting_down: bool = field(default=False, init=False)
     _waits: dict[ObjectKey, list[tuple[Predicate, asyncio.Future[Object]]]] = field(default_factory=dict, init=False)
     _active: dict[tuple[str, str], set[str]] = field(default_factory=dict, init=False)
-    _unseen: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict, init=False)
+    """Names of unfinished executions by namespace and caller."""
+    _expected: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict, init=False)
+    """Caller and start of each creation that no watch event has shown yet."""
 
-    def reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
-        """What feeds this with one namespace's executions."""
+    def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
+        """Build the reflector of one namespace's executions."""
         path = custom_resource_path(EXECUTIONS, namespace=namespace)
-        return Reflector(kube=kube, path=path, on_change=self.on_change, transform=lean)
+        return Reflector(kube=kube, path=path, on_change=self.on_change, transform=strip_execution)
 
     def on_change(self, execution: Object, deleted: bool) -> None:
-        """Takes note of one change."""
+        """Observe one change."""
         key = object_key(execution)
-        self._unseen.pop(key, None)
-        self._count(key, execution, under_way=not deleted and not is_finished(execution))
+        self._expected.pop(key, None)
+        self._update_active(key, execution, active=not deleted and not is_finished(execution))
         for predicate, future in self._waits.get(key, ()):
             if future.done():
                 continue
             if deleted:
-                _fail(future, Gone(key[1]))
+                _fail(future, ExecutionDeleted(key[1]))
             elif predicate(execution):
                 future.set_result(execution)
 
-    def _count(self, key: ObjectKey, execution: Object, *, under_way: bool) -> None:
-        owner = (key[0], _caller_of(execution))
+    def _update_active(self, key: ObjectKey, execution: Object, *, active: bool) -> None:
+        owner = (key[0], _read_caller(execution))
         names = self._active.get(owner)
-        if under_way:
+        if active:
             self._active.setdefault(owner, set()).add(key[1])
         elif names is not None:
             names.discard(key[1])
@@ -97,60 +100,60 @@ class Executions:
                 del self._active[owner]
 
     @contextmanager
-    def until(self, key: ObjectKey, predicate: Predicate) -> Iterator[asyncio.Future[Object]]:
-        """A future of an execution's first state that the predicate holds for; it may fail with Gone or Released.
+    def wait_for(self, key: ObjectKey, predicate: Predicate) -> Iterator[asyncio.Future[Object]]:
+        """Yield a future of the first observed state of an execution that satisfies the predicate.
 
-        It need not exist yet, so that who creates it can wait from before its creation and miss nothing. A state that
-        was there before is not told: who does not create it looks once, after this began. Raises Problem where too
-        many wait.
+        The execution need not exist yet, so that its creator can wait from before the creation and miss no event. A
+        state from before the wait is not observed again: all others read the execution once after the wait starts.
+        The future may fail with ExecutionDeleted or ShuttingDown. Raises HttpProblem if too many requests wait.
         """
-        if self.waiting >= self.max_waits:
-            raise too_many(f"{self.waiting} requests wait for executions")
+        if self.wait_count >= self.max_waits:
+            raise too_many(f"{self.wait_count} requests wait for executions, which is the limit of this replica")
         future: asyncio.Future[Object] = asyncio.get_running_loop().create_future()
         entry = (predicate, future)
-        if self._closed:
-            _fail(future, Released())
+        if self._shutting_down:
+            _fail(future, ShuttingDown())
         self._waits.setdefault(key, []).append(entry)
-        self.waiting += 1
+        self.wait_count += 1
         try:
             yield future
         finally:
             future.cancel()
-            self.waiting -= 1
+            self.wait_count -= 1
             entries = self._waits[key]
             entries.remove(entry)
             if not entries:
                 del self._waits[key]
 
-    def release(self) -> None:
-        """Ends all waits with Released, and all that come later."""
-        self._closed = True
+    def shut_down(self) -> None:
+        """End all present and future waits with ShuttingDown."""
+        self._shutting_down = True
         for entries in self._waits.values():
             for _, future in entries:
                 if not future.done():
-                    _fail(future, Released())
+                    _fail(future, ShuttingDown())
 
-    def waits_for(self, key: ObjectKey) -> int:
-        """How many wait for this execution."""
-        return len(self._waits.get(key, ()))
+    def has_waits(self, key: ObjectKey) -> bool:
+        """Return whether any request waits for this execution."""
+        return key in self._waits
 
-    def expect(self, key: ObjectKey, label: str) -> None:
-        """Counts an execution that is about to be created."""
-        self._unseen[key] = (label, self.clock())
+    def add_expectation(self, key: ObjectKey, caller: str) -> None:
+        """Count an execution as active before its creation."""
+        self._expected[key] = (caller, self.clock())
 
-    def forget(self, key: ObjectKey) -> None:
-        """Takes back `expect`: the execution was not created."""
-        self._unseen.pop(key, None)
+    def remove_expectation(self, key: ObjectKey) -> None:
+        """Stop counting an execution that was not created."""
+        self._expected.pop(key, None)
 
-    def under_way(self, namespace: str, label: str) -> int:
-        """How many executions of a caller did not end yet, those that are being created included."""
-        oldest = self.clock() - _UNSEEN_SECONDS
-        for key in [key for key, (_, since) in self._unseen.items() if since < oldest]:
-            del self._unseen[key]
-        unseen = sum(1 for (space, _), (owner, _) in self._unseen.items() if (space, owner) == (namespace, label))
-        return unseen + len(self._active.get((namespace, label), ()))
+    def count_active(self, namespace: str, caller: str) -> int:
+        """Return the number of a caller's unfinished executions, including creations in flight."""
+        oldest = self.clock() - _EXPECTATION_SECONDS
+        for key in [key for key, (_, since) in self._expected.items() if since < oldest]:
+            del self._expected[key]
+        expected = sum(1 for (space, _), (owner, _) in self._expected.items() if (space, owner) == (namespace, caller))
+        return expected + len(self._active.get((namespace, caller), ()))
 
 
 def _fail(future: asyncio.Future[Object], error: Exception) -> None:
     future.set_exception(error)
-    future.exception()  # nobody may be looking any more
+    future.exception()  # marks it as retrieved: the request may have stopped waiting

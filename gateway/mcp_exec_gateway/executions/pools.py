@@ -1,4 +1,4 @@
-"""The pools of the served namespaces, as far as a new execution must fit them."""
+"""Cache of the served namespaces' pools: the limits that a new execution must fit."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,94 +13,91 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.http.problems import too_many
 
-_RETRY_SECONDS: Final = 5
-"""When to ask again where nothing is known of how fast a full queue moves."""
-_LONGEST_RETRY_SECONDS: Final = 60
-_TENTH: Final = 0.1
+_DEFAULT_RETRY_SECONDS: Final = 5
+"""Retry-After if the pool's status has no expected wait."""
+_MAX_RETRY_SECONDS: Final = 60
+_RETRY_SHARE: Final = 0.1
+"""Share of the expected wait after which a retry makes sense: a tenth of the queue is served by then."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolFacts:
-    """What is known of one pool."""
+class CachedPool:
+    """Limits and queue of one pool."""
 
+    name: str
     max_timeout_seconds: int
     max_queued: int
     queued: int
-    """Executions that wait for a pod, as the operator said last: at most a second or so ago."""
+    """Executions that wait for a pod, from the pool's status, which is up to about a second old."""
     expected_wait_seconds: float | None
+    """Expected wait of the last execution in the queue."""
     code_check: CodeCheck
 
     @classmethod
-    def of(cls, pool: Object) -> Self:
-        """From the pool's object."""
+    def from_object(cls, pool: Object) -> Self:
+        """Read the pool's spec and status."""
         spec, status = pool.get("spec") or {}, pool.get("status") or {}
         wait = status.get("expectedWaitSeconds")
         return cls(
+            name=pool["metadata"]["name"],
             max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
             max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
             queued=int(status.get("queued", 0)),
             expected_wait_seconds=None if wait is None else float(wait),
-            code_check=_code_check(spec),
+            code_check=_parse_code_check(spec),
         )
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which a tenth of a full queue is served, so that it has room for those that come back."""
+        """Seconds after which a full queue has room for the callers that it rejected."""
         if self.expected_wait_seconds is None:
-            return _RETRY_SECONDS
-        return min(max(math.ceil(self.expected_wait_seconds * _TENTH), 1), _LONGEST_RETRY_SECONDS)
+            return _DEFAULT_RETRY_SECONDS
+        return min(max(math.ceil(self.expected_wait_seconds * _RETRY_SHARE), 1), _MAX_RETRY_SECONDS)
+
+    def check_queue(self) -> None:
+        """Raise HttpProblem if the queue is full, so that one more execution would fail."""
+        if self.queued < self.max_queued:
+            return
+        wait = self.expected_wait_seconds
+        detail = f"{self.queued} executions wait for a pod of pool {self.name}, and its maxQueued is {self.max_queued}"
+        expected = "" if wait is None else f"; the expected wait is {max(wait, 1):.0f} s"
+        raise too_many(detail + expected, kind="queue-full", retry_after=self.retry_after)
 
 
 @dataclass(kw_only=True)
-class Pools:
-    """What is known of each pool. `on_change` is called by the reflectors."""
+class PoolCache:
+    """Pools by namespace and name. The reflectors call `on_change`."""
 
-    _facts: dict[ObjectKey, PoolFacts] = field(default_factory=dict, init=False)
+    _pools: dict[ObjectKey, CachedPool] = field(default_factory=dict, init=False)
 
-    def reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
-        """What feeds this with one namespace's pools."""
+    def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
+        """Build the reflector of one namespace's pools."""
         path = custom_resource_path(POOLS, namespace=namespace)
-        return Reflector(kube=kube, path=path, on_change=self.on_change, transform=_lean)
+        return Reflector(kube=kube, path=path, on_change=self.on_change, transform=_strip_pool)
 
     def on_change(self, pool: Object, deleted: bool) -> None:
-        """Takes note of one change."""
+        """Observe one change."""
         if deleted:
-            self._facts.pop(object_key(pool), None)
+            self._pools.pop(object_key(pool), None)
         else:
-            self._facts[object_key(pool)] = PoolFacts.of(pool)
+            self._pools[object_key(pool)] = CachedPool.from_object(pool)
 
-    def max_timeout_seconds(self, namespace: str, name: str) -> int | None:
-        """The longest time-out that the pool allows, or None where there is no such pool."""
-        facts = self._facts.get((namespace, name))
-        return None if facts is None else facts.max_timeout_seconds
+    def find(self, namespace: str, name: str) -> CachedPool | None:
+        """Return the pool, or None if it does not exist."""
+        return self._pools.get((namespace, name))
 
-    def code_check(self, namespace: str, name: str) -> CodeCheck:
-        """What the pool looks for in code; nothing where there is no such pool."""
-        facts = self._facts.get((namespace, name))
-        return CodeCheck() if facts is None else facts.code_check
-
-    def check_queue(self, namespace: str, name: str) -> None:
-        """Raises Problem where as many executions wait for a pod as may, so that one more would fail."""
-        facts = self._facts.get((namespace, name))
-        if facts is None or facts.queued < facts.max_queued:
-            return
-        wait = facts.expected_wait_seconds
-        detail = f"{facts.queued} executions wait for a pod of pool {name}, of {facts.max_queued} that may"
-        about = "" if wait is None else f"; the last of them has to wait about {max(wait, 1):.0f} s"
-        raise too_many(detail + about, kind="queue-full", retry_after=facts.retry_after)
-
-    def names(self, namespace: str) -> list[str]:
-        """The pools of a namespace, in order."""
-        return sorted(name for space, name in self._facts if space == namespace)
+    def list_names(self, namespace: str) -> list[str]:
+        """Return the names of a namespace's pools in alphabetical order."""
+        return sorted(name for space, name in self._pools if space == namespace)
 
 
-def _code_check(spec: Object) -> CodeCheck:
+def _parse_code_check(spec: Object) -> CodeCheck:
     try:
         return CodeCheck.model_validate(spec.get("codeCheck") or {})
     except ValidationError:
-        return CodeCheck()  # the operator runs nothing in a pool whose spec is wrong
+        return CodeCheck()  # the operator runs nothing in a pool with an invalid spec
 
 
-def _lean(pool: Object) -> Object:
+def _strip_pool(pool: Object) -> Object:
     metadata = pool["metadata"]
     return {"metadata": {"namespace": metadata.get("namespace", ""), "name": metadata["name"]}}

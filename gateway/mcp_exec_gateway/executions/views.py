@@ -1,13 +1,12 @@
-"""Executions as the gateway shows them: the status as the operator wrote it, under the execution's name.
+"""Executions and tools in responses: the status as the operator wrote it, with the execution's name.
 
-The models below say so to OpenAPI; answers are not built with them, which would cost more than all else does.
+The models describe the responses to OpenAPI. Responses are built without them, because validating an output costs more
+than the rest of a request.
 """
 
-import json
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
-from starlette.responses import Response
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, Reason, Start
@@ -16,150 +15,156 @@ from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_common.kube.objects import Object
 
-_OUTPUT: Final[dict[str, Any]] = {
+_EMPTY_OUTPUT: Final[dict[str, Any]] = {
     "stdout": "",
     "stderr": "",
     "stdoutBytes": 0,
     "stderrBytes": 0,
     "truncated": False,
 }
-_SUMMARY: Final = ("reason", "start", "podName", "duration", "finishedAt")
+_SUMMARY_FIELDS: Final = ("reason", "start", "podName", "duration", "finishedAt")
 
 
-class Execution(CodeExecutionStatus):
+class ExecutionView(CodeExecutionStatus):
     """One execution: its name and its status."""
 
     name: str
-    """Its name, for all further requests."""
+    """Name of the execution, used in all further requests."""
     namespace: str
-    """Its namespace."""
+    """Namespace of the execution."""
     pool: str
-    """The pool that it was sent to."""
+    """Pool of the execution."""
     caller: str | None = None
-    """Who created it, as a label value; not set for those that came past the gateway."""
+    """Creator, as a label value; not set for executions created with kubectl."""
 
 
 class ExecutionSummary(Model):
     """One execution in a list, without its output."""
 
     name: str
-    """Its name."""
+    """Name of the execution."""
     namespace: str
-    """Its namespace."""
+    """Namespace of the execution."""
     pool: str
-    """The pool that it was sent to."""
+    """Pool of the execution."""
     caller: str | None = None
-    """Who created it, as a label value."""
+    """Creator, as a label value."""
     phase: Phase
-    """Where it is in its life."""
+    """Phase of the execution."""
     reason: Reason = Reason.NONE
-    """Why it waits or ended so."""
+    """Why the execution waits or ended as it did."""
     start: Start | None = None
     """Warm or Cold."""
     pod_name: str | None = None
-    """Its sandbox pod."""
+    """Sandbox pod of the execution."""
     created_at: MicroTime
-    """When it was created."""
+    """Time of creation."""
     finished_at: MicroTime | None = None
-    """When it ended."""
+    """Time of the end."""
     duration: str | None = None
-    """Its total duration, for people."""
+    """Total duration, for people."""
 
 
 class ExecutionList(Model):
     """One page of executions."""
 
     items: list[ExecutionSummary]
-    """The executions of the page."""
+    """Executions of the page."""
     continue_token: Annotated[str | None, Field(alias="continue")] = None
-    """Where there is more: the next page's `continue`."""
+    """Token of the next page; not set on the last page."""
 
 
 class ApprovalList(Model):
     """An execution's approvals."""
 
     items: list[Approval]
-    """Oldest first."""
+    """Approvals, oldest first."""
 
 
 class FoundTool(Model):
-    """A tool that was found, with as much as was asked for."""
+    """A tool that matches a search, in the requested detail."""
 
     model_config = ConfigDict(alias_generator=None)
 
     name: str
-    """What it is called in Python."""
+    """Name in Python."""
     server: str
-    """Its server."""
+    """Name of the server."""
     description: str | None = None
-    """What its server says of it."""
+    """Description that the server gives."""
     import_line: Annotated[str | None, Field(alias="import")] = None
-    """The statement that imports it."""
+    """Python statement that imports the tool."""
     input_schema: dict[str, Any] | None = None
-    """JSON Schema of its arguments."""
+    """JSON Schema of the arguments."""
     output_schema: dict[str, Any] | None = None
-    """JSON Schema of its structured result, where it is known."""
+    """JSON Schema of the structured result, if known."""
 
 
 class ServerTool(Model):
     """A tool as its server lists it."""
 
     name: str
-    """Its name at the server."""
+    """Name at the server."""
     description: str
-    """What its server says of it."""
+    """Description that the server gives."""
     input_schema: dict[str, Any]
-    """JSON Schema of its arguments."""
+    """JSON Schema of the arguments."""
     output_schema: dict[str, Any] | None = None
-    """JSON Schema of its structured content."""
+    """JSON Schema of the structured content."""
     annotations: dict[str, Any] | None = None
     """Hints such as `readOnlyHint`."""
     inferred: bool = False
-    """Whether the output schema was made from results that were seen."""
+    """Whether the output schema is inferred from earlier results."""
 
 
 class ServerTools(Model):
     """The tools of one server."""
 
     server: str
-    """The server."""
+    """Name of the server."""
     tools: list[ServerTool]
-    """Ordered by name."""
+    """Tools, ordered by name."""
 
 
 class CallList(Model):
-    """One page of records of tool calls."""
+    """One page of audit records of tool calls."""
 
     items: list[dict[str, Any]]
-    """The records, newest first."""
+    """Records, newest first."""
     next: str | None
-    """The next page's `cursor`; null at the end."""
+    """The `cursor` of the next page; null on the last page."""
 
 
-def execution_view(execution: Object) -> dict[str, Any]:
-    """One execution as an answer shows it, with the empty texts that old API servers refuse to store."""
+def build_view(execution: Object) -> dict[str, Any]:
+    """Return one execution as a response shows it, with the empty texts that old API servers do not store."""
     status = execution.get("status") or {}
-    view = {**_identity(execution), "phase": "Pending", "reason": "", "createdAt": read_created_at(execution), **status}
+    view = {
+        **_read_identity(execution),
+        "phase": "Pending",
+        "reason": "",
+        "createdAt": read_created_at(execution),
+        **status,
+    }
     if "output" in status:
-        view["output"] = _OUTPUT | status["output"]
+        view["output"] = _EMPTY_OUTPUT | status["output"]
     if "error" in status:
         view["error"] = {"message": "", **status["error"]}
     return view
 
 
-def summary_view(execution: Object) -> dict[str, Any]:
-    """One execution as a list shows it."""
+def build_summary(execution: Object) -> dict[str, Any]:
+    """Return one execution as a list shows it."""
     status = execution.get("status") or {}
     return {
-        **_identity(execution),
+        **_read_identity(execution),
         "phase": status.get("phase", "Pending"),
         "reason": "",
         "createdAt": read_created_at(execution),
-        **{name: status[name] for name in _SUMMARY if name in status},
+        **{name: status[name] for name in _SUMMARY_FIELDS if name in status},
     }
 
 
-def _identity(execution: Object) -> dict[str, Any]:
+def _read_identity(execution: Object) -> dict[str, Any]:
     metadata, spec = execution["metadata"], execution.get("spec") or {}
     caller = (metadata.get("labels") or {}).get(LABEL_CALLER)
     return {
@@ -168,13 +173,3 @@ def _identity(execution: Object) -> dict[str, Any]:
         "pool": (spec.get("poolRef") or {}).get("name", "default"),
         **({"caller": caller} if caller else {}),
     }
-
-
-def to_json(data: object) -> bytes:
-    """JSON as answers have it: compact, UTF-8."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def json_response(data: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer with JSON in it."""
-    return Response(to_json(data), status, headers=headers, media_type="application/json")

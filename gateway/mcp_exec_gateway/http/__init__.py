@@ -1,1 +1,1 @@
-"""HTTP bodies, queries, problems and access log."""
+"""HTTP without any resource: requests, problems, JSON, access log, shutdown."""

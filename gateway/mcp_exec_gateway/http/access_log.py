@@ -1,4 +1,4 @@
-"""One log line and one count for each request, and the answer to errors that nothing else caught."""
+"""Access log: one log line and one metric sample per request, and the response to unexpected errors."""
 
 import logging
 from dataclasses import dataclass
@@ -7,84 +7,83 @@ from typing import Any, Final, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_exec_gateway.http.problems import Problem
-from mcp_exec_gateway.lifecycle import Lifecycle
+from mcp_exec_gateway.http.problems import internal_error
+from mcp_exec_gateway.http.shutdown import ShutdownSignals
 from mcp_exec_gateway.metrics import Metrics
 
-log = logging.getLogger("mcp_exec_gateway.http.access_log")
+log = logging.getLogger(__name__)
 
-CLIENT_GONE: Final = 499
+CLIENT_CLOSED_REQUEST: Final = 499
+"""Status in logs and metrics if the client disconnected before the response, as in nginx. It is never sent."""
 _TRACE: Final = "mcp_exec.trace"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_DEBUG_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 @dataclass(kw_only=True)
-class Trace:
-    """What a request's log line says of it beside its path and status."""
+class RequestTrace:
+    """Fields of a request's log line that the routes fill in."""
 
     caller: str | None = None
     namespace: str | None = None
     execution: str | None = None
 
 
-def trace_of(scope: Scope) -> Trace:
-    """The trace of the request that is being answered."""
-    return cast(Trace, scope[_TRACE])
+def get_trace(scope: Scope) -> RequestTrace:
+    """Return the trace of the current request."""
+    return cast(RequestTrace, scope[_TRACE])
 
 
-class Access:
-    """ASGI middleware, the outermost one. Neither bodies nor queries nor headers are logged."""
+class AccessLogMiddleware:
+    """The outermost ASGI middleware. It logs neither bodies nor queries nor headers: they can hold secrets."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, lifecycle: Lifecycle) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, shutdown: ShutdownSignals) -> None:
         self._app = app
         self._metrics = metrics
-        self._lifecycle = lifecycle
+        self._shutdown = shutdown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        trace = scope[_TRACE] = Trace()
+        trace = scope[_TRACE] = RequestTrace()
         start = perf_counter()
         status = 0
 
-        async def note_status(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if status == CLIENT_GONE:
+                if status == CLIENT_CLOSED_REQUEST:
                     return
-                if self._lifecycle.draining.is_set():
-                    # its next request goes elsewhere, instead of into a connection that is being closed
+                if self._shutdown.draining.is_set():
+                    # the client's next request then opens a connection to another replica
                     message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-            elif status == CLIENT_GONE:
+            elif status == CLIENT_CLOSED_REQUEST:
                 return
             await send(message)
 
         try:
-            await self._app(scope, receive, note_status)
+            await self._app(scope, receive, send_and_record)
         except Exception:
-            log.exception("a request failed", extra=self._fields(scope, trace))
+            log.exception("unexpected error", extra=self._log_fields(scope, trace))
             if status == 0:
-                await Problem(
-                    "internal", 500, "the request failed by a fault of the gateway, which has logged it"
-                ).response()(scope, receive, note_status)
+                await internal_error().response()(scope, receive, send_and_record)
         finally:
-            self._note(scope, trace, status, perf_counter() - start)
+            self._record(scope, trace, status, perf_counter() - start)
 
-    def _note(self, scope: Scope, trace: Trace, status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, trace: RequestTrace, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unknown")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.requests.labels(route, method, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
-        level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
+        level = logging.DEBUG if scope["path"] in _DEBUG_PATHS else logging.INFO
         if log.isEnabledFor(level):
-            fields = self._fields(scope, trace)
+            fields = self._log_fields(scope, trace)
             log.log(level, "request", extra={**fields, "status": status, "ms": round(seconds * 1000, 3)})
 
-    def _fields(self, scope: Scope, trace: Trace) -> dict[str, Any]:
+    def _log_fields(self, scope: Scope, trace: RequestTrace) -> dict[str, Any]:
         return {
             "method": scope["method"][:16],
             "path": scope["path"][:300],

@@ -1,8 +1,8 @@
-"""Problem details (RFC 9457): the body of every answer that is an error."""
+"""Problem details (RFC 9457): the body of every error response."""
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -12,30 +12,30 @@ from mcp_exec_api.meta import FieldError
 MEDIA_TYPE: Final = "application/problem+json"
 
 TITLES: Final = {
-    "bad-json": "The body is not JSON",
-    "unauthenticated": "Authentication is needed",
+    "bad-json": "The body is not valid JSON",
+    "unauthenticated": "Authentication is required",
     "forbidden": "Not allowed",
     "not-found": "Not found",
-    "method-not-allowed": "The method is not allowed here",
-    "request-timeout": "The body came too slowly",
+    "method-not-allowed": "The method is not allowed for this path",
+    "request-timeout": "The body arrived too slowly",
     "conflict": "Another object has this name",
-    "decided": "It is decided already",
+    "decided": "The approval is already decided",
     "deleted": "The execution was deleted",
-    "expired": "The list has changed too much",
+    "expired": "The page token expired",
     "body-too-large": "The body is too large",
     "media-type": "The body's media type is not supported",
-    "not-acceptable": "None of the accepted media types can be had",
-    "invalid": "The request is not valid",
-    "code-refused": "The pool does not run such code",
-    "refused": "The cluster refused the execution",
+    "not-acceptable": "No accepted media type is available",
+    "invalid": "The request is invalid",
+    "code-refused": "The pool rejects this code",
+    "refused": "The cluster rejected the execution",
     "key-reused": "The Idempotency-Key was used with another body",
     "too-many": "Too many at once",
-    "rate-limited": "Too many in a minute",
+    "rate-limited": "Too many requests in a minute",
     "queue-full": "The pool's queue is full",
-    "unavailable": "Not available right now",
+    "unavailable": "Temporarily unavailable",
     "internal": "Internal error",
 }
-"""What each kind of problem is called."""
+"""Title of each kind of problem. The kind is the last part of `type`."""
 
 
 class ProblemDetails(BaseModel):
@@ -44,24 +44,24 @@ class ProblemDetails(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     type: str = Field(examples=["urn:mcp-exec:problem:invalid"])
-    """A URN for programs, one for each kind of problem."""
+    """URN of the kind of problem, for programs."""
     title: str
-    """What the kind is called."""
+    """Title of the kind of problem."""
     status: int
-    """The HTTP status."""
+    """HTTP status code."""
     detail: str
-    """What happened here, as a sentence for people."""
+    """What is wrong with this request, as a sentence for people."""
     errors: list[FieldError] = Field(default_factory=list)
-    """What is wrong with which field, where fields are wrong."""
+    """Invalid fields of the request, if any."""
     execution: str | None = None
-    """The execution that this is about, where there is one."""
+    """Name of the execution concerned, if there is one."""
 
 
-class Problem(Exception):
-    """Ends a request with a problem detail.
+class HttpProblem(Exception):
+    """Ends a request with problem details.
 
-    `kind` is one of TITLES; `status` the HTTP status; `errors` names the fields that are wrong; `execution` the
-    execution's name, where one may exist; `headers` go into the response.
+    `kind` is a key of TITLES, `errors` names the invalid fields, `execution` is the name of an execution that exists
+    or may exist, and `headers` are added to the response.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def response(self) -> Response:
-        """The problem as a response."""
+        """Build the response."""
         body: dict[str, object] = {
             "type": f"urn:mcp-exec:problem:{self.kind}",
             "title": TITLES[self.kind],
@@ -97,27 +97,45 @@ class Problem(Exception):
         return Response(content, self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
-def invalid(*errors: FieldError, execution: str | None = None) -> Problem:
-    """422 for fields that are wrong."""
+def invalid(*errors: FieldError, execution: str | None = None) -> HttpProblem:
+    """Return a 422 for invalid fields."""
     detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
-    return Problem("invalid", 422, detail, errors=errors, execution=execution)
+    return HttpProblem("invalid", 422, detail, errors=errors, execution=execution)
 
 
-def invalid_field(field: str, message: str) -> Problem:
-    """422 for one field."""
+def invalid_field(field: str, message: str) -> HttpProblem:
+    """Return a 422 for one invalid field."""
     return invalid(FieldError(field=field, message=message))
 
 
-def not_found(namespace: str, name: str) -> Problem:
-    """404 for an execution."""
-    return Problem("not-found", 404, f"there is no execution {name} in namespace {namespace}", execution=name)
+def invalid_parameters(errors: Sequence[Any]) -> HttpProblem:
+    """Return a 422 for path, query and header parameters, from FastAPI's validation errors."""
+    return invalid(
+        *(
+            FieldError(
+                field=".".join(str(part) for part in error["loc"][1:]),
+                message=f"unknown {error['loc'][0]} parameter" if error["type"] == "extra_forbidden" else error["msg"],
+            )
+            for error in errors
+        )
+    )
 
 
-def unavailable(detail: str, *, execution: str | None = None, retry_after: int = 2) -> Problem:
-    """503 with the seconds after which to try again."""
-    return Problem("unavailable", 503, detail, execution=execution, headers={"Retry-After": str(retry_after)})
+def not_found(namespace: str, name: str) -> HttpProblem:
+    """Return a 404 for an execution."""
+    return HttpProblem("not-found", 404, f"there is no execution {name} in namespace {namespace}", execution=name)
 
 
-def too_many(detail: str, *, kind: str = "too-many", retry_after: int = 1) -> Problem:
-    """429 with the seconds after which to try again."""
-    return Problem(kind, 429, detail, headers={"Retry-After": str(retry_after)})
+def unavailable(detail: str, *, execution: str | None = None, retry_after: int = 2) -> HttpProblem:
+    """Return a 503 that asks for a retry after some seconds."""
+    return HttpProblem("unavailable", 503, detail, execution=execution, headers={"Retry-After": str(retry_after)})
+
+
+def too_many(detail: str, *, kind: str = "too-many", retry_after: int = 1) -> HttpProblem:
+    """Return a 429 that asks for a retry after some seconds."""
+    return HttpProblem(kind, 429, detail, headers={"Retry-After": str(retry_after)})
+
+
+def internal_error() -> HttpProblem:
+    """Return a 500 without details, which are in the gateway's log."""
+    return HttpProblem("internal", 500, "the gateway failed unexpectedly and logged the error")

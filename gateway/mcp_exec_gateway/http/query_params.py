@@ -1,22 +1,23 @@
-"""Query parameters of each route. One that is not known is refused, so that a typing error does not go unseen."""
+"""Query parameters and headers of the routes. Unknown and repeated parameters are rejected: they are usually typos."""
 
 import re
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from fastapi import Header
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.meta import FieldError, field_errors
-from mcp_exec_gateway.executions.wait import DEFAULT_WAIT_SECONDS
-from mcp_exec_gateway.http.problems import invalid, invalid_field
+from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_tools.search.index import DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERY, DetailLevel
 
+DEFAULT_WAIT_SECONDS: Final = 30.0
 _IDEMPOTENCY_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 
 
-class Query(BaseModel):
-    """What every route takes."""
+class NamespaceQuery(BaseModel):
+    """Parameters of every route with a caller."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -24,122 +25,119 @@ class Query(BaseModel):
         str | None,
         Field(
             min_length=1,
-            description="The namespace, where it is not the caller's own. An API key has its own alone.",
+            description="Namespace of the request; the default is the caller's own. An API key works in its own only.",
         ),
     ] = None
 
 
-class CreateQuery(Query):
-    """How to create."""
+class CreateQuery(NamespaceQuery):
+    """Parameters of creating an execution."""
 
     wait: Annotated[
         float,
         Field(
             ge=0,
             allow_inf_nan=False,
-            description="Seconds to wait for the end; 0 answers at once with 202 and a `Location`.",
+            description="Seconds to wait for the end of the execution. With 0, the response is an immediate 202 with "
+            "a `Location`.",
         ),
     ] = DEFAULT_WAIT_SECONDS
     on_disconnect: Annotated[
         Literal["cancel", "continue"],
         Field(
             alias="onDisconnect",
-            description="What becomes of the execution when the client goes away while it waits, "
-            "with an Idempotency-Key too: a client that means to ask again sends `continue`.",
+            description="What happens to the execution if the client disconnects while it waits. `cancel` applies "
+            "with an Idempotency-Key too; a client that intends to retry sends `continue`.",
         ),
     ] = "cancel"
 
 
-class GetQuery(Query):
-    """How to get one."""
+class GetQuery(NamespaceQuery):
+    """Parameters of getting an execution."""
 
     wait: Annotated[
         float,
-        Field(ge=0, allow_inf_nan=False, description="Seconds to wait for the end, where it did not end yet."),
+        Field(ge=0, allow_inf_nan=False, description="Seconds to wait for the end of an unfinished execution."),
     ] = 0
 
 
-class ListQuery(Query):
-    """What to list."""
+class ListQuery(NamespaceQuery):
+    """Parameters of listing executions."""
 
     label_selector: Annotated[
-        str | None, Field(alias="labelSelector", max_length=2048, description="A Kubernetes label selector.")
+        str | None, Field(alias="labelSelector", max_length=2048, description="Kubernetes label selector.")
     ] = None
     phase: Annotated[
         Phase | None,
         Field(
-            description="Only executions in this phase. They are picked page by page, "
-            "so a page may have fewer than `limit`, even none, and still be followed by others."
+            description="Only executions in this phase. The filter applies to each page, so a page can have fewer "
+            "than `limit` items, or none, and still have a `continue`."
         ),
     ] = None
-    limit: Annotated[int, Field(ge=1, le=500, description="The most executions on a page.")] = 100
+    limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of executions on a page.")] = 100
     continue_token: Annotated[
-        str | None, Field(alias="continue", max_length=4096, description="The `continue` of the page before.")
+        str | None, Field(alias="continue", max_length=4096, description="The `continue` of the previous page.")
     ] = None
 
 
-class EventsQuery(Query):
-    """From where to stream."""
+class EventsQuery(NamespaceQuery):
+    """Parameters of following an execution's events."""
 
     last_event_id: Annotated[
         str | None,
         Field(
             alias="lastEventId",
-            description="The id of the last event that was received, for clients that can't send `Last-Event-ID`.",
+            description="Id of the last event received, for clients that cannot send `Last-Event-ID`.",
         ),
     ] = None
 
 
-class SearchQuery(Query):
-    """What tools to find."""
+class SearchQuery(NamespaceQuery):
+    """Parameters of a search for tools."""
 
     query: Annotated[
-        str, Field(max_length=MAX_QUERY, description="What somebody wants to do; empty lists all tools.")
+        str, Field(max_length=MAX_QUERY, description="What the tools should do; an empty query lists all tools.")
     ] = ""
-    detail_level: Annotated[DetailLevel, Field(description="How much is told of each tool.")] = "name_only"
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The most tools.")] = DEFAULT_LIMIT
+    detail_level: Annotated[DetailLevel, Field(description="Amount of detail for each tool.")] = "name_only"
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Maximum number of tools.")] = DEFAULT_LIMIT
 
 
-class AuditQuery(Query):
-    """Which records of tool calls."""
+class AuditQuery(NamespaceQuery):
+    """Parameters of listing audit records of tool calls."""
 
-    execution: Annotated[str | None, Field(min_length=1, max_length=253, description="The execution's name.")] = None
-    tool: Annotated[str | None, Field(min_length=1, max_length=256, description="SERVER.TOOL, or SERVER.")] = None
-    outcome: Annotated[str | None, Field(min_length=1, max_length=64, description="How the call ended.")] = None
-    since: Annotated[AwareDatetime | None, Field(description="Only calls from this moment on (RFC 3339).")] = None
-    until: Annotated[AwareDatetime | None, Field(description="Only calls before this moment (RFC 3339).")] = None
-    limit: Annotated[int, Field(ge=1, le=500, description="The most records on a page.")] = 100
-    cursor: Annotated[str | None, Field(max_length=8192, description="The `next` of the page before.")] = None
-
-
-Q = TypeVar("Q", bound=Query)
-
-
-def parse_query(model: type[Q], request: Request) -> Q:
-    """The request's query parameters. Raises Problem with each that is wrong.
-
-    FastAPI could do this as well; it takes a tenth of a request's whole time to.
-    """
-    given = request.query_params.multi_items()
-    found = dict(given)
-    if len(found) != len(given):
-        names = [name for name, _ in given]
-        raise invalid_field(next(name for name in names if names.count(name) > 1), "given twice")
-    try:
-        return model.model_validate(found)
-    except ValidationError as error:
-        unknown = "unknown query parameter"
-        raise invalid(
-            *(
-                FieldError(field=wrong.field, message=unknown if wrong.message == "unknown field" else wrong.message)
-                for wrong in field_errors(error)
-            )
-        ) from None
+    execution: Annotated[str | None, Field(min_length=1, max_length=253, description="Name of an execution.")] = None
+    tool: Annotated[
+        str | None, Field(min_length=1, max_length=256, description="A tool as SERVER.TOOL, or a server as SERVER.")
+    ] = None
+    outcome: Annotated[str | None, Field(min_length=1, max_length=64, description="Outcome of the call.")] = None
+    since: Annotated[AwareDatetime | None, Field(description="Only calls at or after this time (RFC 3339).")] = None
+    until: Annotated[AwareDatetime | None, Field(description="Only calls before this time (RFC 3339).")] = None
+    limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of records on a page.")] = 100
+    cursor: Annotated[str | None, Field(max_length=8192, description="The `next` of the previous page.")] = None
 
 
-def parse_idempotency_key(request: Request) -> str | None:
-    """The request's Idempotency-Key. Raises Problem where it is none."""
-    key = request.headers.get("idempotency-key")
-    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
-        raise invalid_field("Idempotency-Key", "1 to 255 printable ASCII characters are allowed")
+def reject_repeated_parameters(request: Request) -> None:
+    """Raise HttpProblem if a query parameter is present twice. FastAPI would take the last one."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    if len(set(names)) != len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise invalid_field(repeated, "the query parameter is present twice; send it once")
+
+
+def _check_idempotency_key(key: str) -> str:
+    if not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise PydanticCustomError("idempotency_key", "1 to 255 printable ASCII characters are allowed")
     return key
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    AfterValidator(lambda key: key if key is None else _check_idempotency_key(key)),
+    Header(
+        alias="Idempotency-Key",
+        description="Makes a retry safe: while the execution exists, the same key of the same caller with the same "
+        "body refers to that execution. The same key with another body is rejected.",
+        json_schema_extra={"minLength": 1, "maxLength": 255, "pattern": r"^[\x20-\x7e]+$"},
+    ),
+]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Id of the last event received.")]

@@ -1,4 +1,7 @@
-"""What the OpenAPI document says of each route: summaries, schemas from the shared types, examples, problems."""
+"""The OpenAPI document of each route: summary, responses with schemas and examples, problems.
+
+FastAPI adds the parameters. A route uses its part as `**openapi.CREATE`.
+"""
 
 from typing import Any, Final
 
@@ -10,52 +13,37 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_gateway.executions.approvals import NewDecision
-from mcp_exec_gateway.executions.views import ApprovalList, CallList, Execution, ExecutionList, FoundTool, ServerTools
+from mcp_exec_gateway.executions.views import (
+    ApprovalList,
+    CallList,
+    ExecutionList,
+    ExecutionView,
+    FoundTool,
+    ServerTools,
+)
 from mcp_exec_gateway.http.problems import MEDIA_TYPE, TITLES, ProblemDetails
-from mcp_exec_gateway.http.query_params import (
-    AuditQuery,
-    CreateQuery,
-    EventsQuery,
-    GetQuery,
-    ListQuery,
-    Query,
-    SearchQuery,
-)
-from mcp_exec_gateway.http.request_body import NOT_GIVEN
-from mcp_exec_gateway.openapi.examples import (
-    APPROVAL,
-    BODIES,
-    DECIDED,
-    FAILED,
-    FOUND,
-    LISTED,
-    PENDING,
-    PROBLEMS,
-    RECORD,
-    SUCCEEDED,
-)
-from mcp_exec_gateway.openapi.examples import EVENTS as EVENT_STREAM
-from mcp_exec_gateway.openapi.examples import TOOLS as SERVER_TOOLS
+from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
+from mcp_exec_gateway.openapi import examples
 
 DESCRIPTION: Final = """\
-Runs code in warm, single-use sandbox pods. A request that waits answers **200** when the execution ended, whatever
-its end: `phase` tells whether it succeeded. **202** with a `Location` means that it goes on. Errors of the request
+Runs code in warm, single-use sandbox pods. A request that waits receives **200** when the execution has ended, also if
+it failed: `phase` has the outcome. **202** with a `Location` means that the execution continues. Errors of the request
 itself are problem details (RFC 9457).
 
-When a client goes away while it waits, its execution is cancelled, unless it sent `onDisconnect=continue`.
+If a client disconnects while it waits, its execution is cancelled, unless the request has `onDisconnect=continue`.
 """
 
 _REF: Final = "#/components/schemas/"
-_NEW: Final = "NewExecution"
+_NEW_EXECUTION: Final = "NewExecution"
 _JSON: Final = "application/json"
 
 
-def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
-    return {code: _problem(code) for code in (*codes, 401, 403, 422, 503)}
+def _describe_problems(*codes: int) -> dict[int | str, dict[str, Any]]:
+    return {code: _describe_problem(code) for code in (*codes, 401, 403, 422, 503)}
 
 
-def _problem(code: int) -> dict[str, Any]:
-    kind, detail, errors = PROBLEMS[code]
+def _describe_problem(code: int) -> dict[str, Any]:
+    kind, detail, errors = examples.PROBLEMS[code]
     example = {
         "type": f"urn:mcp-exec:problem:{kind}",
         "title": TITLES[kind],
@@ -68,92 +56,71 @@ def _problem(code: int) -> dict[str, Any]:
     return {"description": TITLES[kind], "content": content, **({"headers": headers} if headers else {})}
 
 
-def _answer(description: str, schema: str, **examples: dict[str, Any]) -> dict[str, Any]:
-    shown = {name: {"value": value} for name, value in examples.items()}
+def _describe_response(description: str, schema: str, **values: dict[str, Any]) -> dict[str, Any]:
+    named = {name: {"value": value} for name, value in values.items()}
     return {
         "description": description,
-        "content": {_JSON: {"schema": {"$ref": _REF + schema}, "examples": shown}},
+        "content": {_JSON: {"schema": {"$ref": _REF + schema}, "examples": named}},
     }
 
 
-def _parameters(model: type[Query], *headers: dict[str, Any]) -> list[dict[str, Any]]:
-    properties: dict[str, Any] = model.model_json_schema(ref_template=_REF + "{model}")["properties"]
-    return [
-        *(
-            {"name": name, "in": "query", "description": schema.pop("description"), "schema": schema}
-            for name, schema in properties.items()
-        ),
-        *headers,
-    ]
-
-
-_IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x20-\x7e]+$"},
-    "description": "Makes a retry safe: for as long as the execution exists, the same key of the same caller with the "
-    "same body stands for the same execution. With another body it is refused.",
-}
-_LAST_EVENT_ID: Final[dict[str, Any]] = {
-    "name": "Last-Event-ID",
-    "in": "header",
-    "schema": {"type": "string"},
-    "description": "The id of the last event that was received.",
-}
-_LOCATION: Final = {"headers": {"Location": {"schema": {"type": "string"}, "description": "Where it can be followed"}}}
+_LOCATION: Final = {"headers": {"Location": {"schema": {"type": "string"}, "description": "Path of the execution"}}}
 
 CREATE: Final[dict[str, Any]] = {
     "summary": "Run code",
-    "description": "Creates an execution and waits for its end. Nothing is left behind by a request that is refused.",
+    "description": "Creates an execution and waits for its end. A rejected request creates nothing.",
     "response_model": None,
     "openapi_extra": {
-        "parameters": _parameters(CreateQuery, _IDEMPOTENCY_KEY),
         "requestBody": {
             "required": True,
-            "content": {_JSON: {"schema": {"$ref": _REF + _NEW}, "examples": BODIES}},
+            "content": {_JSON: {"schema": {"$ref": _REF + _NEW_EXECUTION}, "examples": examples.BODIES}},
         },
     },
     "responses": {
-        200: _answer("It ended; `phase` tells how", "Execution", succeeded=SUCCEEDED, failed=FAILED),
-        202: {**_answer("It goes on", "Execution", pending=PENDING), **_LOCATION},
-        **_problems(400, 408, 409, 410, 413, 415, 429),
+        200: _describe_response(
+            "The execution has ended; `phase` has the outcome",
+            "Execution",
+            succeeded=examples.SUCCEEDED,
+            failed=examples.FAILED,
+        ),
+        202: {**_describe_response("The execution continues", "Execution", pending=examples.PENDING), **_LOCATION},
+        **_describe_problems(400, 408, 409, 410, 413, 415, 429),
     },
 }
 """`POST /v1/executions`."""
 
 LIST: Final[dict[str, Any]] = {
     "summary": "List executions",
-    "description": "A page of the namespace's executions, without their output, in the API server's order.",
+    "description": "Returns a page of the namespace's executions without their output, in the API server's order.",
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(ListQuery)},
     "responses": {
-        200: _answer("A page", "ExecutionList", page={"items": [LISTED], "continue": "eyJ2IjoibWV0YS5rOHMuaW8vdjEi"}),
-        **_problems(410),
+        200: _describe_response(
+            "A page", "ExecutionList", page={"items": [examples.LISTED], "continue": "eyJ2IjoibWV0YS5rOHMuaW8vdjEi"}
+        ),
+        **_describe_problems(410),
     },
 }
 """`GET /v1/executions`."""
 
 GET: Final[dict[str, Any]] = {
     "summary": "Get an execution",
-    "description": "One execution as it is, or with `wait` as it is at its end or when the wait ends.",
+    "description": "Returns one execution as it is now; with `wait`, as it is at its end or when the wait ends.",
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(GetQuery)},
     "responses": {
-        200: _answer("The execution", "Execution", succeeded=SUCCEEDED, pending=PENDING),
-        **_problems(404, 410, 429),
+        200: _describe_response("The execution", "Execution", succeeded=examples.SUCCEEDED, pending=examples.PENDING),
+        **_describe_problems(404, 410, 429),
     },
 }
 """`GET /v1/executions/{name}`."""
 
 CANCEL: Final[dict[str, Any]] = {
     "summary": "Cancel an execution",
-    "description": "Asks for its end; follow it to see it. The object stays until its time to live is over.",
+    "description": "Requests the cancellation. The execution ends shortly after, and its object stays for its TTL.",
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(Query)},
     "responses": {
-        200: _answer("It had ended before", "Execution", succeeded=SUCCEEDED),
-        202: _answer("It will end", "Execution", pending=PENDING),
-        **_problems(404),
+        200: _describe_response("The execution had already ended", "Execution", succeeded=examples.SUCCEEDED),
+        202: _describe_response("The execution will end", "Execution", pending=examples.PENDING),
+        **_describe_problems(404),
     },
 }
 """`DELETE /v1/executions/{name}`."""
@@ -161,74 +128,77 @@ CANCEL: Final[dict[str, Any]] = {
 EVENTS: Final[dict[str, Any]] = {
     "summary": "Follow an execution's events",
     "description": (
-        "`status`, `stdout`, `stderr`, `tool_call`, `tool_result`, `approval`, `result` and `end`, live from the "
-        "sandbox and, when it is gone, from the status, which does not tell calls one by one. Ids are opaque; a reader "
-        "that sends the last one it has goes on exactly there. `end` has phase null and reason Deleted where the "
-        "execution was deleted. Lines of JSON with `Accept: application/x-ndjson`."
+        "Streams `status`, `stdout`, `stderr`, `tool_call`, `tool_result`, `approval`, `result` and `end`: live from "
+        "the sandbox, and from the status once the sandbox is gone, which does not have the single tool calls. Ids are "
+        "opaque; a client that sends the last id it received resumes exactly after it. If the execution was deleted, "
+        "`end` has the phase null and the reason Deleted. With `Accept: application/x-ndjson`, events are lines of "
+        "JSON."
     ),
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(EventsQuery, _LAST_EVENT_ID)},
     "responses": {
         200: {
             "description": "The events, up to `end`",
             "content": {
-                "text/event-stream": {"schema": {"type": "string"}, "example": EVENT_STREAM},
+                "text/event-stream": {"schema": {"type": "string"}, "example": examples.EVENTS},
                 "application/x-ndjson": {"schema": {"type": "string"}},
             },
         },
-        204: {"description": "The reader has had them all"},
-        **_problems(404, 406, 429),
+        204: {"description": "The client has received all events"},
+        **_describe_problems(404, 406, 429),
     },
 }
 """`GET /v1/executions/{name}/events`."""
 
 APPROVALS: Final[dict[str, Any]] = {
     "summary": "List an execution's approvals",
-    "description": "Tool calls that need or needed somebody's consent, the newest 50.",
+    "description": "Returns the newest 50 tool calls of the execution that need or needed an approval.",
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(Query)},
-    "responses": {200: _answer("The approvals", "ApprovalList", one={"items": [APPROVAL]}), **_problems(404)},
+    "responses": {
+        200: _describe_response("The approvals", "ApprovalList", one={"items": [examples.APPROVAL]}),
+        **_describe_problems(404),
+    },
 }
 """`GET /v1/executions/{name}/approvals`."""
 
 DECIDE: Final[dict[str, Any]] = {
     "summary": "Approve or deny a tool call",
     "description": (
-        "Decides once and for all on a call that waits. By an API key that is an approver's, or a ServiceAccount that "
-        "may `update` `codeexecutions/approval`."
+        "Decides on a pending tool call; a decision is final. The caller needs an approver's API key, or a "
+        "ServiceAccount that may `update` `codeexecutions/approval`."
     ),
     "response_model": None,
     "openapi_extra": {
-        "parameters": _parameters(Query),
         "requestBody": {
             "required": True,
             "content": {_JSON: {"schema": {"$ref": _REF + "NewDecision"}, "example": {"decision": "Approve"}}},
         },
     },
     "responses": {
-        200: _answer("The approval", "Approval", approved=DECIDED),
-        409: {**_problem(409), "description": "It is decided, expired or withdrawn"},
-        **_problems(400, 404, 408, 413, 415),
+        200: _describe_response("The approval", "Approval", approved=examples.DECIDED),
+        409: {**_describe_problem(409), "description": "The approval is decided, expired or withdrawn"},
+        **_describe_problems(400, 404, 408, 413, 415),
     },
 }
 """`POST /v1/executions/{name}/approvals/{id}`."""
 
 SEARCH: Final[dict[str, Any]] = {
-    "summary": "Find tools",
+    "summary": "Search for tools",
     "description": (
-        "Tools that code in the namespace can call, best first. `name_only` tells name and server; "
+        "Returns tools that code in the namespace can call, best match first. `name_only` has name and server; "
         "`with_description` adds description and import; `full` adds input_schema and output_schema."
     ),
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(SearchQuery)},
     "responses": {
         200: {
             "description": "The tools",
             "content": {
-                _JSON: {"schema": {"type": "array", "items": {"$ref": _REF + "FoundTool"}}, "example": FOUND},
+                _JSON: {
+                    "schema": {"type": "array", "items": {"$ref": _REF + "FoundTool"}},
+                    "example": examples.FOUND,
+                },
             },
         },
-        **_problems(),
+        **_describe_problems(),
     },
 }
 """`GET /api/v1/mcp/tools/search`."""
@@ -236,34 +206,34 @@ SEARCH: Final[dict[str, Any]] = {
 TOOLS: Final[dict[str, Any]] = {
     "summary": "List a server's tools",
     "description": (
-        "As the server lists them itself, with their own names and schemas, so that wrappers can be generated from the "
-        "answer; of an API key with `tools`, those that it may use."
+        "Returns the tools as the server lists them, with their own names and schemas, so that wrappers can be "
+        "generated from the response. An API key with a limit on tools sees only those that it may use."
     ),
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(Query)},
     "responses": {
-        200: _answer("The tools", "ServerTools", one=SERVER_TOOLS),
-        404: {**_problem(404), "description": "No tools of such a server are known"},
-        **_problems(),
+        200: _describe_response("The tools", "ServerTools", one=examples.TOOLS),
+        404: {**_describe_problem(404), "description": "The server does not exist or has no tools"},
+        **_describe_problems(),
     },
 }
 """`GET /api/v1/mcp/servers/{name}/tools`."""
 
 AUDIT: Final[dict[str, Any]] = {
-    "summary": "List records of tool calls",
-    "description": "Of all calls in the namespace, newest first, with redacted arguments.",
+    "summary": "List audit records of tool calls",
+    "description": "Returns records of all tool calls in the namespace, newest first, with redacted arguments.",
     "response_model": None,
-    "openapi_extra": {"parameters": _parameters(AuditQuery)},
     "responses": {
-        200: _answer("A page", "CallList", page={"items": [RECORD], "next": "eyJ1bnRpbCI6IjIwMjYifQ=="}),
-        **_problems(),
+        200: _describe_response(
+            "A page", "CallList", page={"items": [examples.RECORD], "next": "eyJ1bnRpbCI6IjIwMjYifQ=="}
+        ),
+        **_describe_problems(),
     },
 }
 """`GET /v1/audit`."""
 
 _MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (CodeExecutionSpec, "validation"),
-    (Execution, "serialization"),
+    (ExecutionView, "serialization"),
     (ExecutionList, "serialization"),
     (Approval, "serialization"),
     (ApprovalList, "serialization"),
@@ -275,37 +245,26 @@ _MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
 ]
 
 
-def schemas() -> dict[str, Any]:
-    """The schemas of bodies and answers, by name."""
+def build_schemas() -> dict[str, Any]:
+    """Build the schemas of request and response bodies, by name."""
     _, document = models_json_schema(_MODELS, ref_template=_REF + "{model}")
-    found: dict[str, Any] = document["$defs"]
-    body = found.pop("CodeExecutionSpec")
-    for name in NOT_GIVEN:
-        del body["properties"][name]
-    found[_NEW] = {**body, "title": _NEW, "description": "What to run."}
-    return found
+    schemas: dict[str, Any] = document["$defs"]
+    schemas["Execution"] = {**schemas.pop("ExecutionView"), "title": "Execution"}
+    spec = schemas.pop("CodeExecutionSpec")
+    for name in FIELDS_SET_LATER:
+        del spec["properties"][name]
+    schemas[_NEW_EXECUTION] = {**spec, "title": _NEW_EXECUTION, "description": "The code and its limits."}
+    return schemas
 
 
-def complete(app: FastAPI) -> None:
-    """Gives the application its document: FastAPI's, with these schemas and the way to authenticate."""
+def add_schemas(app: FastAPI) -> None:
+    """Add the schemas of bodies to the application's OpenAPI document, which FastAPI builds without them."""
 
-    def document() -> dict[str, Any]:
+    def build_document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            components = made.setdefault("components", {})
-            components.setdefault("schemas", {}).update(schemas())
-            components["securitySchemes"] = {
-                "bearer": {
-                    "type": "http",
-                    "scheme": "bearer",
-                    "description": "An API key (`mcpx_...`) or a Kubernetes ServiceAccount token.",
-                }
-            }
-            for path, methods in made["paths"].items():
-                if path.startswith(("/v1/", "/api/v1/")):
-                    for operation in methods.values():
-                        operation["security"] = [{"bearer": []}]
-            app.openapi_schema = made
+            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            document.setdefault("components", {}).setdefault("schemas", {}).update(build_schemas())
+            app.openapi_schema = document
         return app.openapi_schema
 
-    app.openapi = document  # type: ignore[method-assign]
+    app.openapi = build_document  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The examples in the OpenAPI document."""
+"""Examples in the OpenAPI document."""
 
 from typing import Any, Final
 
@@ -44,14 +44,14 @@ FAILED: Final[dict[str, Any]] = {
         "traceback": 'Traceback (most recent call last):\n  File "<agent>", line 1, in <module>\n',
     },
 }
-"""One whose code failed."""
+"""An execution whose code raised an exception."""
 PENDING: Final[dict[str, Any]] = {
     **{name: SUCCEEDED[name] for name in ("name", "namespace", "pool", "caller", "createdAt")},
     "phase": "Pending",
     "reason": "PoolAtCapacity",
     "queue": {"position": 12, "of": 40, "expectedWaitSeconds": 6.0},
 }
-"""One that waits for a pod."""
+"""An execution that waits for a pod."""
 APPROVAL: Final[dict[str, Any]] = {
     "id": "apr-7k2mq",
     "tool": "github.merge_pull_request",
@@ -60,9 +60,9 @@ APPROVAL: Final[dict[str, Any]] = {
     "requestedAt": "2026-11-21T20:00:01.000000Z",
     "expiresAt": "2026-11-21T20:05:01.000000Z",
 }
-"""A tool call that waits for consent."""
+"""A pending approval."""
 DECIDED: Final[dict[str, Any]] = {**APPROVAL, "state": "Approved", "decidedBy": "release-team"}
-"""One that has it."""
+"""An approved tool call."""
 FOUND: Final[list[dict[str, Any]]] = [
     {
         "name": "create_pull_request",
@@ -71,7 +71,7 @@ FOUND: Final[list[dict[str, Any]]] = [
         "import": "from servers.github import create_pull_request",
     }
 ]
-"""Tools that were found."""
+"""Results of a search for tools."""
 TOOLS: Final[dict[str, Any]] = {
     "server": "context7",
     "tools": [
@@ -87,7 +87,7 @@ TOOLS: Final[dict[str, Any]] = {
         }
     ],
 }
-"""Tools of a server."""
+"""Tools of one server."""
 RECORD: Final[dict[str, Any]] = {
     "id": "c-01k9x3v5t8q2-1",
     "at": "2026-11-21T20:00:01.000000Z",
@@ -98,11 +98,11 @@ RECORD: Final[dict[str, Any]] = {
     "tool": "get_expenses",
     "outcome": "ok",
 }
-"""A record of a tool call."""
+"""An audit record of a tool call."""
 LISTED: Final[dict[str, Any]] = {
     name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations", "toolCalls")
 }
-"""One in a list."""
+"""An execution in a list."""
 EVENTS: Final = """\
 id: 1.0.0.0
 event: status
@@ -117,11 +117,11 @@ event: end
 data: {"id":"3.6.0.2","seq":3,"at":"2026-11-21T20:00:00.006000Z","type":"end","phase":"Succeeded","reason":""}
 
 """
-"""A whole stream of server-sent events."""
+"""A complete stream of server-sent events."""
 BODIES: Final[dict[str, Any]] = {
-    "hello": {"summary": "The least", "value": {"code": "print('hello')"}},
+    "hello": {"summary": "The minimum", "value": {"code": "print('hello')"}},
     "context": {
-        "summary": "Data travels in the context, never inside the code",
+        "summary": "Data is passed in the context, not inside the code",
         "value": {
             "code": "big = [r for r in rows if r['amount'] > 100]\nprint(len(big))\nsum(r['amount'] for r in big)",
             "context": {"rows": [{"amount": 50}, {"amount": 250}]},
@@ -132,7 +132,7 @@ BODIES: Final[dict[str, Any]] = {
         },
     },
     "tools": {
-        "summary": "The code calls tools, which are allowed one by one or by a pattern",
+        "summary": "The code calls tools, allowed by name or by pattern",
         "value": {
             "code": (
                 "from servers.expenses import get_expenses\n"
@@ -146,24 +146,24 @@ BODIES: Final[dict[str, Any]] = {
         },
     },
 }
-"""Bodies that create executions."""
+"""Request bodies that create executions."""
 PROBLEMS: Final[dict[int, tuple[str, str, list[dict[str, str]]]]] = {
-    400: ("bad-json", "the body is no JSON that is accepted: NaN is no JSON", []),
-    401: ("unauthenticated", "send 'Authorization: Bearer ' with an API key or a ServiceAccount token", []),
-    403: ("forbidden", "the API key team-a works in namespace agents alone, not in other", []),
+    400: ("bad-json", "the body is not valid JSON: NaN is not a JSON value", []),
+    401: ("unauthenticated", "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token", []),
+    403: ("forbidden", "the API key team-a is limited to namespace agents; other was requested", []),
     404: ("not-found", "there is no execution exec-01k9x3v5t8q2 in namespace agents", []),
-    406: ("not-acceptable", "events come as text/event-stream or application/x-ndjson", []),
-    408: ("request-timeout", "the body was not there after 30 seconds", []),
-    409: ("conflict", "another object is named exec-01k9x3v5t8q2, as this Idempotency-Key's would be", []),
+    406: ("not-acceptable", "events are available as text/event-stream and application/x-ndjson", []),
+    408: ("request-timeout", "the body was not complete after 30 seconds", []),
+    409: ("conflict", "another object has the name exec-01k9x3v5t8q2, which belongs to this Idempotency-Key", []),
     410: ("deleted", "execution exec-01k9x3v5t8q2 was deleted before it ended", []),
     413: ("body-too-large", "the body has more than 1048576 bytes", []),
-    415: ("media-type", "the body is text/plain, accepted is application/json", []),
+    415: ("media-type", "the body's media type is text/plain; send application/json", []),
     422: (
         "invalid",
         "timeoutSeconds: 400 is more than the 300 seconds that pool default allows",
         [{"field": "timeoutSeconds", "message": "400 is more than the 300 seconds that pool default allows"}],
     ),
-    429: ("too-many", "the API key team-a has 50 executions under way, which is all it may", []),
-    503: ("unavailable", "the API server does not answer as it should", []),
+    429: ("too-many", "the API key team-a has 50 unfinished executions, which is its limit", []),
+    503: ("unavailable", "the API server failed the request", []),
 }
-"""For each status: kind, detail and fields of a problem."""
+"""Kind, detail and invalid fields of a problem for each status code."""

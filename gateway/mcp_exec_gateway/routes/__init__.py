@@ -1,1 +1,1 @@
-"""The gateway's routes, a module for each noun."""
+"""HTTP routes, one module per resource. No module imports another."""

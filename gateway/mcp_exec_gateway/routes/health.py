@@ -1,37 +1,38 @@
-"""Whether the gateway lives, whether it is ready, and its metrics. None of them asks who wants to know."""
+"""Routes of health checks and metrics. They need no authentication."""
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.executions.views import json_response
+from mcp_exec_gateway.dependencies import Injected
+from mcp_exec_gateway.http.json import json_response
+
+router = APIRouter(tags=["health"])
 
 
-def router(*, dependencies: Dependencies) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(tags=["health"])
+@router.get("/healthz", summary="Liveness", response_model=None)
+async def check_liveness() -> Response:
+    """Return 200 while the event loop turns."""
+    return json_response({"status": "ok"})
 
-    @routes.get("/healthz", summary="Whether the process lives", response_model=None)
-    async def healthz() -> Response:
-        return json_response({"status": "ok"})
 
-    @routes.get(
-        "/readyz",
-        summary="Whether it takes requests",
-        response_model=None,
-        responses={503: {"description": "Not ready: it is starting or stopping; `missing` says what is not known yet"}},
-    )
-    async def readyz() -> Response:
-        missing = dependencies.missing()
-        if dependencies.lifecycle.draining.is_set():
-            return json_response({"status": "stopping", "missing": missing}, status=503)
-        if missing:
-            return json_response({"status": "starting", "missing": missing}, status=503)
-        return json_response({"status": "ready", "missing": []})
+@router.get(
+    "/readyz",
+    summary="Readiness",
+    response_model=None,
+    responses={503: {"description": "Starting or stopping; `missing` lists what is not read yet"}},
+)
+async def check_readiness(dependencies: Injected) -> Response:
+    """Return 200 if the gateway accepts requests, and 503 while it starts or stops."""
+    missing = dependencies.find_unsynced()
+    if dependencies.shutdown.draining.is_set():
+        return json_response({"status": "stopping", "missing": missing}, status=503)
+    if missing:
+        return json_response({"status": "starting", "missing": missing}, status=503)
+    return json_response({"status": "ready", "missing": []})
 
-    @routes.get("/metrics", summary="Metrics for Prometheus", response_model=None)
-    async def metrics() -> Response:
-        return Response(generate_latest(dependencies.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    return routes
+@router.get("/metrics", summary="Metrics for Prometheus", response_model=None)
+async def render_metrics(dependencies: Injected) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    return Response(generate_latest(dependencies.metrics.registry), media_type=CONTENT_TYPE_LATEST)

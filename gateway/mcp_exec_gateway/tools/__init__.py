@@ -1,1 +1,1 @@
-"""Tool catalogs and the audit log, as the gateway serves them."""
+"""Tool catalogs and audit records, read from the broker."""

@@ -32,8 +32,8 @@ class _ReplicaPosition(Model):
 
     page: _ReplicaCursor = ""
     """The replica's own cursor of the page; empty for the first page."""
-    told: Annotated[int, Field(ge=0, le=500)] = 0
-    """Records of that page that were already returned. The name is part of cursors in use."""
+    returned: Annotated[int, Field(ge=0, le=500)] = 0
+    """Records of that page that were already returned."""
     ended: bool = False
     """Whether all of the replica's records were returned."""
 
@@ -43,7 +43,7 @@ class _Cursor(Model):
 
     until: AwareDatetime
     limit: Annotated[int, Field(ge=1, le=500)]
-    """Page size of the replicas, which gives `told` its meaning."""
+    """Page size of the replicas, which gives `returned` its meaning."""
     places: Annotated[dict[str, _ReplicaPosition], Field(max_length=64)] = {}
     """Position for each replica's address."""
 
@@ -87,7 +87,7 @@ class _ReplicaPage:
     def next_position(self) -> _ReplicaPosition:
         """Return the reader's position after the records that were taken."""
         if self.taken < len(self.records):
-            return self.position.model_copy(update={"told": self.position.told + self.taken})
+            return self.position.model_copy(update={"returned": self.position.returned + self.taken})
         return _ReplicaPosition(page=self.next_page) if self.next_page else _ReplicaPosition(ended=True)
 
 
@@ -157,7 +157,7 @@ async def _fetch_page(
     # the broker filters by namespace; a second check here keeps other namespaces' records in
     if any(record.namespace != params["namespace"] for record in valid.items):
         raise BrokerError(f"the broker at {address} returned records of another namespace than {params['namespace']}")
-    return _ReplicaPage(position=position, records=answer["items"][position.told :], next_page=valid.next)
+    return _ReplicaPage(position=position, records=answer["items"][position.returned :], next_page=valid.next)
 
 
 def _take_newest(pages: dict[str, _ReplicaPage], limit: int) -> Iterator[Object]:

@@ -23,7 +23,7 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.process.http_server import build_server
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.app import build_app
-from mcp_exec_gateway.auth.api_keys import key_digest
+from mcp_exec_gateway.auth.api_keys import digest_key
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.settings import Settings
 
@@ -59,7 +59,7 @@ def keys_secret(**entries: Object | str) -> Object:
 
 
 def key_entry(key: str, namespace: str = "agents", **limits: Any) -> Object:
-    return {"sha256": key_digest(key), "namespace": namespace, "limits": limits}
+    return {"sha256": digest_key(key), "namespace": namespace, "limits": limits}
 
 
 def pool(name: str, max_timeout_seconds: int = 300) -> Object:
@@ -133,20 +133,20 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
     made = settings(**changes)
     async with (
         aiohttp.ClientSession(base_url=api.url) as kube_session,
-        SupervisorClient.connect(key=SANDBOX_KEY, port=sandbox_port) as sandboxes,
+        SupervisorClient.connect(key=SANDBOX_KEY, port=sandbox_port) as supervisors,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         asyncio.TaskGroup() as group,
     ):
         kube = KubeClient(
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
-        dependencies = Dependencies.build(made, kube=kube, sandboxes=sandboxes)
+        dependencies = Dependencies.build(made, kube=kube, supervisors=supervisors)
         following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
-        server = build_server(build_app(dependencies=dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
+        server = build_server(build_app(dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             served = group.create_task(server.serve(sockets=[listener]))
-            await until(lambda: not dependencies.missing())
+            await until(lambda: not dependencies.find_unsynced())
             yield Gateway(api, dependencies, session, url)
             server.should_exit = server.force_exit = True
             await session.close()

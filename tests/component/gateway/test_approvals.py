@@ -30,7 +30,7 @@ async def waiting(gateway: Gateway, *approvals: dict[str, Any]) -> str:
     """The name of an execution whose code waits for these; BOSS may decide on them."""
     entries = {"team-a": key_entry(KEY), "boss": {**key_entry(BOSS), "approver": True}, "b": key_entry(OTHER_KEY)}
     gateway.api.put(SECRETS, keys_secret(**entries))
-    await until(lambda: gateway.dependencies.authenticator.keys.find(BOSS) is not None)
+    await until(lambda: gateway.dependencies.keys.find(BOSS) is not None)
     name = str((await gateway.post(query="?wait=0")).json["name"])
     status = {"phase": "Running", "podName": "p", "approvals": list(approvals or [approval("a1")])}
     gateway.api.merge(CEX, name, {"status": status})
@@ -62,7 +62,7 @@ async def test_an_approver_decides_and_all_see_it_at_once(gateway: Gateway) -> N
 
 async def test_who_is_no_approver_may_not_decide_not_even_on_their_own(gateway: Gateway) -> None:
     name = await waiting(gateway)
-    assert "no approver" in assert_problem(await decide(gateway, name, key=KEY), 403).detail
+    assert "not an approver" in assert_problem(await decide(gateway, name, key=KEY), 403).detail
     assert_problem(await decide(gateway, name, key=OTHER_KEY), 403)
     assert not spec_of(gateway, name)
 

@@ -87,7 +87,7 @@ async def test_a_replica_that_is_silent_makes_no_list_that_looks_whole(
     brokers[1].broken = True
     assert "complete" in assert_problem(await gateway.ask("GET", "/v1/audit"), 503).detail
     api.remove(ENDPOINTS, "mcp-exec-broker")
-    made = gateway.dependencies.brokers
+    made = gateway.dependencies.broker
     assert made is not None
     await until(lambda: not made.addresses())
     assert_problem(await gateway.ask("GET", "/v1/audit"), 503)

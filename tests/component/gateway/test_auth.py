@@ -62,14 +62,14 @@ async def test_a_key_is_fixed_to_its_namespace(gateway: Gateway) -> None:
 
 async def test_a_key_of_a_namespace_that_is_not_served_is_told_so(gateway: Gateway, api: FakeApiServer) -> None:
     api.put(SECRETS, keys_secret(lost=key_entry("mcpx_lost", "elsewhere")))
-    await until(lambda: gateway.dependencies.authenticator.keys.find("mcpx_lost") is not None)
+    await until(lambda: gateway.dependencies.keys.find("mcpx_lost") is not None)
     answer = await gateway.post(key="mcpx_lost")
     assert answer.status == 403
     assert "elsewhere" in answer.json["detail"]
 
 
 async def test_keys_come_and_go_with_their_secret(gateway: Gateway, api: FakeApiServer) -> None:
-    keys = gateway.dependencies.authenticator.keys
+    keys = gateway.dependencies.keys
     api.put(SECRETS, keys_secret(new=key_entry("mcpx_new")))
     await until(lambda: keys.find("mcpx_new") is not None)
     assert (await gateway.post(query="?wait=0", key="mcpx_new")).status == 202
@@ -85,7 +85,7 @@ async def test_a_key_that_is_revoked_while_the_watch_is_broken_stops_too(gateway
     api.faults.append(Fault("GET", "/secrets", 410))
     api.drop_watches()
     api.watches_allowed.set()
-    await until(lambda: gateway.dependencies.authenticator.keys.find(KEY) is None)
+    await until(lambda: gateway.dependencies.keys.find(KEY) is None)
     assert (await gateway.post()).status == 401
 
 
@@ -104,10 +104,10 @@ async def test_a_malformed_key_is_left_out_by_name_and_the_others_work(
     }
     with caplog.at_level(logging.WARNING, logger="mcp_exec_gateway.auth.api_keys"):
         api.put(SECRETS, keys_secret(good=good, **broken))
-        await until(lambda: gateway.dependencies.authenticator.keys.find("mcpx_good") is not None)
+        await until(lambda: gateway.dependencies.keys.find("mcpx_good") is not None)
     assert (await gateway.post(query="?wait=0", key="mcpx_good")).json["caller"] == "good"
     for name in broken:
-        assert f"API key {name} is left out" in caplog.text
+        assert f"API key {name} is skipped" in caplog.text
     assert good["sha256"] not in caplog.text
 
 
@@ -149,7 +149,7 @@ async def test_each_route_asks_for_its_own_verb(
 async def test_a_service_account_may_name_another_namespace(gateway: Gateway, api: FakeApiServer) -> None:
     bot = allow(api, "create", "get", namespace="others")
     api.put("/apis/mcp-exec.dev/v1alpha1/namespaces/others/sandboxpools", {"metadata": {"name": "default"}, "spec": {}})
-    await until(lambda: gateway.dependencies.pools.names("others") == ["default"])
+    await until(lambda: gateway.dependencies.pools.list_names("others") == ["default"])
     made = await gateway.post(query="?wait=0&namespace=others", key=bot)
     assert (made.status, made.json["namespace"]) == (202, "others")
     assert made.headers["Location"].endswith("?namespace=others")

@@ -13,12 +13,13 @@ BAD = "import json\nimport os\nos.system('ls')\nexec('1')\n"
 
 
 async def checked(gateway: Gateway, **given: Any) -> None:
-    """Makes the default pool look at code so."""
+    """Set the code check of the default pool."""
     made = pool("default", 60)
     made["spec"]["codeCheck"] = given
     gateway.api.put(SBP, made)
     wanted = CodeCheck.model_validate(given)
-    await until(lambda: gateway.dependencies.pools.code_check("agents", "default") == wanted)
+    pools = gateway.dependencies.pools
+    await until(lambda: (found := pools.find("agents", "default")) is not None and found.code_check == wanted)
 
 
 async def test_a_strict_pools_findings_are_the_answer_and_nothing_is_created(gateway: Gateway) -> None:
@@ -26,13 +27,13 @@ async def test_a_strict_pools_findings_are_the_answer_and_nothing_is_created(gat
     problem = assert_problem(await gateway.post({"code": BAD}), 422, "code", "code")
     assert (problem.type, problem.title) == (
         "urn:mcp-exec:problem:code-refused",
-        "The pool does not run such code",
+        "The pool rejects this code",
     )
     assert [error.message for error in problem.errors] == [
         "line 3: os.system: it starts a process; do it in Python, or by a tool (Subprocess)",
         "line 4: exec: it turns text into code; write the code itself (DynamicCode)",
     ]
-    assert problem.detail.startswith("pool default refuses the code: line 3: os.system")
+    assert problem.detail.startswith("pool default rejects the code: line 3: os.system")
     assert gateway.executions == {}
     text = (await gateway.ask("GET", "/metrics")).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

@@ -109,7 +109,7 @@ async def test_a_gateway_that_is_not_there_is_a_problem(capsys: pytest.CaptureFi
 
 
 async def test_a_gateway_that_stops_is_not_ready(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
-    gateway.dependencies.lifecycle.draining.set()
+    gateway.dependencies.shutdown.draining.set()
     seen = await doctor(capsys, "--gateway", gateway.url, "--api-key", KEY)
     assert "not ready but stopping; still missing: nothing" in seen.about("gateway")
 

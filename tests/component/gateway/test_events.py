@@ -299,7 +299,7 @@ async def test_an_execution_that_is_deleted_ends_its_stream(scene: Scene) -> Non
 
 async def test_signs_of_life_come_while_nothing_happens(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        responses.FrameResponse.__init__, "__kwdefaults__", {"keep_alive_seconds": 0.01, "max_seconds": 9}
+        responses.StreamingEventResponse.__init__, "__kwdefaults__", {"keep_alive_seconds": 0.01, "max_seconds": 9}
     )
     for accept, sign in [("text/event-stream", b": keep-alive\n"), ("application/x-ndjson", b"\n")]:
         async with (
@@ -318,13 +318,13 @@ async def test_streams_are_bounded_in_number_and_given_back(api: FakeApiServer) 
         name = (await gateway.post(query="?wait=0")).json["name"]
         reader = Reader(gateway, name)
         reading = asyncio.create_task(reader.upto())
-        await until(lambda: gateway.dependencies.streams.open == 1 and len(reader.frames) == 1)
+        await until(lambda: gateway.dependencies.stream_slots.open == 1 and len(reader.frames) == 1)
         answer = await gateway.ask("GET", f"/v1/executions/{name}/events")
         assert (answer.status, "Retry-After" in answer.headers) == (429, True)
         reading.cancel()
         await asyncio.wait({reading})
-        await until(lambda: gateway.dependencies.streams.open == 0)
-        assert gateway.dependencies.executions.waiting == 0
+        await until(lambda: gateway.dependencies.stream_slots.open == 0)
+        assert gateway.dependencies.index.wait_count == 0
         assert not gateway.executions[name]["spec"]["cancelRequested"]
 
 
@@ -332,7 +332,7 @@ async def test_a_stream_ends_without_an_end_when_the_process_stops(scene: Scene)
     reader = scene.read()
     reading = asyncio.create_task(reader.upto())
     await until(lambda: len(reader.frames) == 1)
-    scene.gateway.dependencies.lifecycle.closing.set()
+    scene.gateway.dependencies.shutdown.closing.set()
     assert [frame["type"] for frame in await reading] == ["status"]
 
 

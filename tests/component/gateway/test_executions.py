@@ -1,4 +1,4 @@
-"""Executions by HTTP: created, waited for, listed, cancelled."""
+"""ExecutionIndex by HTTP: created, waited for, listed, cancelled."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_gateway.executions.views import Execution, ExecutionList
+from mcp_exec_gateway.executions.views import ExecutionList, ExecutionView
 
 
 async def test_a_request_that_waits_gets_the_output_when_the_execution_ends(gateway: Gateway) -> None:
@@ -31,7 +31,7 @@ async def test_a_request_that_waits_gets_the_output_when_the_execution_ends(gate
     assert answer.json["phase"] == "Succeeded"
     assert answer.json["output"]["stdout"] == "1\n"
     assert answer.json["namespace"] == "agents"
-    Execution.model_validate_json(answer.text)
+    ExecutionView.model_validate_json(answer.text)
 
 
 async def test_what_is_written_is_whole_and_named_by_time(gateway: Gateway) -> None:
@@ -109,7 +109,7 @@ async def test_an_end_while_the_watch_is_broken_is_seen_after_it(gateway: Gatewa
 
 async def test_an_execution_that_is_deleted_ends_the_wait(gateway: Gateway, api: FakeApiServer) -> None:
     asking = asyncio.create_task(gateway.post())
-    await until(lambda: gateway.dependencies.executions.under_way("agents", "team-a") == 1)
+    await until(lambda: gateway.dependencies.index.count_active("agents", "team-a") == 1)
     await until(lambda: len(gateway.executions) == 1)
     api.remove(CEX, next(iter(gateway.executions)))
     answer = await asking
@@ -120,21 +120,21 @@ async def test_an_execution_that_is_deleted_ends_the_wait(gateway: Gateway, api:
 async def test_a_client_that_goes_away_cancels_its_execution(gateway: Gateway) -> None:
     name = await _go_away(gateway, "?wait=30")
     await until(lambda: gateway.executions[name]["spec"]["cancelRequested"])
-    await until(lambda: gateway.dependencies.executions.waiting == 0)
+    await until(lambda: gateway.dependencies.index.wait_count == 0)
 
 
 async def test_a_client_that_said_so_leaves_its_execution_running(gateway: Gateway, api: FakeApiServer) -> None:
     name = await _go_away(gateway, "?wait=30&onDisconnect=continue")
-    await until(lambda: gateway.dependencies.executions.waiting == 0)
+    await until(lambda: gateway.dependencies.index.wait_count == 0)
     assert not gateway.executions[name]["spec"]["cancelRequested"]
     assert not api.asked("PATCH", name)
 
 
 async def test_a_client_that_goes_away_does_not_cancel_what_another_waits_for(gateway: Gateway) -> None:
     staying = asyncio.create_task(gateway.post(headers={"Idempotency-Key": "k"}))
-    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    await until(lambda: gateway.dependencies.index.wait_count == 1)
     name = await _go_away(gateway, "?wait=30", waits=2, **{"Idempotency-Key": "k"})
-    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    await until(lambda: gateway.dependencies.index.wait_count == 1)
     assert not gateway.executions[name]["spec"]["cancelRequested"]
     gateway.finish(name)
     assert (await staying).status == 200
@@ -142,7 +142,7 @@ async def test_a_client_that_goes_away_does_not_cancel_what_another_waits_for(ga
 
 async def _go_away(gateway: Gateway, query: str, waits: int = 1, **headers: str) -> str:
     asking = asyncio.create_task(gateway.post(query=query, headers=headers))
-    await until(lambda: gateway.dependencies.executions.waiting == waits and len(gateway.executions) == 1)
+    await until(lambda: gateway.dependencies.index.wait_count == waits and len(gateway.executions) == 1)
     asking.cancel()
     await asyncio.wait({asking})
     return next(iter(gateway.executions))
@@ -151,7 +151,7 @@ async def _go_away(gateway: Gateway, query: str, waits: int = 1, **headers: str)
 async def test_a_get_can_wait_for_the_end(gateway: Gateway) -> None:
     name = (await gateway.post(query="?wait=0")).json["name"]
     asking = asyncio.create_task(gateway.ask("GET", f"/v1/executions/{name}?wait=30"))
-    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    await until(lambda: gateway.dependencies.index.wait_count == 1)
     gateway.finish(name)
     assert (await asking).json["phase"] == "Succeeded"
     assert (await gateway.ask("GET", f"/v1/executions/{name}?wait=30")).json["phase"] == "Succeeded"
@@ -208,7 +208,7 @@ async def test_a_phase_of_a_newer_version_is_shown_and_stops_nothing(gateway: Ga
     assert [item["phase"] for item in page["items"]] == ["Suspended"]
     assert (await gateway.ask("GET", f"/v1/executions/{name}/approvals")).json == {"items": []}
     asking = asyncio.create_task(gateway.ask("GET", f"/v1/executions/{name}?wait=30"))
-    await until(lambda: gateway.dependencies.executions.waiting == 1)
+    await until(lambda: gateway.dependencies.index.wait_count == 1)
     gateway.finish(name)
     assert (await asking).json["phase"] == "Succeeded"
     gateway.finish_all()
@@ -242,7 +242,8 @@ async def test_a_pool_that_allows_less_than_the_default_lowers_it(api: FakeApiSe
     api.merge(
         "/apis/mcp-exec.dev/v1alpha1/namespaces/agents/sandboxpools", "default", {"spec": {"maxTimeoutSeconds": 7}}
     )
-    await until(lambda: gateway.dependencies.pools.max_timeout_seconds("agents", "default") == 7)
+    pools = gateway.dependencies.pools
+    await until(lambda: (found := pools.find("agents", "default")) is not None and found.max_timeout_seconds == 7)
     answer = await gateway.post(query="?wait=0")
     assert gateway.executions[answer.json["name"]]["spec"]["timeoutSeconds"] == 7
 
@@ -255,7 +256,11 @@ async def test_names_are_free_of_meetings_and_in_order(gateway: Gateway) -> None
 
 async def test_a_name_that_is_taken_is_chosen_anew(gateway: Gateway, api: FakeApiServer) -> None:
     names = iter(["exec-000000000001", "exec-000000000001", "exec-000000000002"])
-    object.__setattr__(gateway.dependencies.submitter, "namer", type("Names", (), {"new": lambda self: next(names)})())
+    object.__setattr__(
+        gateway.dependencies.executions.submitter,
+        "namer",
+        type("Names", (), {"create_name": lambda self: next(names)})(),
+    )
     assert (await gateway.post(query="?wait=0")).json["name"] == "exec-000000000001"
     assert (await gateway.post(query="?wait=0")).json["name"] == "exec-000000000002"
 
@@ -263,7 +268,7 @@ async def test_a_name_that_is_taken_is_chosen_anew(gateway: Gateway, api: FakeAp
 async def test_too_many_waits_are_refused(api: FakeApiServer) -> None:
     async with serving(api, max_waits=1) as gateway:
         waiting = asyncio.create_task(gateway.post())
-        await until(lambda: gateway.dependencies.executions.waiting == 1)
+        await until(lambda: gateway.dependencies.index.wait_count == 1)
         refused = await gateway.post()
         assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
         assert len(gateway.executions) == 1
@@ -273,8 +278,8 @@ async def test_too_many_waits_are_refused(api: FakeApiServer) -> None:
 
 async def test_stopping_answers_all_that_wait(gateway: Gateway) -> None:
     waiting = [asyncio.create_task(gateway.post()) for _ in range(3)]
-    await until(lambda: gateway.dependencies.executions.waiting == 3 and len(gateway.executions) == 3)
-    gateway.dependencies.executions.release()
+    await until(lambda: gateway.dependencies.index.wait_count == 3 and len(gateway.executions) == 3)
+    gateway.dependencies.index.shut_down()
     for asking in waiting:
         answer = await asking
         assert answer.status == 202
@@ -283,7 +288,7 @@ async def test_stopping_answers_all_that_wait(gateway: Gateway) -> None:
 
 async def test_a_key_bounds_what_is_under_way(gateway: Gateway, api: FakeApiServer) -> None:
     api.put("/api/v1/namespaces/mcp-exec-system/secrets", keys_secret(**{"team-a": key_entry(KEY, maxConcurrent=2)}))
-    limits = gateway.dependencies.authenticator.keys
+    limits = gateway.dependencies.keys
     await until(lambda: (found := limits.find(KEY)) is not None and found.entry.limits.max_concurrent == 2)
     answers = await asyncio.gather(*(gateway.post(query="?wait=0") for _ in range(6)))
     assert sorted(answer.status for answer in answers) == [202, 202, 429, 429, 429, 429]
@@ -291,7 +296,7 @@ async def test_a_key_bounds_what_is_under_way(gateway: Gateway, api: FakeApiServ
     assert refused.headers["Retry-After"] == "1"
     assert len(gateway.executions) == 2
     gateway.finish(next(iter(gateway.executions)))
-    await until(lambda: gateway.dependencies.executions.under_way("agents", "team-a") == 1)
+    await until(lambda: gateway.dependencies.index.count_active("agents", "team-a") == 1)
     assert (await gateway.post(query="?wait=0")).status == 202
 
 

@@ -19,7 +19,7 @@ async def test_health_asks_nobody_who_they_are(gateway: Gateway) -> None:
 
 
 async def test_it_is_not_ready_while_it_stops_and_still_serves(gateway: Gateway) -> None:
-    gateway.dependencies.lifecycle.draining.set()
+    gateway.dependencies.shutdown.draining.set()
     answer = await gateway.ask("GET", "/readyz")
     assert (answer.status, answer.json["status"]) == (503, "stopping")
     assert (await gateway.ask("GET", "/healthz")).status == 200
@@ -98,7 +98,7 @@ async def test_a_fault_of_the_gateway_is_a_problem_and_is_logged(
     def fail(*args: Any) -> None:
         raise RuntimeError("the disk of node-3 broke")
 
-    monkeypatch.setattr(gateway.dependencies.pools, "max_timeout_seconds", fail)
+    monkeypatch.setattr(gateway.dependencies.pools, "find", fail)
     answer = await gateway.post()
     assert (answer.status, answer.json["type"]) == (500, "urn:mcp-exec:problem:internal")
     assert "node-3" not in answer.text

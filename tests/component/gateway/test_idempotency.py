@@ -11,7 +11,7 @@ AGAIN = {"Idempotency-Key": "order 66"}
 
 async def test_two_at_once_make_one_execution_and_get_one_answer(gateway: Gateway) -> None:
     asking = [asyncio.create_task(gateway.post(headers=AGAIN)) for _ in range(4)]
-    await until(lambda: gateway.dependencies.executions.waiting == 4 and len(gateway.executions) == 1)
+    await until(lambda: gateway.dependencies.index.wait_count == 4 and len(gateway.executions) == 1)
     gateway.finish(next(iter(gateway.executions)))
     answers = await asyncio.gather(*asking)
     assert {answer.status for answer in answers} == {200}
@@ -26,7 +26,7 @@ async def test_a_retry_after_the_end_gets_the_same_answer(gateway: Gateway) -> N
     third = await gateway.post(query="?wait=0", headers=AGAIN)
     assert (first.status, second.status, third.status) == (200, 200, 200)
     assert first.json == second.json == third.json
-    assert gateway.dependencies.executions.under_way("agents", "team-a") == 0
+    assert gateway.dependencies.index.count_active("agents", "team-a") == 0
 
 
 async def test_a_retry_may_write_the_same_body_otherwise(gateway: Gateway) -> None:
@@ -47,7 +47,7 @@ async def test_another_body_is_refused(gateway: Gateway) -> None:
 
 async def test_the_same_key_of_another_caller_is_another_execution(gateway: Gateway, api: FakeApiServer) -> None:
     api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY), "team-c": key_entry("mcpx_c")}))
-    await until(lambda: gateway.dependencies.authenticator.keys.find("mcpx_c") is not None)
+    await until(lambda: gateway.dependencies.keys.find("mcpx_c") is not None)
     first = await gateway.post(query="?wait=0", headers=AGAIN)
     second = await gateway.post(query="?wait=0", headers=AGAIN, key="mcpx_c")
     assert first.json["name"] != second.json["name"]
@@ -70,7 +70,7 @@ async def test_an_answer_that_was_lost_is_found_again(gateway: Gateway, api: Fak
 
 async def test_a_retry_is_served_when_the_key_has_all_it_may_have(gateway: Gateway, api: FakeApiServer) -> None:
     api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, maxConcurrent=1)}))
-    keys = gateway.dependencies.authenticator.keys
+    keys = gateway.dependencies.keys
     await until(lambda: (found := keys.find(KEY)) is not None and found.entry.limits.max_concurrent == 1)
     first = await gateway.post(query="?wait=0", headers=AGAIN)
     assert (await gateway.post(query="?wait=0")).status == 429

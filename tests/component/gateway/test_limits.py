@@ -11,7 +11,7 @@ from mcp_exec_gateway.auth.api_keys import KeyLimits
 async def limited(gateway: Gateway, **limits: object) -> None:
     """Gives the key these limits alone."""
     gateway.api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, **limits)}))
-    keys, wanted = gateway.dependencies.authenticator.keys, KeyLimits.model_validate(limits)
+    keys, wanted = gateway.dependencies.keys, KeyLimits.model_validate(limits)
     await until(lambda: (found := keys.find(KEY)) is not None and found.entry.limits == wanted)
 
 
@@ -20,8 +20,8 @@ async def fill(gateway: Gateway, name: str, queued: int, **status: object) -> No
     given = {**pool(name), "status": {"queued": queued, **status}}
     given["spec"]["maxQueued"] = 40
     gateway.api.put(SBP, given)
-    facts = gateway.dependencies.pools._facts
-    await until(lambda: facts[("agents", name)].queued == queued)
+    pools = gateway.dependencies.pools
+    await until(lambda: (found := pools.find("agents", name)) is not None and found.queued == queued)
 
 
 async def test_a_full_queue_is_429_with_the_time_to_come_back_and_leaves_nothing(gateway: Gateway) -> None:
@@ -29,11 +29,11 @@ async def test_a_full_queue_is_429_with_the_time_to_come_back_and_leaves_nothing
     answer = await gateway.post()
     problem = assert_problem(answer, 429)
     assert (problem.type, problem.title) == ("urn:mcp-exec:problem:queue-full", "The pool's queue is full")
-    assert "40 executions wait for a pod of pool default, of 40 that may" in problem.detail
-    assert "about 61 s" in problem.detail
+    assert "40 executions wait for a pod of pool default, and its maxQueued is 40" in problem.detail
+    assert "expected wait is 61 s" in problem.detail
     assert answer.headers["Retry-After"] == "7"
     assert gateway.executions == {}
-    assert gateway.dependencies.executions.under_way("agents", "team-a") == 0
+    assert gateway.dependencies.index.count_active("agents", "team-a") == 0
     assert (await gateway.post({"code": "1", "poolRef": {"name": "long"}}, "?wait=0")).status == 202
     await fill(gateway, "default", 39, expectedWaitSeconds=6000.0)
     assert (await gateway.post(query="?wait=0")).status == 202
@@ -51,7 +51,7 @@ async def test_a_retry_of_what_was_made_is_served_while_the_queue_is_full(gatewa
 async def test_a_keys_requests_a_minute_are_bounded_on_every_route(gateway: Gateway) -> None:
     await limited(gateway, requestsPerMinute=3)
     now = [100.0]
-    gateway.dependencies.rates.clock = lambda: now[0]
+    gateway.dependencies.rate_limiter.clock = lambda: now[0]
     name = (await gateway.post(query="?wait=0")).json["name"]
     assert (await gateway.ask("GET", f"/v1/executions/{name}")).status == 200
     assert (await gateway.ask("GET", "/v1/executions")).status == 200
@@ -59,7 +59,7 @@ async def test_a_keys_requests_a_minute_are_bounded_on_every_route(gateway: Gate
         answer = await gateway.ask(method, "/v1/executions" + path, json={"code": "1"} if method == "POST" else None)
         problem = assert_problem(answer, 429)
         assert problem.type == "urn:mcp-exec:problem:rate-limited"
-        assert "team-a may make 3 requests a minute" in problem.detail
+        assert "team-a may send 3 requests in a minute" in problem.detail
         assert answer.headers["Retry-After"] == "20"
     assert list(gateway.executions) == [name]
     now[0] += 20

@@ -76,7 +76,7 @@ async def test_a_body_that_is_wrong_is_refused_by_its_field(
     assert_problem(await gateway.post(body), status, field)
     assert gateway.executions == {}
     assert api.asked("POST", "/codeexecutions") == []
-    assert gateway.dependencies.executions.waiting == 0
+    assert gateway.dependencies.index.wait_count == 0
 
 
 async def test_an_unknown_pool_is_refused_with_those_that_there_are(gateway: Gateway) -> None:
@@ -207,7 +207,7 @@ async def test_an_idempotency_key_that_is_none_is_refused(gateway: Gateway, key:
 
 async def test_a_keys_limits_are_refused_by_their_field(gateway: Gateway, api: FakeApiServer) -> None:
     api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, maxTimeoutSeconds=20, pools=["default"])}))
-    keys = gateway.dependencies.authenticator.keys
+    keys = gateway.dependencies.keys
     await until(lambda: (found := keys.find(KEY)) is not None and found.entry.limits.pools == ["default"])
     assert_problem(await gateway.post({"code": "1", "poolRef": {"name": "long"}}), 403, "poolRef.name")
     assert_problem(await gateway.post({"code": "1", "timeoutSeconds": 21}), 422, "timeoutSeconds")
@@ -238,7 +238,7 @@ async def test_what_the_cluster_refuses_is_told_as_its_own_problem(
     api.faults += [fault, fault] if fault.what == 500 else [fault]
     assert_problem(await gateway.post(), status, *fields)
     assert gateway.executions == {}
-    assert gateway.dependencies.executions.under_way("agents", "team-a") == 0
+    assert gateway.dependencies.index.count_active("agents", "team-a") == 0
 
 
 async def test_a_creation_whose_answer_was_lost_is_looked_for(gateway: Gateway, api: FakeApiServer) -> None:

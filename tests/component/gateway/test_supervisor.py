@@ -40,7 +40,7 @@ async def test_live_and_from_the_status_a_real_run_reads_the_same(api: FakeApiSe
         api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
         name = (await gateway.post({"code": CODE}, "?wait=0")).json["name"]
         reading = asyncio.create_task(Reader(gateway, name).upto())
-        sandbox = gateway.dependencies.sandboxes.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
+        sandbox = gateway.dependencies.supervisors.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
         async with asyncio.timeout(DEADLINE):
             await operate(gateway, name, sandbox)
         live = await reading

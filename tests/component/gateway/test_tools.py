@@ -140,7 +140,7 @@ async def test_many_searches_ask_the_broker_once(gateway: Gateway, broker: FakeB
 
 async def test_the_last_good_catalog_serves_while_the_broker_is_down(gateway: Gateway, broker: FakeBroker) -> None:
     now = [0.0]
-    gateway.dependencies.catalogs._fresh.clock = lambda: now[0]
+    gateway.dependencies.catalogs.clock = lambda: now[0]
     before = await names(gateway)
     broker.broken = True
     now[0] += 60
@@ -159,8 +159,8 @@ async def test_without_a_broker_a_search_is_503(api: FakeApiServer, gateway: Gat
     for path in (SEARCH, TOOLS.format("github")):
         assert "does not answer" in assert_problem(await gateway.ask("GET", path), 503).detail
     api.remove(ENDPOINTS, "mcp-exec-broker")
-    assert gateway.dependencies.brokers is not None
-    addresses = gateway.dependencies.brokers.addresses
+    assert gateway.dependencies.broker is not None
+    addresses = gateway.dependencies.broker.addresses
     await until(lambda: not addresses())
     assert_problem(await gateway.ask("GET", SEARCH), 503)
     async with serving(api) as without:

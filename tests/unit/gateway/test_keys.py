@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from mcp_exec_gateway.auth.api_keys import ApiKeys, parse_keys
+from mcp_exec_gateway.auth.api_keys import ApiKeyStore, parse_keys
 from mcp_exec_gateway.auth.create_key import main
 
 
@@ -17,9 +17,9 @@ def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.Captu
     limits = ["--max-concurrent", "5", "--max-timeout-seconds", "60", "--pool", "default", "--pool", "big"]
     limits += ["--requests-per-minute", "90", "--max-priority", "Normal", "--tool", "github.*", "--tool", "fs.read"]
     limits += ["--user", "team-a/*", "--user", "u-42"]
-    assert main(["create", "team-a", "--namespace", "agents", *limits, "--output", "json"]) == 0
+    assert main(["team-a", "--namespace", "agents", *limits, "--output", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    keys = ApiKeys()
+    keys = ApiKeyStore()
     keys.on_change(secret_of(made["patch"]), False)
     found = keys.find(made["key"])
     assert found is not None
@@ -39,7 +39,7 @@ def test_a_key_that_is_made_works_when_its_patch_is_applied(capsys: pytest.Captu
 
 
 def test_the_printed_command_holds_the_patch_and_the_key_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["create", "team-a", "--namespace", "agents", "--release-namespace", "system", "--secret", "keys"])
+    main(["team-a", "--namespace", "agents", "--release-namespace", "system", "--secret", "keys"])
     text = capsys.readouterr().out
     lines = [line.strip() for line in text.splitlines()]
     key = next(line for line in lines if line.startswith("mcpx_"))
@@ -51,7 +51,7 @@ def test_the_printed_command_holds_the_patch_and_the_key_is_printed_once(capsys:
 
 
 def test_a_key_that_is_made_an_approver_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["create", "reviewers", "--namespace", "agents", "--approver", "--output", "json"])
+    main(["reviewers", "--namespace", "agents", "--approver", "--output", "json"])
     keys = parse_keys(secret_of(json.loads(capsys.readouterr().out)["patch"]))
     assert [(key.name, key.entry.approver) for key in keys.values()] == [("reviewers", True)]
 
@@ -59,7 +59,7 @@ def test_a_key_that_is_made_an_approver_is_one(capsys: pytest.CaptureFixture[str
 def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     made = set()
     for _ in range(5):
-        main(["create", "a", "--namespace", "n", "--output", "json"])
+        main(["a", "--namespace", "n", "--output", "json"])
         made.add(json.loads(capsys.readouterr().out)["key"])
     assert len(made) == 5
 
@@ -67,16 +67,16 @@ def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["create", "a b", "--namespace", "n"], "'a b' is no name"),
-        (["create", "system.x", "--namespace", "n"], "belong to ServiceAccounts"),
-        (["create", "a", "--namespace", ""], "namespace"),
-        (["create", "a", "--namespace", "n", "--max-concurrent", "0"], "max_concurrent"),
-        (["create", "a", "--namespace", "n", "--requests-per-minute", "0"], "requests_per_minute"),
-        (["create", "a", "--namespace", "n", "--max-priority", "Top"], "High"),
-        (["create", "a", "--namespace", "n", "--tool", "github"], "tools"),
-        (["create", "a", "--namespace", "n", "--user", "*-admin"], "users"),
-        (["create", "a"], "--namespace"),
-        (["create", "a", "--namespace", "n", "--what"], "--what"),
+        (["a b", "--namespace", "n"], "invalid name 'a b'"),
+        (["system.x", "--namespace", "n"], "reserved for ServiceAccounts"),
+        (["a", "--namespace", ""], "namespace"),
+        (["a", "--namespace", "n", "--max-concurrent", "0"], "max_concurrent"),
+        (["a", "--namespace", "n", "--requests-per-minute", "0"], "requests_per_minute"),
+        (["a", "--namespace", "n", "--max-priority", "Top"], "High"),
+        (["a", "--namespace", "n", "--tool", "github"], "tools"),
+        (["a", "--namespace", "n", "--user", "*-admin"], "users"),
+        (["a"], "--namespace"),
+        (["a", "--namespace", "n", "--what"], "--what"),
     ],
 )
 def test_what_can_not_be_made_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

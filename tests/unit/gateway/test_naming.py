@@ -4,30 +4,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.executions.naming import Namer, caller_label, idempotency_digest, idempotent_name, is_object_name
+from mcp_exec_gateway.auth.authenticator import format_caller_label
+from mcp_exec_gateway.executions.naming import ExecutionNamer, derive_name, digest_idempotency_key, is_object_name
 
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def test_names_sort_by_time_and_never_come_twice() -> None:
     moments = iter([1_795_000_000.0] * 2000 + [1_795_000_000.5] * 10 + [1_794_999_999.0] * 10)
-    namer = Namer(clock=lambda: next(moments))
-    names = [namer.new() for _ in range(2020)]
+    namer = ExecutionNamer(clock=lambda: next(moments))
+    names = [namer.create_name() for _ in range(2020)]
     assert names == sorted(set(names))
     assert all(re.fullmatch(r"exec-[0-9a-hjkmnp-tv-z]{12}", name) for name in names)
 
 
 def test_the_first_ten_characters_are_the_milliseconds_as_in_a_ulid() -> None:
-    assert Namer(clock=lambda: 1_469_918_176.385).new().startswith("exec-01aryz6s41")
+    assert ExecutionNamer(clock=lambda: 1_469_918_176.385).create_name().startswith("exec-01aryz6s41")
 
 
 def test_a_key_stands_for_one_name_of_one_caller_in_one_namespace() -> None:
     parts = [("n", "c", "k"), ("m", "c", "k"), ("n", "d", "k"), ("n", "c", "l"), ("nc", "", "k")]
-    names = {idempotent_name(idempotency_digest(namespace=n, caller=c, key=k)) for n, c, k in parts}
+    names = {derive_name(digest_idempotency_key(namespace=n, caller=c, key=k)) for n, c, k in parts}
     assert len(names) == len(parts)
     assert all(re.fullmatch(r"exec-[0-9a-hjkmnp-tv-z]{12}", name) for name in names)
-    digest = idempotency_digest(namespace="n", caller="c", key="k")
-    assert idempotent_name(digest) == idempotent_name(digest)
+    digest = digest_idempotency_key(namespace="n", caller="c", key="k")
+    assert derive_name(digest) == derive_name(digest)
 
 
 @pytest.mark.parametrize(
@@ -38,22 +39,22 @@ def test_a_key_stands_for_one_name_of_one_caller_in_one_namespace() -> None:
     ],
 )
 def test_a_caller_is_told_by_a_label_that_people_can_read(name: str, label: str) -> None:
-    assert caller_label(name) == label
+    assert format_caller_label(name) == label
 
 
 @given(st.text(min_size=1, max_size=300))
 def test_every_caller_has_a_label_value(name: str) -> None:
-    assert LABEL.fullmatch(caller_label(name))
+    assert LABEL.fullmatch(format_caller_label(name))
 
 
 @given(st.lists(st.text(alphabet="ab:._-é", min_size=1, max_size=100), min_size=2, max_size=10, unique=True))
 def test_no_two_callers_have_the_same_label(names: list[str]) -> None:
-    assert len({caller_label(name) for name in names}) == len(names)
+    assert len({format_caller_label(name) for name in names}) == len(names)
 
 
 def test_long_service_accounts_keep_labels_apart() -> None:
     names = [f"system:serviceaccount:{'n' * 63}:{'b' * 100}{number}" for number in range(3)]
-    labels = {caller_label(name) for name in names}
+    labels = {format_caller_label(name) for name in names}
     assert len(labels) == 3
     assert all(LABEL.fullmatch(label) for label in labels)
 

@@ -3,13 +3,12 @@ from typing import Any
 import pytest
 
 from mcp_exec_gateway.executions.views import (
-    Execution,
     ExecutionSummary,
-    execution_view,
-    json_response,
-    summary_view,
-    to_json,
+    ExecutionView,
+    build_summary,
+    build_view,
 )
+from mcp_exec_gateway.http.json import json_response, to_json
 
 CREATED = "2026-11-21T20:00:00.123456Z"
 
@@ -29,13 +28,13 @@ def made(status: dict[str, Any] | None = None, **annotations: str) -> dict[str, 
 
 
 def test_what_has_no_status_yet_is_pending_since_it_was_created() -> None:
-    view = execution_view(made(**{"mcp-exec.dev/created-at": CREATED}))
+    view = build_view(made(**{"mcp-exec.dev/created-at": CREATED}))
     assert (view["phase"], view["reason"], view["createdAt"], view["pool"]) == ("Pending", "", CREATED, "big")
-    assert execution_view(made())["createdAt"] == "2026-11-21T20:00:00Z"
+    assert build_view(made())["createdAt"] == "2026-11-21T20:00:00Z"
 
 
 def test_empty_texts_that_are_not_stored_are_shown() -> None:
-    view = execution_view(made({"phase": "Failed", "output": {"stdout": "x"}, "error": {"type": "E"}}))
+    view = build_view(made({"phase": "Failed", "output": {"stdout": "x"}, "error": {"type": "E"}}))
     assert view["output"] == {
         "stdout": "x",
         "stderr": "",
@@ -49,13 +48,13 @@ def test_empty_texts_that_are_not_stored_are_shown() -> None:
 
 @pytest.mark.parametrize("status", [None, {"phase": "Running", "podName": "p"}, {"phase": "Succeeded", "output": {}}])
 def test_views_are_what_their_models_say(status: dict[str, Any] | None) -> None:
-    Execution.model_validate_json(to_json(execution_view(made(status))))
-    ExecutionSummary.model_validate_json(to_json(summary_view(made(status))))
+    ExecutionView.model_validate_json(to_json(build_view(made(status))))
+    ExecutionSummary.model_validate_json(to_json(build_summary(made(status))))
 
 
 def test_what_came_past_the_gateway_is_shown_as_well() -> None:
     bare = {"metadata": {"name": "a", "namespace": "agents", "creationTimestamp": "2026-11-21T20:00:00Z"}, "spec": {}}
-    assert execution_view(bare) == {
+    assert build_view(bare) == {
         "name": "a",
         "namespace": "agents",
         "pool": "default",

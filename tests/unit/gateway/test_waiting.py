@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.execution_state import is_finished
-from mcp_exec_gateway.executions.index import Executions, Gone, Released, is_bound, lean
-from mcp_exec_gateway.http.problems import Problem
+from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, ShuttingDown, is_bound, strip_execution
+from mcp_exec_gateway.http.problems import HttpProblem
 
 KEY = ("agents", "exec-a")
 
@@ -26,12 +26,12 @@ def execution(phase: str | None = None, name: str = "exec-a", caller: str = "tea
 
 
 @pytest.fixture
-def executions() -> Executions:
-    return Executions(max_waits=3)
+def executions() -> ExecutionIndex:
+    return ExecutionIndex(max_waits=3)
 
 
 def test_the_copy_keeps_neither_code_nor_output() -> None:
-    kept = lean(execution("Succeeded", output={"stdout": "x"}))
+    kept = strip_execution(execution("Succeeded", output={"stdout": "x"}))
     assert kept == {
         "metadata": {
             "name": "exec-a",
@@ -42,11 +42,11 @@ def test_the_copy_keeps_neither_code_nor_output() -> None:
         },
         "status": {"phase": "Succeeded"},
     }
-    assert lean(kept) == kept
+    assert strip_execution(kept) == kept
 
 
-async def test_a_wait_ends_by_the_first_state_that_fits(executions: Executions) -> None:
-    with executions.until(KEY, is_bound) as binding, executions.until(KEY, is_finished) as ending:
+async def test_a_wait_ends_by_the_first_state_that_fits(executions: ExecutionIndex) -> None:
+    with executions.wait_for(KEY, is_bound) as binding, executions.wait_for(KEY, is_finished) as ending:
         executions.on_change(execution(), False)
         assert not binding.done()
         executions.on_change(execution("Running", podName="p"), False)
@@ -57,39 +57,39 @@ async def test_a_wait_ends_by_the_first_state_that_fits(executions: Executions) 
         executions.on_change(execution("Failed"), False)
         executions.on_change(execution("Succeeded"), False)
         assert ending.result()["status"]["phase"] == "Failed"
-    assert executions.waiting == 0
-    assert executions.waits_for(KEY) == 0
+    assert executions.wait_count == 0
+    assert not executions.has_waits(KEY)
 
 
-async def test_a_wait_for_what_is_deleted_fails(executions: Executions) -> None:
-    with executions.until(KEY, is_finished) as ending:
+async def test_a_wait_for_what_is_deleted_fails(executions: ExecutionIndex) -> None:
+    with executions.wait_for(KEY, is_finished) as ending:
         executions.on_change(execution("Running"), True)
-        with pytest.raises(Gone):
+        with pytest.raises(ExecutionDeleted):
             ending.result()
 
 
-async def test_release_ends_waits_that_stand_and_that_come(executions: Executions) -> None:
-    with executions.until(KEY, is_finished) as standing:
-        executions.release()
-        with executions.until(KEY, is_finished) as coming:
+async def test_release_ends_waits_that_stand_and_that_come(executions: ExecutionIndex) -> None:
+    with executions.wait_for(KEY, is_finished) as standing:
+        executions.shut_down()
+        with executions.wait_for(KEY, is_finished) as coming:
             for future in (standing, coming):
-                with pytest.raises(Released):
+                with pytest.raises(ShuttingDown):
                     await future
         executions.on_change(execution("Succeeded"), False)
 
 
-async def test_waits_are_bounded(executions: Executions) -> None:
-    with executions.until(KEY, is_bound), executions.until(KEY, is_bound), executions.until(KEY, is_bound):
-        with pytest.raises(Problem, match="wait for executions"), executions.until(KEY, is_bound):
+async def test_waits_are_bounded(executions: ExecutionIndex) -> None:
+    with executions.wait_for(KEY, is_bound), executions.wait_for(KEY, is_bound), executions.wait_for(KEY, is_bound):
+        with pytest.raises(HttpProblem, match="wait for executions"), executions.wait_for(KEY, is_bound):
             raise AssertionError
-        assert executions.waiting == 3
-    with executions.until(KEY, is_bound) as future:
+        assert executions.wait_count == 3
+    with executions.wait_for(KEY, is_bound) as future:
         assert not future.done()
 
 
-def test_what_is_under_way_is_counted_by_caller(executions: Executions) -> None:
+def test_what_is_under_way_is_counted_by_caller(executions: ExecutionIndex) -> None:
     def count(caller: str = "team-a", namespace: str = "agents") -> int:
-        return executions.under_way(namespace, caller)
+        return executions.count_active(namespace, caller)
 
     executions.on_change(execution("Running", name="a"), False)
     executions.on_change(execution(name="b"), False)
@@ -105,31 +105,31 @@ def test_what_is_under_way_is_counted_by_caller(executions: Executions) -> None:
 
 def test_a_creation_counts_from_before_it_is_seen_and_not_twice() -> None:
     now = [0.0]
-    executions = Executions(max_waits=1, clock=lambda: now[0])
-    executions.expect(KEY, "team-a")
-    assert executions.under_way("agents", "team-a") == 1
+    executions = ExecutionIndex(max_waits=1, clock=lambda: now[0])
+    executions.add_expectation(KEY, "team-a")
+    assert executions.count_active("agents", "team-a") == 1
     executions.on_change(execution(), False)
-    assert executions.under_way("agents", "team-a") == 1
+    assert executions.count_active("agents", "team-a") == 1
     executions.on_change(execution("Succeeded"), False)
-    assert executions.under_way("agents", "team-a") == 0
-    executions.expect(("agents", "exec-never-seen"), "team-a")
-    executions.expect(("agents", "exec-refused"), "team-a")
-    executions.forget(("agents", "exec-refused"))
-    assert executions.under_way("agents", "team-a") == 1
+    assert executions.count_active("agents", "team-a") == 0
+    executions.add_expectation(("agents", "exec-never-seen"), "team-a")
+    executions.add_expectation(("agents", "exec-refused"), "team-a")
+    executions.remove_expectation(("agents", "exec-refused"))
+    assert executions.count_active("agents", "team-a") == 1
     now[0] = 31
-    assert executions.under_way("agents", "team-a") == 0
+    assert executions.count_active("agents", "team-a") == 0
 
 
-async def test_a_phase_of_a_newer_version_ends_no_wait_and_still_counts(executions: Executions) -> None:
-    with executions.until(KEY, is_finished) as ending:
+async def test_a_phase_of_a_newer_version_ends_no_wait_and_still_counts(executions: ExecutionIndex) -> None:
+    with executions.wait_for(KEY, is_finished) as ending:
         executions.on_change(execution("Suspended"), False)
         assert not ending.done()
-    assert executions.under_way("agents", "team-a") == 1
-    assert lean(execution("Suspended"))["status"] == {"phase": "Suspended"}
+    assert executions.count_active("agents", "team-a") == 1
+    assert strip_execution(execution("Suspended"))["status"] == {"phase": "Suspended"}
 
 
-async def test_a_wait_that_is_left_is_forgotten(executions: Executions) -> None:
-    with pytest.raises(asyncio.TimeoutError), executions.until(KEY, is_finished):
+async def test_a_wait_that_is_left_is_forgotten(executions: ExecutionIndex) -> None:
+    with pytest.raises(asyncio.TimeoutError), executions.wait_for(KEY, is_finished):
         raise TimeoutError
-    assert executions.waits_for(KEY) == 0
+    assert not executions.has_waits(KEY)
     executions.on_change(execution("Succeeded"), False)

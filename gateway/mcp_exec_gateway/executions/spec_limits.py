@@ -1,0 +1,72 @@
+"""Limits of caller and pool applied to the spec of a new execution."""
+
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.meta import FieldError
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.executions.pools import CachedPool, PoolCache
+from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
+from mcp_exec_tools.patterns import name_matches, within
+
+
+def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> CodeExecutionSpec:
+    """Return the spec within the limits of caller and pool; defaults that exceed a limit are lowered to it.
+
+    Raises HttpProblem: 403 for a pool, tool or user that the API key may not use, 422 for a value beyond a limit.
+    """
+    name, allowed_pools = spec.pool_ref.name, caller.limits.pools
+    if allowed_pools is not None and name not in allowed_pools:
+        message = f"the API key {caller.name} may use only {', '.join(allowed_pools)}"
+        raise HttpProblem("forbidden", 403, message, errors=[FieldError(field="poolRef.name", message=message)])
+    _check_tools(spec, caller=caller)
+    _check_user(spec, caller=caller)
+    pool = pools.find(caller.namespace, name)
+    if pool is None:
+        names = ", ".join(pools.list_names(caller.namespace)) or "none"
+        message = f"there is no pool {name} in namespace {caller.namespace}; there are: {names}"
+        raise invalid_field("poolRef.name", message)
+    return _fit_priority(_fit_timeout(spec, caller=caller, pool=pool), caller=caller)
+
+
+def _check_tools(spec: CodeExecutionSpec, *, caller: Caller) -> None:
+    allowed = caller.limits.tools
+    if allowed is None:
+        return
+    limit = f"the API key {caller.name} may use only {', '.join(allowed) or 'none'}"
+    errors = [
+        FieldError(field=f"tools.{number}", message=f"{pattern}: {limit}")
+        for number, pattern in enumerate(spec.tools)
+        if not within(pattern, allowed)
+    ]
+    if errors:
+        raise HttpProblem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)
+
+
+def _check_user(spec: CodeExecutionSpec, *, caller: Caller) -> None:
+    allowed = caller.limits.users
+    if spec.user is None or allowed is None or any(name_matches(pattern, spec.user) for pattern in allowed):
+        return
+    message = f"the API key {caller.name} may name only {', '.join(allowed) or 'none'}"
+    raise HttpProblem("forbidden", 403, f"user: {message}", errors=[FieldError(field="user", message=message)])
+
+
+def _fit_timeout(spec: CodeExecutionSpec, *, caller: Caller, pool: CachedPool) -> CodeExecutionSpec:
+    limits = [(pool.max_timeout_seconds, f"pool {pool.name}")]
+    if caller.limits.max_timeout_seconds is not None:
+        limits.append((caller.limits.max_timeout_seconds, f"API key {caller.name}"))
+    seconds, owner = min(limits)
+    if spec.timeout_seconds <= seconds:
+        return spec
+    if "timeout_seconds" in spec.model_fields_set:
+        message = f"{spec.timeout_seconds} is more than the {seconds} seconds that {owner} allows"
+        raise invalid_field("timeoutSeconds", message)
+    return spec.model_copy(update={"timeout_seconds": seconds})
+
+
+def _fit_priority(spec: CodeExecutionSpec, *, caller: Caller) -> CodeExecutionSpec:
+    highest = caller.limits.max_priority
+    if highest is None or spec.priority.rank >= highest.rank:
+        return spec
+    if "priority" in spec.model_fields_set:
+        message = f"{spec.priority} is higher than {highest}, the highest that API key {caller.name} allows"
+        raise invalid_field("priority", message)
+    return spec.model_copy(update={"priority": highest})
