@@ -21,10 +21,10 @@ class Idle:
     answer: asyncio.Event = field(default_factory=asyncio.Event)
     asked: int = 0
 
-    def at(self, **_: Any) -> "Idle":
+    def get_connection(self, **_: Any) -> "Idle":
         return self
 
-    async def state(self) -> str:
+    async def get_state(self) -> str:
         self.asked += 1
         self.begun.set()
         await self.answer.wait()
