@@ -1,8 +1,7 @@
-"""What stands out in an agent's code before it runs: calls that it seldom needs, imports, values put into SQL text, and
-what it would take too much of.
+"""Static check of code before it runs: risky calls, imports, formatted SQL, endless loops and large values.
 
-It reads the code's syntax tree and runs nothing. It is help for honest code and one more hurdle for other code, never a
-boundary: Python has more ways to say a thing than any list has.
+The check reads the syntax tree and executes nothing. It helps to find mistakes and is one more obstacle for attackers,
+but not a boundary: Python can express every call in more ways than a list of rules can cover.
 """
 
 import ast
@@ -21,25 +20,25 @@ from mcp_exec_api.code_findings import (
     Severity,
 )
 from mcp_exec_api.quantity import parse_quantity
-from mcp_exec_common.code_check.estimates import Sizes, endless_loops
-from mcp_exec_common.code_check.sql import Bindings, formatted_sql
+from mcp_exec_common.code_check.bindings import Bindings
+from mcp_exec_common.code_check.estimates import SizeEstimator, find_endless_loops
+from mcp_exec_common.code_check.sql import FormattedSqlDetector
 
 MAX_CHECKED_BYTES: Final = 32 * 1024
-"""Longer code is not looked at: to parse 256 KiB takes up to a second, in which a process does nothing else."""
+"""Longer code is not checked: parsing 256 KiB takes up to a second and blocks the process."""
 SANDBOX_MODULES: Final = frozenset({"__future__", "client", "servers", "skills", "tool_discovery"})
-"""Modules that no list of allowed imports needs to name."""
+"""Modules that are always allowed."""
 
-_DEEPEST_NAME: Final = 4
-_PARSER: Final = threading.Lock()
-"""Warnings are silenced for the whole process."""
+_MAX_NAME_PARTS: Final = 4
+_PARSER_LOCK: Final = threading.Lock()
+"""Held during parsing, because it silences warnings for the whole process."""
 
-
-_SEVERE: Final = frozenset({Rule.DYNAMIC_CODE, Rule.SUBPROCESS, Rule.NATIVE_CODE})
+_HIGH_SEVERITY: Final = frozenset({Rule.DYNAMIC_CODE, Rule.SUBPROCESS, Rule.NATIVE_CODE})
 _ADVICE: Final = {
-    Rule.DYNAMIC_CODE: "it turns text into code; write the code itself",
-    Rule.SUBPROCESS: "it starts a process; do it in Python, or by a tool",
-    Rule.NATIVE_CODE: "it leaves Python; do it in Python, or by a tool",
-    Rule.NETWORK: "a sandbox has no network; call a tool",
+    Rule.DYNAMIC_CODE: "executes text as code; write the code itself",
+    Rule.SUBPROCESS: "starts a process; use Python or a tool instead",
+    Rule.NATIVE_CODE: "calls native code; use Python or a tool instead",
+    Rule.NETWORK: "a sandbox has no network; call a tool instead",
 }
 _MODULES: Final = {
     "subprocess": Rule.SUBPROCESS,
@@ -52,9 +51,9 @@ _MODULES: Final = {
     "_socket": Rule.NETWORK,
 }
 _BUILTINS: Final = frozenset({"eval", "exec", "compile", "__import__"})
-_STARTS: Final = ("system", "popen", "exec", "spawn", "posix_spawn", "fork")
-"""What the names of `os` that start a process begin with."""
-_NAMES: Final = {
+_PROCESS_PREFIXES: Final = ("system", "popen", "exec", "spawn", "posix_spawn", "fork")
+"""Prefixes of the functions of `os` that start a process."""
+_FUNCTIONS: Final = {
     "importlib.import_module": Rule.DYNAMIC_CODE,
     "importlib.__import__": Rule.DYNAMIC_CODE,
     "runpy.run_path": Rule.DYNAMIC_CODE,
@@ -65,39 +64,41 @@ _NAMES: Final = {
     "asyncio.open_unix_connection": Rule.NETWORK,
     "asyncio.start_server": Rule.NETWORK,
 }
-_STARRED: Final = {"os": Rule.SUBPROCESS, "posix": Rule.SUBPROCESS, "builtins": Rule.DYNAMIC_CODE}
-"""Modules of which `import *` brings such names."""
+_STAR_IMPORTS: Final = {"os": Rule.SUBPROCESS, "posix": Rule.SUBPROCESS, "builtins": Rule.DYNAMIC_CODE}
+"""Modules whose `import *` imports such functions."""
 
 
 def check_code(code: str, rules: CodeCheck) -> list[Finding]:
-    """Return what the rules find in the code; nothing if the check is off. Takes about a millisecond per KiB."""
+    """Return the findings by a pool's rules; none if the check is off."""
     if rules.mode is CodeCheckMode.OFF:
         return []
     return find_issues(code, allowed_imports=rules.allowed_imports, memory=int(parse_quantity(rules.memory)))
 
 
 def find_issues(code: str, *, allowed_imports: Sequence[str] = ("*",), memory: int | None = None) -> list[Finding]:
-    """What stands out in the code, the gravest first, at most MAX_FINDINGS.
+    """Return the findings in the code, High severity first, at most MAX_FINDINGS.
 
-    `allowed_imports` are modules, each with all below it; `*` is every module. `memory` is the
-    bytes that a value may take; None is any. Code that is no Python has no findings: running it says better what is
-    wrong. Takes about a millisecond for each KiB.
+    `allowed_imports` are modules, each with its submodules; `*` is every module. `memory` is the largest value in
+    bytes; None means no limit. Invalid Python has no findings, because running it gives a better error. Takes about a
+    millisecond per KiB.
     """
     if len(code.encode("utf-8", "surrogatepass")) > MAX_CHECKED_BYTES:
         return [_not_checked(f"code of more than {MAX_CHECKED_BYTES} bytes is not checked; pass data in `context`")]
     try:
-        look = _Look(_parsed(code), allowed_imports, memory)
-        # one for each rule and line: a chain of names would be found once for each of its parts
-        found = {(each.rule, each.line): each for each in look.find_issues()}
+        inspection = _Inspection(_parse(code), allowed_imports, memory)
+        # one per rule and line: each part of a dotted name would be a finding of its own
+        findings = {(finding.rule, finding.line): finding for finding in inspection.find_issues()}
     except (SyntaxError, ValueError):
         return []
     except (RecursionError, MemoryError):
         return [_not_checked("the code is nested too deeply to be checked")]
-    return sorted(found.values(), key=lambda each: (each.severity is not Severity.HIGH, each.line))[:MAX_FINDINGS]
+    return sorted(findings.values(), key=lambda finding: (finding.severity is not Severity.HIGH, finding.line))[
+        :MAX_FINDINGS
+    ]
 
 
-def _parsed(code: str) -> ast.Module:
-    with _PARSER, warnings.catch_warnings():
+def _parse(code: str) -> ast.Module:
+    with _PARSER_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = compile(code, "<agent>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     assert isinstance(tree, ast.Module)  # noqa: S101 - narrows the type
@@ -108,13 +109,13 @@ def _not_checked(message: str) -> Finding:
     return Finding(rule=Rule.NOT_CHECKED, severity=Severity.MEDIUM, line=1, message=message)
 
 
-def _found(rule: Rule, node: ast.stmt | ast.expr, message: str) -> Finding:
-    severity = Severity.HIGH if rule in _SEVERE else Severity.MEDIUM
+def _create_finding(rule: Rule, node: ast.stmt | ast.expr, message: str) -> Finding:
+    severity = Severity.HIGH if rule in _HIGH_SEVERITY else Severity.MEDIUM
     return Finding(rule=rule, severity=severity, line=node.lineno, message=message[:MAX_MESSAGE_CHARACTERS])
 
 
-class _Look:
-    """One look at one tree."""
+class _Inspection:
+    """One inspection of one syntax tree."""
 
     def __init__(self, tree: ast.Module, allowed_imports: Sequence[str], memory: int | None) -> None:
         self._tree = tree
@@ -122,66 +123,69 @@ class _Look:
         self._allowed = allowed_imports
         self._memory = memory
         self._aliases: dict[str, str] = {}
-        """What imported names stand for; of a name that is imported twice, the last counts."""
+        """Dotted names by imported name. If a name is imported twice, the last import counts."""
 
     def find_issues(self) -> Iterator[Finding]:
-        """All of them, in no order."""
+        """Yield all findings in no particular order."""
         for node in self._nodes:
             if isinstance(node, ast.Import):
-                yield from self._import(node)
+                yield from self._check_import(node)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield from self._import_from(node, node.module)
+                yield from self._check_import_from(node, node.module)
         bindings = Bindings(self._nodes)
+        sql = FormattedSqlDetector(bindings=bindings)
         for node in self._nodes:
             if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-                if rule := _rule_of(name := self._name(node)):
-                    yield _found(rule, node, f"{name}: {_ADVICE[rule]}")
-            elif isinstance(node, ast.Call) and formatted_sql(node, called=self._name(node.func), bindings=bindings):
-                message = "values are put into the text of a query; pass them as its parameters"
-                yield _found(Rule.FORMATTED_SQL, node, message)
-        yield from self._estimates(bindings)
+                if rule := _find_rule(name := self._resolve_name(node)):
+                    yield _create_finding(rule, node, f"{name}: {_ADVICE[rule]}")
+            elif isinstance(node, ast.Call) and sql.sends_formatted_sql(node, called=self._resolve_name(node.func)):
+                message = "formats values into the text of a query; pass them as parameters"
+                yield _create_finding(Rule.FORMATTED_SQL, node, message)
+        yield from self._check_estimates(bindings)
 
-    def _estimates(self, bindings: Bindings) -> Iterator[Finding]:
-        for loop in endless_loops(self._tree, self._name):
-            yield _found(Rule.ENDLESS_LOOP, loop, "the loop has no way out; break when done, or count its rounds")
+    def _check_estimates(self, bindings: Bindings) -> Iterator[Finding]:
+        for loop in find_endless_loops(self._tree, self._resolve_name):
+            yield _create_finding(
+                Rule.ENDLESS_LOOP, loop, "the loop never ends; break when done, or limit its iterations"
+            )
         if self._memory is None:
             return
-        sizes = Sizes(self._name, bindings)
+        sizes = SizeEstimator(self._resolve_name, bindings)
         for node in self._nodes:
-            if isinstance(node, ast.expr) and (size := sizes.bytes_at_least(node)) > self._memory:
+            if isinstance(node, ast.expr) and (size := sizes.estimate_bytes(node)) > self._memory:
                 message = f"a value of at least {size >> 20:,} MiB, of {self._memory >> 20:,} MiB; work on parts of it"
-                yield _found(Rule.LARGE_VALUE, node, message)
+                yield _create_finding(Rule.LARGE_VALUE, node, message)
 
-    def _import(self, node: ast.Import) -> Iterator[Finding]:
+    def _check_import(self, node: ast.Import) -> Iterator[Finding]:
         for alias in node.names:
             top = alias.name.partition(".")[0]
             self._aliases[alias.asname or top] = alias.name if alias.asname else top
-            yield from self._module(node, alias.name)
+            yield from self._check_module(node, alias.name)
 
-    def _import_from(self, node: ast.ImportFrom, module: str) -> Iterator[Finding]:
-        yield from self._module(node, module)
+    def _check_import_from(self, node: ast.ImportFrom, module: str) -> Iterator[Finding]:
+        yield from self._check_module(node, module)
         for alias in node.names:
             name = f"{module}.{alias.name}"
             self._aliases[alias.asname or alias.name] = name
-            rule = _STARRED.get(module) if alias.name == "*" else _rule_of(name) or _MODULES.get(name)
+            rule = _STAR_IMPORTS.get(module) if alias.name == "*" else _find_rule(name) or _MODULES.get(name)
             if rule:
-                yield _found(rule, node, f"{name}: {_ADVICE[rule]}")
+                yield _create_finding(rule, node, f"{name}: {_ADVICE[rule]}")
 
-    def _module(self, node: ast.stmt, module: str) -> Iterator[Finding]:
+    def _check_module(self, node: ast.stmt, module: str) -> Iterator[Finding]:
         top, shown = module.partition(".")[0], module[:100]
         if rule := _MODULES.get(top):
-            yield _found(rule, node, f"import of {shown}: {_ADVICE[rule]}")
-        allowed = top in SANDBOX_MODULES or any(
-            each == "*" or module == each or module.startswith(each + ".") for each in self._allowed
+            yield _create_finding(rule, node, f"import of {shown}: {_ADVICE[rule]}")
+        is_allowed = top in SANDBOX_MODULES or any(
+            allowed in ("*", module) or module.startswith(allowed + ".") for allowed in self._allowed
         )
-        if not allowed:
+        if not is_allowed:
             message = f"import of {shown}: the pool allows {', '.join(self._allowed)[:100] or 'no modules'}"
-            yield _found(Rule.IMPORT_NOT_ALLOWED, node, message)
+            yield _create_finding(Rule.IMPORT_NOT_ALLOWED, node, message)
 
-    def _name(self, node: ast.expr) -> str:
-        """The dotted name that an expression stands for, by the imports; empty where it is none or a long one."""
+    def _resolve_name(self, node: ast.expr) -> str:
+        """Return the dotted name of an expression, resolved by the imports, or "" if it has none or a very long one."""
         parts: list[str] = []
-        while isinstance(node, ast.Attribute) and len(parts) < _DEEPEST_NAME:
+        while isinstance(node, ast.Attribute) and len(parts) < _MAX_NAME_PARTS:
             parts.append(node.attr)
             node = node.value
         if not isinstance(node, ast.Name):
@@ -189,10 +193,10 @@ class _Look:
         return ".".join([self._aliases.get(node.id, node.id), *reversed(parts)])
 
 
-def _rule_of(name: str) -> Rule | None:
+def _find_rule(name: str) -> Rule | None:
     if name in _BUILTINS or (name.partition(".")[0] == "builtins" and name.removeprefix("builtins.") in _BUILTINS):
         return Rule.DYNAMIC_CODE
     module, _, rest = name.partition(".")
-    if module in ("os", "posix") and rest.startswith(_STARTS):
+    if module in ("os", "posix") and rest.startswith(_PROCESS_PREFIXES):
         return Rule.SUBPROCESS
-    return _NAMES.get(name)
+    return _FUNCTIONS.get(name)

@@ -1,4 +1,4 @@
-"""HTTP servers of the processes: uvicorn, with heads that are bounded, and an end that leaves requests some time."""
+"""HTTP server of the processes: uvicorn with bounded request heads and a graceful shutdown."""
 
 import asyncio
 import contextlib
@@ -11,12 +11,13 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES: Final = 96 * 1024
-"""Request line and headers: above all a grant, whose list of tools may be long. Uvicorn has no bound of its own."""
-_HOST: Final = "0.0.0.0"  # noqa: S104 - it is a pod
+"""Maximum bytes of request line and headers. A grant with many tools is the longest one. Uvicorn itself has no
+limit."""
+_HOST: Final = "0.0.0.0"  # noqa: S104 - it runs in a pod
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 whose request heads are bounded."""
+    """HTTP/1.1 protocol with bounded request heads."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -24,17 +25,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Handle the start of a request."""
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Its head is whole."""
+        """Handle the end of the request's head."""
         self._in_head = False
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Takes data of the connection, and ends it where a head grows too large."""
+        """Handle received data. Close the connection if a head is too large."""
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
@@ -43,30 +44,30 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class HttpServer(uvicorn.Server):
-    """A server that leaves signals to others, and tells when it listens."""
+    """Uvicorn server that leaves signals to the process and reports when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens."""
+        """Start to listen."""
         await super().startup(sockets)
         self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Captures none."""
+        """Capture no signals."""
         yield
 
 
 def build_server(
     app: Any, *, port: int, keep_alive_seconds: int, shutdown_seconds: float, host: str = _HOST
 ) -> HttpServer:
-    """A server, not started.
+    """Build a server without starting it.
 
-    A connection without a request is closed after `keep_alive_seconds`; told to exit, the server gives requests under
-    way `shutdown_seconds`, rounded up, until their answers are sent.
+    The server closes a connection without a request after `keep_alive_seconds`. At shutdown, running requests have
+    `shutdown_seconds`, rounded up, to send their responses.
     """
     config = uvicorn.Config(
         app,

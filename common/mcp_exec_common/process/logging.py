@@ -1,4 +1,4 @@
-"""Logs as JSON lines on standard error, one object a record."""
+"""Logging as JSON lines on standard error, one object per record."""
 
 import json
 import logging
@@ -17,10 +17,10 @@ _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON; what a call gave as `extra` becomes fields of their own."""
+    """Formatter of a record as one line of JSON. Each key of `extra` becomes a field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format a record."""
         fields = {
             "at": micro_time(now()),
             "level": record.levelname.lower(),
@@ -34,7 +34,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str) -> None:
-    """Sends the whole process's records from `level` on to standard error."""
+    """Send all records of the process from `level` upwards to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

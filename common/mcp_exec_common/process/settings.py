@@ -1,4 +1,4 @@
-"""What operator, gateway and broker can all be told by their environment, and how it is read."""
+"""Settings that operator, gateway and broker have in common, and how they are read from the environment."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from mcp_exec_api.meta import field_errors
 
 PREFIX: Final = "MCP_EXEC_"
-"""What the names of all variables begin with."""
+"""Prefix of all environment variables."""
 
 
 class SettingsError(ValueError):
-    """Settings that can't be taken: a line for each, with the name of its variable."""
+    """Invalid settings: one line for each, with the name of its variable."""
 
 
 class ProcessSettings(BaseSettings):
-    """The settings that each process has; each field is a variable with the prefix `MCP_EXEC_`.
+    """Settings of every process. Each field is an environment variable with the prefix `MCP_EXEC_`.
 
-    An empty variable is one that is not set.
+    An empty variable counts as not set.
     """
 
     model_config = SettingsConfigDict(
@@ -29,46 +29,48 @@ class ProcessSettings(BaseSettings):
     )
 
     namespaces: Annotated[tuple[str, ...], NoDecode, Field(min_length=1)]
-    """Namespaces that are served: a comma-separated or JSON list."""
+    """Namespaces to serve, as a comma-separated or JSON list."""
     sandbox_key_file: Path
-    """File with the release's key; the sandboxes' tokens, grants and badges are made from it."""
+    """File with the release's key, from which supervisor tokens, grants and service tokens are derived."""
     kubeconfig: Path | None = None
-    """Kubeconfig file; empty means the pod's service account."""
+    """Kubeconfig file. If not set, the pod's service account is used."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Records below it are dropped."""
+    """Lowest level of records that are logged."""
 
     @classmethod
     def from_environment(cls) -> Self:
-        """The settings of this process.
+        """Read the settings of this process.
 
-        Raises SettingsError where one is wrong, or where a variable with the prefix names none: a typing error would
-        otherwise go unseen.
+        Raises SettingsError if a value is invalid, or if a variable with the prefix is unknown, because it may be a
+        misspelled one.
         """
         known = {PREFIX + name.upper() for name in cls.model_fields}
         unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
         if unknown:
-            raise SettingsError(f"unknown settings: {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+            raise SettingsError(
+                f"unknown settings: {', '.join(unknown)}; valid settings are {', '.join(sorted(known))}"
+            )
         try:
             return cls()
         except ValidationError as error:
-            lines = [f"{PREFIX}{found.field.upper()}: {found.message}" for found in field_errors(error)]
+            lines = [f"{PREFIX}{invalid.field.upper()}: {invalid.message}" for invalid in field_errors(error)]
             raise SettingsError("\n".join(lines)) from error
 
     @field_validator("namespaces", mode="before")
     @classmethod
-    def _split(cls, given: object) -> object:
-        if not isinstance(given, str):
-            return given
-        return json.loads(given) if given.lstrip().startswith("[") else [part.strip() for part in given.split(",")]
+    def _split_namespaces(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return json.loads(value) if value.lstrip().startswith("[") else [part.strip() for part in value.split(",")]
 
     @field_validator("namespaces")
     @classmethod
-    def _named(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(given) or len(set(given)) != len(given):
-            raise ValueError("each namespace is named, and once")
-        return given
+    def _check_namespaces(cls, namespaces: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(namespaces) or len(set(namespaces)) != len(namespaces):
+            raise ValueError("namespaces must not be empty and not be listed twice")
+        return namespaces
 
     @field_validator("log_level", mode="before")
     @classmethod
-    def _lower(cls, given: object) -> object:
-        return given.lower() if isinstance(given, str) else given
+    def _lower_level(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value

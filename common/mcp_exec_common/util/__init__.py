@@ -1,1 +1,1 @@
-"""Small building blocks that know nothing of the product."""
+"""Small building blocks that are independent of the product."""

@@ -30,8 +30,8 @@ async def test_a_strict_pools_findings_are_the_answer_and_nothing_is_created(gat
         "The pool rejects this code",
     )
     assert [error.message for error in problem.errors] == [
-        "line 3: os.system: it starts a process; do it in Python, or by a tool (Subprocess)",
-        "line 4: exec: it turns text into code; write the code itself (DynamicCode)",
+        "line 3: os.system: starts a process; use Python or a tool instead (Subprocess)",
+        "line 4: exec: executes text as code; write the code itself (DynamicCode)",
     ]
     assert problem.detail.startswith("pool default rejects the code: line 3: os.system")
     assert gateway.executions == {}

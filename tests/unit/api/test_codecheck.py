@@ -71,12 +71,12 @@ def test_what_code_does_need_is_let_pass(code: str) -> None:
 
 def test_a_finding_names_its_line_and_says_what_to_do() -> None:
     (found,) = find_issues("x = 1\n\nprint(eval('x'))")
-    assert str(found) == "line 3: eval: it turns text into code; write the code itself (DynamicCode)"
+    assert str(found) == "line 3: eval: executes text as code; write the code itself (DynamicCode)"
     assert found == Finding(
         rule=Rule.DYNAMIC_CODE,
         severity=Severity.HIGH,
         line=3,
-        message="eval: it turns text into code; write the code itself",
+        message="eval: executes text as code; write the code itself",
     )
 
 
