@@ -1,4 +1,4 @@
-"""A demo server: arithmetic."""
+"""Demo server: arithmetic."""
 
 import ast
 import math
@@ -13,11 +13,11 @@ from pydantic import Field
 from mcp_exec_servers.command import READS, run
 
 MAX_EXPRESSION: Final = 500
-"""Characters of an expression."""
+"""Most characters of an expression."""
 MAX_NUMBER: Final = 1e300
-"""Beyond it, results are refused."""
+"""Largest magnitude of a result."""
 
-server = MCPServer("calculator", instructions="Arithmetic: single operations, and whole expressions.")
+server = MCPServer("calculator", instructions="Arithmetic: single operations and whole expressions.")
 
 _BINARY: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add,
@@ -42,67 +42,67 @@ _CONSTANTS: Final = {"pi": math.pi, "e": math.e}
 Number = Annotated[float, Field(description="A number")]
 
 
-def checked(action: Callable[[], float]) -> float:
-    """The action's result; ToolError where there is none, or none that JSON can say."""
+def calculate(operation: Callable[[], float]) -> float:
+    """Return the result of an operation. Raises ToolError if it has none, or one that JSON cannot represent."""
     try:
-        result = action()
+        result = operation()
     except ZeroDivisionError:
         raise ToolError("division by zero") from None
     except (ValueError, OverflowError, TypeError) as error:
-        raise ToolError(f"no such number: {error}") from error
+        raise ToolError(f"the result is not a number: {error}") from error
     if not math.isfinite(result) or abs(result) > MAX_NUMBER:
         raise ToolError("the result is too large")
     return result
 
 
-def value_of(node: ast.AST) -> float:
-    """The value of a parsed expression; ToolError for anything that is not arithmetic."""
+def evaluate_node(node: ast.AST) -> float:
+    """Return the value of a parsed expression. Raises ToolError for anything that is not arithmetic."""
     match node:
         case ast.Expression(body=body):
-            return value_of(body)
+            return evaluate_node(body)
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
         case ast.Name(id=name) if name in _CONSTANTS:
             return _CONSTANTS[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -value_of(operand)
+            return -evaluate_node(operand)
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return value_of(operand)
+            return evaluate_node(operand)
         case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _BINARY:
-            return _BINARY[type(kind)](value_of(left), value_of(right))
+            return _BINARY[type(kind)](evaluate_node(left), evaluate_node(right))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*[value_of(argument) for argument in arguments])
+            return _FUNCTIONS[name](*[evaluate_node(argument) for argument in arguments])
     raise ToolError(f"not arithmetic: {ast.unparse(node)[:80]}")
 
 
 @server.tool(annotations=READS)
 def add(a: Number, b: Number) -> float:
-    """Adds two numbers."""
-    return checked(lambda: a + b)
+    """Add two numbers."""
+    return calculate(lambda: a + b)
 
 
 @server.tool(annotations=READS)
 def subtract(a: Number, b: Number) -> float:
-    """Takes the second number from the first."""
-    return checked(lambda: a - b)
+    """Subtract the second number from the first."""
+    return calculate(lambda: a - b)
 
 
 @server.tool(annotations=READS)
 def multiply(a: Number, b: Number) -> float:
-    """Multiplies two numbers."""
-    return checked(lambda: a * b)
+    """Multiply two numbers."""
+    return calculate(lambda: a * b)
 
 
 @server.tool(annotations=READS)
 def divide(a: Number, b: Number) -> float:
-    """Divides the first number by the second; an error where the second is 0."""
-    return checked(lambda: a / b)
+    """Divide the first number by the second; fails if the second is 0."""
+    return calculate(lambda: a / b)
 
 
 @server.tool(annotations=READS)
 def power(base: Number, exponent: Number) -> float:
-    """Raises a number to a power."""
-    return checked(lambda: math.pow(base, exponent))
+    """Raise a number to a power."""
+    return calculate(lambda: math.pow(base, exponent))
 
 
 @server.tool(annotations=READS)
@@ -111,12 +111,12 @@ def evaluate(
         str, Field(max_length=MAX_EXPRESSION, description="Such as `(1 + 2) * sqrt(16) / pi`", min_length=1)
     ],
 ) -> float:
-    """Works out an expression: + - * / // % **, parentheses, abs, ceil, floor, max, min, round, sqrt, pi, e."""
+    """Evaluate an expression: + - * / // % **, parentheses, abs, ceil, floor, max, min, round, sqrt, pi, e."""
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ToolError(f"not an expression: {error}") from error
-    return checked(lambda: value_of(tree))
+    return calculate(lambda: evaluate_node(tree))
 
 
 if __name__ == "__main__":

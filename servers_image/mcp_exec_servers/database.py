@@ -1,4 +1,4 @@
-"""A demo server: a small trading company's SQLite database, in memory. Values travel as parameters, never in SQL."""
+"""Demo server: a small trading company's SQLite database, in memory. Values are parameters, never part of the SQL."""
 
 import sqlite3
 import threading
@@ -13,7 +13,7 @@ from mcp_exec_servers.northwind import fill
 
 MAX_ROWS: Final = 10_000
 MAX_STEPS: Final = 200
-"""Times that a query may take another 100,000 steps of SQLite's machine."""
+"""Most steps of a query, in units of 100,000 instructions of SQLite's virtual machine."""
 
 Cell = str | int | float | None
 Sql = Annotated[
@@ -21,7 +21,7 @@ Sql = Annotated[
     Field(
         min_length=1,
         max_length=20_000,
-        description="One statement, with ? or :name where values belong, such as `SELECT * FROM orders WHERE id = ?`",
+        description="One statement with placeholders ? or :name, such as `SELECT * FROM orders WHERE id = ?`",
     ),
 ]
 Parameters = Annotated[
@@ -31,7 +31,7 @@ Parameters = Annotated[
 server = MCPServer(
     "database",
     instructions="A trading company's database in SQLite. Tables: categories, suppliers, products, customers, "
-    "employees, orders, order_details. Values travel as parameters: SQL with quoted text is refused.",
+    "employees, orders, order_details. Pass values as parameters: SQL with quoted text is refused.",
 )
 _lock = threading.Lock()
 
@@ -43,7 +43,7 @@ class Column(BaseModel):
     type: str
     nullable: bool
     primary_key: bool
-    references: str | None = Field(default=None, description="TABLE.COLUMN that it points to")
+    references: str | None = Field(default=None, description="TABLE.COLUMN of a foreign key")
 
 
 class Table(BaseModel):
@@ -55,14 +55,14 @@ class Table(BaseModel):
 
 
 class Change(BaseModel):
-    """What a statement did."""
+    """Result of a statement."""
 
-    changed: int = Field(description="Rows")
-    last_id: int | None = Field(default=None, description="The id of the last row that was inserted")
+    changed: int = Field(description="Number of changed rows")
+    last_id: int | None = Field(default=None, description="The id of the row inserted last")
 
 
 class Database:
-    """One connection, used by one call at a time."""
+    """Connection to the database; only one call may use it at a time."""
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
@@ -77,7 +77,7 @@ class Database:
         return self._steps > MAX_STEPS
 
     def run(self, sql: str, parameters: list[Cell] | dict[str, Cell] | None, *, writes: bool) -> sqlite3.Cursor:
-        """Runs one statement; ToolError with what SQLite says of a bad one."""
+        """Run one statement. Raises ToolError with SQLite's error."""
         _refuse_text(sql)
         self._steps = 0
         self._connection.execute(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
@@ -89,47 +89,24 @@ class Database:
         finally:
             self._connection.set_authorizer(None)
 
-    def rows(self, sql: str, parameters: list[Cell] | dict[str, Cell] | None) -> list[dict[str, Cell]]:
-        """The rows of a query."""
+    def fetch(self, sql: str, parameters: list[Cell] | dict[str, Cell] | None) -> list[dict[str, Cell]]:
+        """Return the rows of a query. Raises ToolError."""
         cursor = self.run(sql, parameters, writes=False)
         try:
             rows = cursor.fetchmany(MAX_ROWS + 1)
         except sqlite3.Error as error:
             raise ToolError(f"{error}") from error
         if len(rows) > MAX_ROWS:
-            raise ToolError(f"more than {MAX_ROWS} rows: use LIMIT")
+            raise ToolError(f"the query returns more than {MAX_ROWS} rows: use LIMIT")
         return [dict(row) for row in rows]
 
-
-def _refuse_text(sql: str) -> None:
-    if "'" in sql or '"' in sql:
-        raise ToolError("quoted text in SQL is refused: write ? in its place, and the value into parameters")
-
-
-def _authorize(action: int, one: str | None, two: str | None, *_: Any) -> int:
-    """Files, pragmas and the schema are out of reach."""
-    allowed = (
-        sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
-        sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
-    )  # fmt: skip
-    if action == sqlite3.SQLITE_FUNCTION and two in ("load_extension", "randomblob", "zeroblob"):
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
+    def list_tables(self) -> list[Table]:
+        """Return all tables with their columns."""
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1"
+        return [_describe_table(self._connection, row["name"]) for row in self._connection.execute(query).fetchall()]
 
 
-_database = Database()
-
-
-@server.tool(annotations=READS)
-def list_tables() -> list[Table]:
-    """The tables, with their columns and how many rows they have."""
-    with _lock:
-        connection = _database._connection
-        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
-        return [_table(connection, name) for name in names]
-
-
-def _table(connection: sqlite3.Connection, name: str) -> Table:
+def _describe_table(connection: sqlite3.Connection, name: str) -> Table:
     targets = {
         row["from"]: f"{row['table']}.{row['to']}" for row in connection.execute(f"PRAGMA foreign_key_list({name})")
     }
@@ -143,21 +120,47 @@ def _table(connection: sqlite3.Connection, name: str) -> Table:
         )
         for row in connection.execute(f"PRAGMA table_info({name})")
     ]
-    # the name comes from the database's own list of tables
+    # the name comes from sqlite_master, not from a caller
     rows = connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
     return Table(name=name, rows=rows, columns=columns)
 
 
+def _refuse_text(sql: str) -> None:
+    if "'" in sql or '"' in sql:
+        raise ToolError("quoted text in SQL is refused: write ? in its place and pass the value in parameters")
+
+
+def _authorize(action: int, _argument: str | None, function: str | None, *_: Any) -> int:
+    """Deny access to files, pragmas and the schema."""
+    allowed = (
+        sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
+    )  # fmt: skip
+    if action == sqlite3.SQLITE_FUNCTION and function in ("load_extension", "randomblob", "zeroblob"):
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
+
+
+_database = Database()
+
+
+@server.tool(annotations=READS)
+def list_tables() -> list[Table]:
+    """List the tables with their columns and numbers of rows."""
+    with _lock:
+        return _database.list_tables()
+
+
 @server.tool(annotations=READS)
 def query(sql: Sql, parameters: Parameters = None) -> list[dict[str, Cell]]:
-    """Runs a SELECT and returns its rows as objects, at most 10,000."""
+    """Run a SELECT and return its rows as objects, at most 10,000."""
     with _lock:
-        return _database.rows(sql, parameters)
+        return _database.fetch(sql, parameters)
 
 
 @server.tool(annotations=DESTROYS)
 def execute(sql: Sql, parameters: Parameters = None) -> Change:
-    """Runs an INSERT, UPDATE or DELETE and tells how many rows it changed."""
+    """Run an INSERT, UPDATE or DELETE and return how many rows it changed."""
     with _lock:
         cursor = _database.run(sql, parameters, writes=True)
         return Change(changed=max(cursor.rowcount, 0), last_id=cursor.lastrowid)

@@ -1,4 +1,4 @@
-"""A demo server: what people spent, a thousand rows for each of them."""
+"""Demo server: expenses of people, a thousand rows per person."""
 
 import threading
 from datetime import date, timedelta
@@ -9,14 +9,14 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
-from mcp_exec_servers.command import ADDS, READS, dice, run
+from mcp_exec_servers.command import ADDS, READS, run, seeded_random
 
 ROWS: Final = 1000
 FIRST: Final = date(2024, 10, 1)
 DAYS: Final = 761
-"""Until 2026-10-31."""
+"""Number of days: until 2026-10-31."""
 MAX_ADDED: Final = 1000
-"""Expenses that may be added while the server lives."""
+"""Most expenses that can be added until the server restarts."""
 
 Category = Literal["fuel", "food", "camping", "maintenance", "shopping"]
 MERCHANTS: Final[dict[Category, tuple[str, ...]]] = {
@@ -33,13 +33,13 @@ LARGEST: Final[dict[Category, float]] = {
 Day = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="YYYY-MM-DD")]
 User = Annotated[str, Field(min_length=1, max_length=64, description="The person's id, such as `u-42`")]
 
-server = MCPServer("expenses", instructions="What people spent: a thousand rows for each person.")
+server = MCPServer("expenses", instructions="Expenses of people: a thousand rows per person.")
 _added: list["Expense"] = []
 _lock = threading.Lock()
 
 
 class Expense(BaseModel):
-    """Something that somebody paid."""
+    """One expense of a person."""
 
     id: str
     user_id: str
@@ -50,14 +50,14 @@ class Expense(BaseModel):
 
 
 @lru_cache(maxsize=64)
-def expenses_of(user_id: str) -> tuple[Expense, ...]:
-    """The expenses of a person, the oldest first: always the same."""
-    numbers = dice("expenses", user_id)
+def generate_expenses(user_id: str) -> tuple[Expense, ...]:
+    """Return the generated expenses of a person, oldest first; always the same."""
+    numbers = seeded_random("expenses", user_id)
     days = sorted(numbers.randrange(DAYS) for _ in range(ROWS))
     rows = []
     for index, day in enumerate(days):
         category = numbers.choice(list(MERCHANTS))
-        # most things cost little
+        # small amounts are more frequent
         amount = round(2 + (LARGEST[category] - 2) * numbers.random() ** 3, 2)
         rows.append(
             Expense(
@@ -72,7 +72,7 @@ def expenses_of(user_id: str) -> tuple[Expense, ...]:
     return tuple(rows)
 
 
-def _day(text: str | None, name: str) -> str | None:
+def _check_day(text: str | None, name: str) -> str | None:
     if text is not None:
         try:
             date.fromisoformat(text)
@@ -83,7 +83,7 @@ def _day(text: str | None, name: str) -> str | None:
 
 @server.tool(annotations=READS)
 def list_categories() -> list[Category]:
-    """The categories that expenses are of."""
+    """List the categories of expenses."""
     return list(MERCHANTS)
 
 
@@ -92,15 +92,15 @@ def get_expenses(
     user_id: User,
     since: Annotated[Day | None, Field(description="The first day, YYYY-MM-DD")] = None,
     until: Annotated[Day | None, Field(description="The last day, YYYY-MM-DD")] = None,
-    category: Annotated[Category | None, Field(description="Of this category alone")] = None,
+    category: Annotated[Category | None, Field(description="Only this category")] = None,
 ) -> list[Expense]:
-    """The expenses of a person, the oldest first: all of them, a thousand rows, unless days or a category are given."""
-    first, last = _day(since, "since"), _day(until, "until")
+    """Return the expenses of a person, oldest first: all thousand rows unless days or a category are given."""
+    first, last = _check_day(since, "since"), _check_day(until, "until")
     with _lock:
         added = [expense for expense in _added if expense.user_id == user_id]
     return [
         expense
-        for expense in sorted([*expenses_of(user_id), *added], key=lambda expense: (expense.date, expense.id))
+        for expense in sorted([*generate_expenses(user_id), *added], key=lambda expense: (expense.date, expense.id))
         if (first is None or expense.date >= first)
         and (last is None or expense.date <= last)
         and category in (None, expense.category)
@@ -115,8 +115,8 @@ def add_expense(
     merchant: Annotated[str, Field(min_length=1, max_length=100, description="Who was paid")],
     date: Day,
 ) -> Expense:
-    """Writes down an expense."""
-    _day(date, "date")
+    """Add an expense."""
+    _check_day(date, "date")
     with _lock:
         if len(_added) >= MAX_ADDED:
             raise ToolError(f"no more than {MAX_ADDED} expenses can be added")

@@ -1,10 +1,10 @@
-"""The demo database's tables and rows: a trading company, always the same one."""
+"""Tables and rows of the demo database: a trading company whose data is always the same."""
 
 import sqlite3
 from datetime import date, timedelta
 from typing import Final
 
-from mcp_exec_servers.command import dice
+from mcp_exec_servers.command import seeded_random
 
 SCHEMA: Final = """
 CREATE TABLE categories (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT NOT NULL);
@@ -54,9 +54,9 @@ ORDERS: Final = 240
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Makes the tables and their rows."""
+    """Create the tables and their rows."""
     connection.executescript(SCHEMA)
-    numbers = dice("northwind")
+    numbers = seeded_random("northwind")
     connection.execute("BEGIN")
     for number, (category, products) in enumerate(CATEGORIES.items(), start=1):
         description = ", ".join(products[:-1]) + f" and {products[-1]}"

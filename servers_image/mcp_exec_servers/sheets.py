@@ -1,4 +1,4 @@
-"""A demo server: spreadsheets, one of them with ten thousand orders."""
+"""Demo server: spreadsheets, one of them with ten thousand orders."""
 
 import threading
 from datetime import date, timedelta
@@ -9,43 +9,43 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
-from mcp_exec_servers.command import ADDS, READS, dice, run
+from mcp_exec_servers.command import ADDS, READS, run, seeded_random
 
 ORDERS: Final = "abc123"
 ROWS: Final = 10_000
 MAX_APPENDED: Final = 10_000
-"""Rows that may be appended to a sheet while the server lives."""
+"""Most rows that can be appended, over all sheets, until the server restarts."""
 STATUSES: Final = ("pending", "shipped", "delivered", "cancelled")
 CUSTOMERS: Final = ("Alder Ltd", "Birch & Sons", "Cedar Works", "Dogwood Inc", "Elm Trading", "Fir Foods", "Gorse Co")
 
 SheetId = Annotated[str, Field(description="The sheet's id, from list_sheets; `abc123` has the orders", min_length=1)]
 Cell = str | int | float | bool | None
 
-server = MCPServer("sheets", instructions="Spreadsheets. Rows are objects, whose keys are the headings.")
+server = MCPServer("sheets", instructions="Spreadsheets. Rows are objects whose keys are the headings.")
 _appended: dict[str, list[dict[str, Cell]]] = {}
 _lock = threading.Lock()
 
 
 class Sheet(BaseModel):
-    """What a sheet is."""
+    """A sheet."""
 
     id: str
     title: str
-    rows: int = Field(description="How many it has, without the headings")
+    rows: int = Field(description="Number of rows without the headings")
     headings: list[str]
 
 
 class Appended(BaseModel):
-    """What became of rows that were appended."""
+    """Result of appending rows."""
 
     appended: int
-    rows: int = Field(description="How many the sheet has now")
+    rows: int = Field(description="Number of rows of the sheet now")
 
 
 @cache
 def orders() -> tuple[dict[str, Cell], ...]:
-    """The orders, always the same."""
-    numbers = dice("orders")
+    """Return the orders, which are always the same."""
+    numbers = seeded_random("orders")
     return tuple(
         {
             "OrderId": 100_000 + index,
@@ -58,23 +58,23 @@ def orders() -> tuple[dict[str, Cell], ...]:
     )
 
 
-def rows_of(sheet_id: str) -> list[dict[str, Cell]]:
-    """A sheet's rows; ToolError where there is no such sheet."""
+def get_rows(sheet_id: str) -> list[dict[str, Cell]]:
+    """Return a sheet's rows. Raises ToolError if the sheet does not exist."""
     if sheet_id == ORDERS:
         return [*orders(), *_appended.get(sheet_id, [])]
     if sheet_id in _appended:
         return list(_appended[sheet_id])
-    raise ToolError(f"there is no sheet {sheet_id!r}; list_sheets has all")
+    raise ToolError(f"there is no sheet {sheet_id!r}; list_sheets lists all sheets")
 
 
 @server.tool(annotations=READS)
 def list_sheets() -> list[Sheet]:
-    """The sheets, with their headings."""
+    """List the sheets with their headings."""
     with _lock:
         others = {name: list(rows) for name, rows in _appended.items() if name != ORDERS}
-        size = len(rows_of(ORDERS))
-    found = [Sheet(id=ORDERS, title="Orders 2026", rows=size, headings=list(orders()[0]))]
-    return found + [
+        size = len(get_rows(ORDERS))
+    sheets = [Sheet(id=ORDERS, title="Orders 2026", rows=size, headings=list(orders()[0]))]
+    return sheets + [
         Sheet(id=name, title=name, rows=len(rows), headings=list(rows[0]) if rows else [])
         for name, rows in others.items()
     ]
@@ -83,28 +83,28 @@ def list_sheets() -> list[Sheet]:
 @server.tool(annotations=READS)
 def get_sheet(
     sheet_id: SheetId,
-    offset: Annotated[int, Field(ge=0, description="Rows to leave out at the beginning")] = 0,
-    limit: Annotated[int | None, Field(ge=1, description="Most rows to return; all by default")] = None,
+    offset: Annotated[int, Field(ge=0, description="Rows to skip at the beginning")] = 0,
+    limit: Annotated[int | None, Field(ge=1, description="Maximum number of rows; all by default")] = None,
 ) -> list[dict[str, Cell]]:
-    """All rows of a sheet, as objects by heading. The sheet of orders has 10,000 rows: filter them in code."""
+    """Return all rows of a sheet, as objects by heading. The sheet of orders has 10,000 rows: filter them in code."""
     with _lock:
-        rows = rows_of(sheet_id)
+        rows = get_rows(sheet_id)
     return rows[offset:] if limit is None else rows[offset : offset + limit]
 
 
 @server.tool(annotations=ADDS)
 def append_rows(
     sheet_id: Annotated[
-        str, Field(description="The sheet's id; a new one makes a new sheet", pattern=r"^[\w-]{1,64}$")
+        str, Field(description="The sheet's id; a new id creates a new sheet", pattern=r"^[\w-]{1,64}$")
     ],
     rows: Annotated[list[dict[str, Cell]], Field(min_length=1, max_length=1000, description="Objects by heading")],
 ) -> Appended:
-    """Appends rows at the end of a sheet."""
+    """Append rows at the end of a sheet."""
     with _lock:
-        if sum(len(each) for each in _appended.values()) + len(rows) > MAX_APPENDED:
-            raise ToolError(f"no more than {MAX_APPENDED} rows can be appended")
+        if sum(map(len, _appended.values())) + len(rows) > MAX_APPENDED:
+            raise ToolError(f"at most {MAX_APPENDED} rows can be appended")
         _appended.setdefault(sheet_id, []).extend(rows)
-        return Appended(appended=len(rows), rows=len(rows_of(sheet_id)))
+        return Appended(appended=len(rows), rows=len(get_rows(sheet_id)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A demo server: weather that is made up, and the same whenever it is asked for."""
+"""Demo server: fictitious weather that is the same for every request."""
 
 from datetime import date, timedelta
 from typing import Annotated, Final, Literal
@@ -7,10 +7,10 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
-from mcp_exec_servers.command import READS, dice, run
+from mcp_exec_servers.command import READS, run, seeded_random
 
 TODAY: Final = date(2026, 11, 1)
-"""Forecasts begin on this day, so that they stay the same."""
+"""First day of all forecasts, fixed so that they never change."""
 CLIMATES: Final = {
     "berlin": (6, 4),
     "cairo": (24, 5),
@@ -24,14 +24,14 @@ CLIMATES: Final = {
     "sydney": (20, 5),
     "tokyo": (14, 5),
 }
-"""Places, with the usual temperature of the season and how far it strays."""
+"""By place, the mean temperature and the largest deviation from it, in degrees Celsius."""
 
 Sky = Literal["sunny", "partly cloudy", "cloudy", "rain", "storm"]
 SKIES: Final[tuple[Sky, ...]] = ("sunny", "partly cloudy", "cloudy", "rain", "storm")
-Location = Annotated[str, Field(description="A city, such as `Sydney`; list_locations has all", min_length=1)]
-Units = Annotated[Literal["celsius", "fahrenheit"], Field(description="Of the temperatures")]
+Location = Annotated[str, Field(description="A city, such as `Sydney`; list_locations lists all cities", min_length=1)]
+Units = Annotated[Literal["celsius", "fahrenheit"], Field(description="Unit of temperatures")]
 
-server = MCPServer("weather", instructions="Made-up weather of a few cities: now, and for up to 14 days.")
+server = MCPServer("weather", instructions="Fictitious weather of a few cities: today, and for up to 14 days.")
 
 
 class Weather(BaseModel):
@@ -39,21 +39,22 @@ class Weather(BaseModel):
 
     location: str
     date: str = Field(description="YYYY-MM-DD")
-    temperature: float = Field(description="At noon, in the units that were asked for")
+    temperature: float = Field(description="At noon, in the requested unit")
     units: Literal["celsius", "fahrenheit"]
     sky: Sky
-    humidity: int = Field(ge=0, le=100, description="Per cent")
+    humidity: int = Field(ge=0, le=100, description="Percent")
     wind_kmh: float = Field(ge=0)
 
 
-def weather_of(location: str, day: date, units: Literal["celsius", "fahrenheit"]) -> Weather:
-    """The weather of a known place; ToolError names the known ones otherwise."""
+def compute_weather(location: str, day: date, units: Literal["celsius", "fahrenheit"]) -> Weather:
+    """Return the weather of a place. Raises ToolError with the known places if it is unknown."""
     place = location.split(",")[0].strip().lower()
     if place not in CLIMATES:
-        raise ToolError(f"no weather of {location!r}; known are {', '.join(name.title() for name in CLIMATES)}")
-    usual, strays = CLIMATES[place]
-    numbers = dice("weather", place, day)
-    celsius = usual + numbers.uniform(-strays, strays)
+        known = ", ".join(name.title() for name in CLIMATES)
+        raise ToolError(f"unknown location {location!r}; known locations: {known}")
+    mean, deviation = CLIMATES[place]
+    numbers = seeded_random("weather", place, day)
+    celsius = mean + numbers.uniform(-deviation, deviation)
     return Weather(
         location=place.title(),
         date=day.isoformat(),
@@ -67,24 +68,24 @@ def weather_of(location: str, day: date, units: Literal["celsius", "fahrenheit"]
 
 @server.tool(annotations=READS)
 def list_locations() -> list[str]:
-    """The cities whose weather is known."""
+    """List the cities with known weather."""
     return [name.title() for name in CLIMATES]
 
 
 @server.tool(annotations=READS)
 def get_weather(location: Location, units: Units = "celsius") -> Weather:
-    """The weather of a city today."""
-    return weather_of(location, TODAY, units)
+    """Return the weather of a city today."""
+    return compute_weather(location, TODAY, units)
 
 
 @server.tool(annotations=READS)
 def get_forecast(
     location: Location,
-    days: Annotated[int, Field(ge=1, le=14, description="How many, from today on")] = 7,
+    days: Annotated[int, Field(ge=1, le=14, description="Number of days, beginning today")] = 7,
     units: Units = "celsius",
 ) -> list[Weather]:
-    """The weather of a city, day by day."""
-    return [weather_of(location, TODAY + timedelta(days=day), units) for day in range(days)]
+    """Return the weather of a city, day by day."""
+    return [compute_weather(location, TODAY + timedelta(days=day), units) for day in range(days)]
 
 
 if __name__ == "__main__":

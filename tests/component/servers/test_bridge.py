@@ -162,13 +162,13 @@ async def test_bytes_travel_unchanged_and_each_connection_has_a_process_of_its_o
 @pytest.mark.parametrize(
     ("greeting", "reason"),
     [
-        (b'{"token": "wrong", "version": 1}\n', "the token is not this server's"),
-        (b'{"token": "\\ud800", "version": 1}\n', "the token is not this server's"),
+        (b'{"token": "wrong", "version": 1}\n', "the token is invalid"),
+        (b'{"token": "\\ud800", "version": 1}\n', "the token is invalid"),
         (b"GET / HTTP/1.1\r\n", "the first line must be a JSON object with token and version"),
         (b"[1]\n", "the first line must be a JSON object with token and version"),
         (b'{"token": "' + b"x" * 5000 + b'"}\n', "the first line is too long"),
         (b"x" * 200_000, "the first line is too long"),
-        (json.dumps({"token": TOKEN, "version": 2}).encode() + b"\n", "this bridge speaks version 1 alone"),
+        (json.dumps({"token": TOKEN, "version": 2}).encode() + b"\n", "the version must be 1"),
     ],
 )
 async def test_a_connection_without_the_token_gets_a_reason_and_no_process(
@@ -191,7 +191,7 @@ async def test_a_program_that_can_not_be_started_is_told(start: Start) -> None:
 async def test_no_more_sessions_than_allowed_and_a_place_comes_free_again(start: Start) -> None:
     running = await start(*ECHO, MCP_EXEC_MAX_SESSIONS="1")
     async with running.session(), running.connected() as second:
-        assert json.loads(await second.line()) == {"error": "1 sessions are open, and no more may be"}
+        assert json.loads(await second.line()) == {"error": "the limit of 1 sessions is reached"}
     await running.said("session ended")
     async with running.session() as third:
         third.writer.write(b"again\n")
