@@ -3,7 +3,7 @@
 import hashlib
 import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 
@@ -50,51 +50,147 @@ class Phase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reason for the phase of an execution."""
+    """Reason for the phase of an execution, with its meaning and a remedy for the person who reads it.
+
+    `make generate` writes the table of docs/kubectl/troubleshooting.md from here; `mcp-exec doctor` prints remedies.
+    """
+
+    meaning: str
+    remedy: str
+
+    def __new__(cls, value: str, meaning: str = "", remedy: str = "") -> Self:
+        """Create a member that equals its value and has a meaning and a remedy."""
+        member = str.__new__(cls, value)
+        member._value_, member.meaning, member.remedy = value, meaning, remedy
+        return member
 
     NONE = ""
-    USER_ERROR = "UserError"
-    """The code raised an exception."""
-    EXIT_CODE = "ExitCode"
-    """The code exited with a code other than 0."""
-    RUNNER_DIED = "RunnerDied"
-    """The interpreter ended by `os._exit` or a signal."""
-    OUT_OF_MEMORY = "OutOfMemory"
-    PROCESS_LIMIT = "ProcessLimit"
-    STORAGE_LIMIT = "StorageLimit"
-    OUTPUT_LIMIT = "OutputLimit"
-    TIMEOUT = "Timeout"
-    CANCELLED = "Cancelled"
-    SANDBOX_LOST = "SandboxLost"
-    """The pod disappeared while the code ran or may have run."""
-    SUPERVISOR_DIED = "SupervisorDied"
-    """The supervisor, the pod's first process, ended."""
-    STREAM_BROKEN = "StreamBroken"
-    """The connection to the sandbox broke and could not be restored, although the pod exists."""
-    NODE_LOST = "NodeLost"
-    """The pod's node is not ready or gone, and the sandbox does not answer."""
-    EVICTED = "Evicted"
-    """The pod was evicted from its node: by the kubelet, a drain, a preemption or a taint."""
-    REJECTED = "Rejected"
-    """The spec or the code is not acceptable."""
-    POOL_NOT_FOUND = "PoolNotFound"
-    POOL_UNAVAILABLE = "PoolUnavailable"
-    """No pod of the pool became ready in time."""
-    POOL_AT_CAPACITY = "PoolAtCapacity"
-    """The pool has `maxPods` pods."""
-    QUEUE_FULL = "QueueFull"
-    """`maxQueued` executions already wait for a pod."""
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    """A ResourceQuota or LimitRange of the namespace rejects another pod."""
-    RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
-    IMAGE_PULL_FAILED = "ImagePullFailed"
-    UNSCHEDULABLE = "Unschedulable"
-    POD_REFUSED = "PodRefused"
-    """The API server rejects the pool's pods; the message says why."""
-    BROKER_UNAVAILABLE = "BrokerUnavailable"
-    """The execution may call tools, but the broker has no Service."""
-    POD_FAILED = "PodFailed"
-    """The pool's pods fail before they are ready."""
+    USER_ERROR = (
+        "UserError",
+        "the code raised an exception; `error` has its type, message, line and traceback",
+        "correct the code; `error` has the line",
+    )
+    EXIT_CODE = (
+        "ExitCode",
+        "the code called `sys.exit` with a code other than 0",
+        "let the code run to its end, or call sys.exit(0)",
+    )
+    RUNNER_DIED = (
+        "RunnerDied",
+        "the interpreter exited: `os._exit`, or a crash of native code",
+        "look for os._exit in the code, and for native modules that crash",
+    )
+    OUT_OF_MEMORY = (
+        "OutOfMemory",
+        "a MemoryError, the sandbox's memory limit, or the kernel's OOM killer",
+        "keep less data in memory, or raise the pool's `resources.limits.memory`",
+    )
+    PROCESS_LIMIT = (
+        "ProcessLimit",
+        "more processes or threads than allowed",
+        "start fewer processes and threads, or raise the pool's `maxProcesses`",
+    )
+    STORAGE_LIMIT = (
+        "StorageLimit",
+        "more bytes on disk than allowed",
+        "write less, or raise the pool's `workspaceSize`",
+    )
+    OUTPUT_LIMIT = ("OutputLimit", "far more output than is kept", "print a summary instead of all rows")
+    TIMEOUT = (
+        "Timeout",
+        "`timeoutSeconds` expired; the output until then is kept",
+        "raise `timeoutSeconds`, at most to the pool's `maxTimeoutSeconds`, or do less in one run",
+    )
+    CANCELLED = (
+        "Cancelled",
+        "`cancelRequested`, `DELETE`, or a client that disconnected while it waited",
+        "send `onDisconnect=continue` if the client may disconnect while it waits",
+    )
+    SANDBOX_LOST = (
+        "SandboxLost",
+        "the pod vanished while the code ran or may have run",
+        "run it again if its tools allow that, since it may have run; kubectl get events shows why",
+    )
+    SUPERVISOR_DIED = (
+        "SupervisorDied",
+        "the first process of the sandbox exited, and the pod with it",
+        "raise the pool's `resources.limits.memory`; if it happens again, report a bug",
+    )
+    STREAM_BROKEN = (
+        "StreamBroken",
+        "the connection to the sandbox broke and was not restored within 6 seconds, although the pod exists",
+        "check that NetworkPolicies allow the operator to connect to sandboxes",
+    )
+    NODE_LOST = (
+        "NodeLost",
+        "the node is not ready or gone, and the sandbox did not answer two requests in a row",
+        "check the node: kubectl get nodes; run it again if its tools allow that",
+    )
+    EVICTED = (
+        "Evicted",
+        "the pod had to leave its node: evicted by the kubelet, drained, preempted or tainted",
+        "check the node's disk and memory; run it again if its tools allow that",
+    )
+    REJECTED = (
+        "Rejected",
+        "the spec is invalid or was changed, or the pool refuses such code",
+        "correct the field or the line that the message names",
+    )
+    POOL_NOT_FOUND = (
+        "PoolNotFound",
+        "the namespace has no pool of that name",
+        "name a pool that exists: kubectl get sandboxpools",
+    )
+    POOL_UNAVAILABLE = (
+        "PoolUnavailable",
+        "no pod became ready in time, or the pool's spec is invalid",
+        "wait until pods are ready, or raise `warm.min`; kubectl describe sandboxpool shows the condition Ready",
+    )
+    POOL_AT_CAPACITY = (
+        "PoolAtCapacity",
+        "the pool has `maxPods` pods",
+        "raise the pool's `maxPods`, or run fewer executions at once",
+    )
+    QUEUE_FULL = (
+        "QueueFull",
+        "the pool's queue already holds `maxQueued` executions",
+        "retry after `Retry-After`; raise the pool's `maxPods` or `maxQueued`",
+    )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        "a ResourceQuota or LimitRange of the namespace refuses another pod",
+        "raise the namespace's ResourceQuota, or the chart's `quota`, or lower the pool's `maxPods`",
+    )
+    RUNTIME_CLASS_NOT_FOUND = (
+        "RuntimeClassNotFound",
+        "the pool's RuntimeClass does not exist",
+        "install the RuntimeClass, or change the pool's `runtimeClassName`",
+    )
+    IMAGE_PULL_FAILED = (
+        "ImagePullFailed",
+        "the sandbox image cannot be pulled",
+        "correct the pool's `image` or `imagePullSecrets`; the message has the registry's error",
+    )
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        "no node has room for a pod, or none fits it",
+        "add nodes, or check the pool's `resources.requests`, `nodeSelector` and `tolerations`",
+    )
+    POD_REFUSED = (
+        "PodRefused",
+        "the API server refuses the pool's pods",
+        "follow the API server's message; usually the cause is Pod Security or an admission webhook",
+    )
+    BROKER_UNAVAILABLE = (
+        "BrokerUnavailable",
+        "the execution names tools, and the broker's Service does not exist or has no address",
+        "check the broker: kubectl get pods,endpoints in the release's namespace",
+    )
+    POD_FAILED = (
+        "PodFailed",
+        "the pool's pods exit before they are ready",
+        "read the message; usually the cluster enforces no NetworkPolicy",
+    )
 
 
 class Start(StrEnum):

@@ -1,4 +1,4 @@
-"""Generate the chart's values, their schema, its README, and docs/reference/rbac.md.
+"""Generate the chart's values, their schema and README, docs/reference/rbac.md and the table of reasons.
 
 python hack/chart           writes the files
 python hack/chart --check   writes nothing and exits with 1 if a file differs
@@ -11,9 +11,11 @@ from pathlib import Path
 
 import documents
 import rbac
+import reasons
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "mcp-exec"
+TROUBLESHOOTING = ROOT / "docs" / "kubectl" / "troubleshooting.md"
 
 
 def main() -> None:
@@ -27,6 +29,7 @@ def main() -> None:
         CHART / "README.md": documents.build_readme,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),
+        TROUBLESHOOTING: lambda: reasons.update_page(TROUBLESHOOTING),
     }
     stale = []
     for path, text in files.items():
