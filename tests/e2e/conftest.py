@@ -40,7 +40,7 @@ def cluster() -> Cluster:
 @pytest.fixture(scope="session")
 def runtimes(cluster: Cluster) -> dict[str, str | None]:
     """The runtimes that the cluster has: the name of a pool for each, and its RuntimeClass."""
-    found = {item["metadata"]["name"] for item in cluster.json("get", "runtimeclass")["items"]}
+    found = {item["metadata"]["name"] for item in cluster.select("RuntimeClass")}
     return {"runc": None, **({"gvisor": "gvisor"} if "gvisor" in found else {})}
 
 
@@ -68,13 +68,13 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
     for pool, runtime in runtimes.items():
         cluster.apply(pool_manifest(name=pool, runtime=runtime, image=values["pool.image"], warm=2))
     for pool in ["default", *runtimes]:
-        cluster.kubectl("wait", f"sbp/{pool}", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=120s")
+        cluster.wait_for("Ready", "SandboxPool", pool, seconds=120)
     return cluster
 
 
 @pytest.fixture(scope="session")
 def api_key(installed: Cluster) -> str:
-    secret = installed.json("get", "secret", f"{RELEASE}-initial-api-key", "-n", SYSTEM)
+    secret = installed.get("Secret", f"{RELEASE}-initial-api-key", namespace=SYSTEM)
     return base64.b64decode(secret["data"]["api-key"]).decode()
 
 
@@ -102,7 +102,7 @@ def pool(request: pytest.FixtureRequest, runtimes: dict[str, str | None]) -> str
 def make_pool(installed: Cluster) -> Iterator[MakePool]:
     """Makes pools that are gone after the test."""
     made = []
-    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    image = installed.get("SandboxPool", "runc")["spec"]["image"]
 
     def make(name: str, *, warm: int = 1, **spec: Any) -> dict[str, Any]:
         made.append(name)
@@ -113,7 +113,7 @@ def make_pool(installed: Cluster) -> Iterator[MakePool]:
 
     yield make
     for name in made:
-        installed.kubectl("delete", "sbp", name, "-n", NAMESPACE, "--ignore-not-found")
+        installed.delete("SandboxPool", name)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

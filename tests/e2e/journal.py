@@ -37,14 +37,14 @@ class Journal:
 
     def entries(self) -> list[tuple[str, str]]:
         """Pairs of execution and pod, in the order of their telling."""
-        lines = self.cluster.kubectl("logs", "journal", "-n", NAMESPACE).splitlines()
+        lines = self.cluster.logs("journal").splitlines()
         return [(execution, pod) for execution, pod in (line.split() for line in lines)]
 
 
 @contextmanager
 def journal(cluster: Cluster) -> Iterator[Journal]:
     """The pod, and a policy that lets sandboxes call it."""
-    image = cluster.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    image = cluster.get("SandboxPool", "runc")["spec"]["image"]
     metadata = {"name": "journal", "namespace": NAMESPACE, "labels": {"app": "journal"}}
     pod = {
         "apiVersion": "v1",
@@ -77,9 +77,10 @@ def journal(cluster: Cluster) -> Iterator[Journal]:
         },
     }
     cluster.apply(pod, policy)
-    cluster.kubectl("wait", "pod/journal", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s")
-    address = cluster.json("get", "pod", "journal", "-n", NAMESPACE)["status"]["podIP"]
+    cluster.wait_for("Ready", "Pod", "journal", seconds=60)
+    address = cluster.get("Pod", "journal")["status"]["podIP"]
     try:
         yield Journal(cluster=cluster, address=address)
     finally:
-        cluster.kubectl("delete", "pod/journal", "networkpolicy/journal", "-n", NAMESPACE)
+        cluster.delete("NetworkPolicy", "journal")
+        cluster.delete("Pod", "journal")

@@ -1,6 +1,5 @@
 """What the end-to-end tests share: the cluster's command lines, the gateway's client, waits with an end."""
 
-import json
 import os
 import socket
 import subprocess
@@ -8,12 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import pytest
+from kubernetes.client import CoreV1Api
 
+from tests.e2e.objects import MERGE, STRATEGIC, Objects, wait_until_none
 from tests.support.pod_security import pods_of, violations
 from tests.support.until import eventually
 
@@ -21,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 RELEASE = "mcp-exec"
 SYSTEM = "mcp-exec-system"
 NAMESPACE = "agents"
-OPERATOR = ("deployment", f"{RELEASE}-operator", "-n", SYSTEM)
+OPERATOR = f"{RELEASE}-operator"
 
 T = TypeVar("T")
 MakePool = Callable[..., dict[str, Any]]
@@ -48,8 +50,52 @@ class Cluster:
     def helm(self, *arguments: str) -> str:
         return self.run("helm", *arguments).stdout
 
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self.kubectl(*arguments, "-o", "json"))
+    @cached_property
+    def objects(self) -> Objects:
+        """The cluster's objects by the official client."""
+        return Objects(self.kubeconfig)
+
+    def get(self, kind: str, name: str, *, namespace: str | None = NAMESPACE) -> dict[str, Any]:
+        """Return an object; `namespace` does nothing for kinds that have none."""
+        return self.objects.get(kind, name, namespace=namespace)
+
+    def select(
+        self, kind: str, *, namespace: str | None = NAMESPACE, labels: str | None = None
+    ) -> list[dict[str, Any]]:
+        return self.objects.select(kind, namespace=namespace, labels=labels)
+
+    def names(self, kind: str, *, namespace: str | None = NAMESPACE, labels: str | None = None) -> set[str]:
+        return {item["metadata"]["name"] for item in self.select(kind, namespace=namespace, labels=labels)}
+
+    def merge(self, kind: str, name: str, patch: dict[str, Any], *, namespace: str | None = NAMESPACE) -> None:
+        """Change an object by a merge patch."""
+        self.objects.patch(kind, name, patch, namespace=namespace, way=MERGE)
+
+    def delete(
+        self, kind: str, *names: str, namespace: str | None = NAMESPACE, wait: bool = True, seconds: float = 120
+    ) -> None:
+        self.objects.delete(kind, *names, namespace=namespace, wait=wait, seconds=seconds)
+
+    def wait_for(
+        self, condition: str, kind: str, *names: str, namespace: str | None = NAMESPACE, seconds: float
+    ) -> None:
+        """Wait until a condition of the objects is True."""
+        self.objects.wait_for(condition, kind, *names, namespace=namespace, seconds=seconds)
+
+    def rolled_out(self, deployment: str, *, namespace: str | None = NAMESPACE, seconds: float) -> None:
+        """Wait until all pods of a Deployment are of its newest template, and available."""
+
+        def missing() -> dict[str, Any] | None:
+            found = self.get("Deployment", deployment, namespace=namespace)
+            status, replicas = found.get("status") or {}, found["spec"]["replicas"]
+            counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
+            done = status.get("observedGeneration") == found["metadata"]["generation"] and counts == {replicas}
+            return None if done else status
+
+        wait_until_none(missing, seconds=seconds, what=f"Deployment {deployment} is rolled out")
+
+    def logs(self, pod: str, *, namespace: str = NAMESPACE) -> str:
+        return str(CoreV1Api(self.objects.api).read_namespaced_pod_log(pod, namespace))
 
     def apply(self, *manifests: dict[str, Any]) -> None:
         """Applies them. Pods in the namespace that the chart made must be what a newer Kubernetes would admit there."""
@@ -57,13 +103,12 @@ class Cluster:
             if manifest["metadata"].get("namespace") == NAMESPACE:
                 refused = [problem for pod in pods_of(manifest) for problem in violations(pod)]
                 assert not refused, f"{manifest['metadata']['name']}: {refused}"
-        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
+        for manifest in manifests:
+            self.objects.apply(manifest)
 
     def refusal(self, manifest: dict[str, Any]) -> str:
-        """What the API server says to a manifest that it must refuse."""
-        done = self.run("kubectl", "create", "--validate=false", "-f", "-", stdin=json.dumps(manifest), check=False)
-        assert done.returncode != 0, f"the API server accepted {manifest}"
-        return done.stderr
+        """Return the API server's message about a manifest that it must refuse."""
+        return self.objects.refusal(manifest)
 
     def execute(self, *, name: str, seconds: float = 90, **spec: Any) -> dict[str, Any]:
         """Applies a CodeExecution, waits for its end and returns its status."""
@@ -71,8 +116,8 @@ class Cluster:
         return self.finished(name, seconds=seconds)
 
     def finished(self, name: str, *, seconds: float = 90) -> dict[str, Any]:
-        self.kubectl("wait", f"cex/{name}", "-n", NAMESPACE, "--for=condition=Finished", f"--timeout={seconds}s")
-        return dict(self.json("get", "cex", name, "-n", NAMESPACE)["status"])
+        self.wait_for("Finished", "CodeExecution", name, seconds=seconds)
+        return dict(self.get("CodeExecution", name)["status"])
 
 
 def execution_manifest(*, name: str, namespace: str = NAMESPACE, **spec: Any) -> dict[str, Any]:
@@ -107,13 +152,13 @@ def require_gvisor() -> None:
 
 def operator_lease(cluster: Cluster) -> dict[str, Any]:
     """The spec of the Lease by which an operator is elected."""
-    return dict(cluster.json("get", "lease", f"{RELEASE}-operator", "-n", SYSTEM)["spec"])
+    return dict(cluster.get("Lease", f"{RELEASE}-operator", namespace=SYSTEM)["spec"])
 
 
 def leader(cluster: Cluster) -> str:
     """The pod of the operator that leads, or an empty text while there is none, or its pod goes or is gone."""
     pod = str(operator_lease(cluster).get("holderIdentity") or "").rpartition("_")[0]
-    found = cluster.json("get", "pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=operator")["items"]
+    found = cluster.select("Pod", namespace=SYSTEM, labels="app.kubernetes.io/component=operator")
     staying = {each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]}
     return pod if pod in staying else ""
 
@@ -121,8 +166,8 @@ def leader(cluster: Cluster) -> str:
 def patch_operator(cluster: Cluster, container: dict[str, Any], *, replicas: int) -> None:
     """Changes the operator's container, and how many there are; returns when one of the new pods leads."""
     patch = {"spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}}}
-    cluster.kubectl("patch", *OPERATOR, "-p", json.dumps(patch))
-    cluster.kubectl("rollout", "status", *OPERATOR, "--timeout=180s")
+    cluster.objects.patch("Deployment", OPERATOR, patch, namespace=SYSTEM, way=STRATEGIC)
+    cluster.rolled_out(OPERATOR, namespace=SYSTEM, seconds=180)
     eventually(lambda: leader(cluster), seconds=60, every=0.5, what="a new operator leads")
 
 
@@ -147,7 +192,7 @@ class Gateway:
 
 def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
     """The gateway's address from here: its Service where this machine is a node, else a forwarded port."""
-    service = cluster.json("get", "service", f"{RELEASE}-gateway", "-n", SYSTEM)
+    service = cluster.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)
     address = (service["spec"]["clusterIP"], service["spec"]["ports"][0]["port"])
     return f"http://{address[0]}:{address[1]}" if answers(*address) else stack.enter_context(forwarded(cluster))
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client import VersionApi
 
+from tests.e2e.objects import JSON_PATCH
 from tests.e2e.support import ROOT, Cluster
 from tests.e2e.toolservers import HARDENED
 from tests.support.until import eventually
@@ -95,16 +97,15 @@ class Release:
         return self.cluster.helm(verb, RELEASE, *chart, "--namespace", SYSTEM, "--timeout", "3m", *options)
 
     def secret(self, name: str) -> dict[str, str]:
-        data = self.cluster.json("get", "secret", f"{FULLNAME}-{name}", "-n", SYSTEM).get("data") or {}
+        data = self.cluster.get("Secret", f"{FULLNAME}-{name}", namespace=SYSTEM).get("data") or {}
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
     def pool(self, name: str = "default") -> dict[str, Any]:
-        return dict(self.cluster.json("get", "sandboxpool", name, "-n", SERVED))
+        return dict(self.cluster.get("SandboxPool", name, namespace=SERVED))
 
     def patch_keys(self, entries: dict[str, str | None]) -> None:
         encoded = {name: text and base64.b64encode(text.encode()).decode() for name, text in entries.items()}
-        patch = json.dumps({"data": encoded})
-        self.cluster.kubectl("patch", "secret", f"{FULLNAME}-api-keys", "-n", SYSTEM, "--type=merge", "-p", patch)
+        self.cluster.merge("Secret", f"{FULLNAME}-api-keys", {"data": encoded}, namespace=SYSTEM)
 
     def may(self, account: str, verb: str, resource: str, *where: str) -> bool:
         """Whether an account has a right, by the API server's own word. A resource is KIND[/PART][:NAME]."""
@@ -133,15 +134,15 @@ def release(cluster: Cluster) -> Iterator[Release]:
     found = Release(cluster=cluster, values=tuple(f"--set={name}={value}" for name, value in values.items()))
     # What an interrupted run has left.
     cluster.run("helm", "uninstall", RELEASE, "--namespace", SYSTEM, check=False)
-    cluster.kubectl("delete", "namespace", SYSTEM, SERVED, "--ignore-not-found", f"--timeout={GONE_SECONDS}s")
+    cluster.delete("Namespace", SYSTEM, SERVED, seconds=GONE_SECONDS)
     found.helm("upgrade", "--install", "--create-namespace", "--wait")
     yield found
     cluster.run("helm", "uninstall", RELEASE, "--namespace", SYSTEM, check=False)
-    cluster.kubectl("delete", "namespace", SYSTEM, SERVED, "--wait=false")
+    cluster.delete("Namespace", SYSTEM, SERVED, wait=False)
 
 
 def test_helms_own_test_runs_code_through_the_gateway(release: Release) -> None:
-    release.cluster.kubectl("wait", "sbp/default", "-n", SERVED, "--for=condition=Ready", "--timeout=120s")
+    release.cluster.wait_for("Ready", "SandboxPool", "default", namespace=SERVED, seconds=120)
     assert re.search(r"printed 1 in [0-9.]+ ms", release.helm("test", "--logs"))
 
 
@@ -198,7 +199,7 @@ def test_what_is_not_in_the_table_is_refused(release: Release) -> None:
 )
 def test_the_api_server_accepts_every_object(release: Release, values: dict[str, Any]) -> None:
     """As another release in the same namespaces, so that no object of the first stands in the way."""
-    version = release.cluster.json("version")["serverVersion"]["gitVersion"]
+    version = VersionApi(release.cluster.objects.api).get_code().git_version
     done = release.cluster.run(
         "helm", "template", "other", str(CHART), "--namespace", SYSTEM, "--values", "-",
         f"--set=namespaces={{{SERVED}}}", "--kube-version", version,
@@ -206,10 +207,8 @@ def test_the_api_server_accepts_every_object(release: Release, values: dict[str,
     )  # fmt: skip
     objects = [item for item in yaml.safe_load_all(done.stdout) if item]
     # Server-side apply refuses what the API server does not know, where a creation would drop it in silence.
-    release.cluster.kubectl(
-        "apply", "--server-side", "--force-conflicts", "--field-manager=chart-test", "--dry-run=server", "-f", "-",
-        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
-    )  # fmt: skip
+    for item in objects:
+        release.cluster.objects.apply(item, dry_run=True)
 
 
 def test_the_limits_of_a_served_namespace_hold(release: Release) -> None:
@@ -225,11 +224,9 @@ def test_the_limits_of_a_served_namespace_hold(release: Release) -> None:
         }
 
     assert "maximum memory usage per Container is 8Gi" in release.cluster.refusal(pod(limits={"memory": "9Gi"}))
-    done = release.cluster.run(
-        "kubectl", "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod())
-    )
-    assert json.loads(done.stdout)["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1", "memory": "512Mi"}
-    hard = release.cluster.json("get", "resourcequota", f"{FULLNAME}-sandboxes", "-n", SERVED)["spec"]["hard"]
+    created = release.cluster.objects.create(pod(), dry_run=True)
+    assert created["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1", "memory": "512Mi"}
+    hard = release.cluster.get("ResourceQuota", f"{FULLNAME}-sandboxes", namespace=SERVED)["spec"]["hard"]
     assert hard == {"pods": "200", "limits.cpu": "200", "limits.memory": "100Gi"}
 
 
@@ -265,8 +262,7 @@ def test_the_initial_key_can_be_taken_away(release: Release) -> None:
     release.helm("upgrade", "--set=gateway.initialApiKey.create=false")
     assert "initial" not in release.secret("api-keys")
     assert "other" in release.secret("api-keys")
-    secrets = release.cluster.kubectl("get", "secrets", "-n", SYSTEM, "-o", "name")
-    assert "initial-api-key" not in secrets
+    assert not [name for name in release.cluster.names("Secret", namespace=SYSTEM) if "initial-api-key" in name]
     release.helm("upgrade")
     assert "initial" in release.secret("api-keys")
 
@@ -275,29 +271,29 @@ def test_an_upgrade_brings_definitions_of_another_version_up_to_date(release: Re
     name = "sandboxpools.mcp-exec.dev"
 
     def columns() -> list[str]:
-        found = release.cluster.json("get", "crd", name)["spec"]["versions"][0]["additionalPrinterColumns"]
+        found = release.cluster.get("CustomResourceDefinition", name)["spec"]["versions"][0]["additionalPrinterColumns"]
         return [column["name"] for column in found]
 
     def digest() -> str:
-        return str(release.cluster.json("get", "crd", name)["metadata"]["annotations"][DIGEST])
+        return str(release.cluster.get("CustomResourceDefinition", name)["metadata"]["annotations"][DIGEST])
 
     current, expected = digest(), columns()
-    release.cluster.kubectl("annotate", "crd", name, "--overwrite", f"{DIGEST}=older")
-    older = json.dumps([{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}])
-    release.cluster.kubectl("patch", "crd", name, "--type=json", "-p", older)
+    release.cluster.merge("CustomResourceDefinition", name, {"metadata": {"annotations": {DIGEST: "older"}}})
+    older: list[dict[str, Any]] = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]
+    release.cluster.objects.patch("CustomResourceDefinition", name, older, namespace=None, way=JSON_PATCH)
     assert columns() != expected
     release.helm("upgrade")
     assert (digest(), columns()) == (current, expected)
-    left = release.cluster.kubectl("get", "job,configmap,serviceaccount", "-n", SYSTEM, "-o", "name")
-    assert f"{FULLNAME}-crds" not in left
-    assert f"{FULLNAME}-crds" not in release.cluster.kubectl("get", "clusterrole,clusterrolebinding", "-o", "name")
+    for kind in ("Job", "ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+        left = release.cluster.names(kind, namespace=SYSTEM)
+        assert not [name for name in left if f"{FULLNAME}-crds" in name], kind
 
 
 def no_sandbox_is_left(cluster: Cluster) -> None:
     left: list[Any] = []
 
     def none() -> bool:
-        left[:] = cluster.json("get", "pods", "-n", SERVED)["items"]
+        left[:] = cluster.select("Pod", namespace=SERVED)
         return not left
 
     try:
@@ -314,14 +310,15 @@ def test_uninstalling_leaves_definitions_executions_and_keys_and_a_new_release_t
         "spec": {"code": "print(1)"},
     }
     release.cluster.apply(execution)
-    release.cluster.kubectl("wait", "cex/kept", "-n", SERVED, "--for=condition=Finished", "--timeout=90s")
+    release.cluster.wait_for("Finished", "CodeExecution", "kept", namespace=SERVED, seconds=90)
     release.patch_keys({"billing": "{}"})
     release.helm("uninstall")
-    assert "codeexecutions.mcp-exec.dev" in release.cluster.kubectl("get", "crd", "-o", "name")
-    assert release.cluster.json("get", "cex", "kept", "-n", SERVED)["status"]["phase"] == "Succeeded"
+    assert "codeexecutions.mcp-exec.dev" in release.cluster.names("CustomResourceDefinition")
+    assert release.cluster.get("CodeExecution", "kept", namespace=SERVED)["status"]["phase"] == "Succeeded"
     assert "billing" in release.secret("api-keys")
-    assert release.cluster.json("get", "sandboxpools", "-n", SERVED)["items"] == []
-    assert FULLNAME not in release.cluster.kubectl("get", "clusterrole,clusterrolebinding", "-o", "name")
+    assert release.cluster.select("SandboxPool", namespace=SERVED) == []
+    for kind in ("ClusterRole", "ClusterRoleBinding"):
+        assert not [name for name in release.cluster.names(kind) if FULLNAME in name]
     no_sandbox_is_left(release.cluster)
     release.helm("install")
     assert release.pool()["spec"]["image"]

@@ -43,7 +43,7 @@ def test_a_bad_pool_is_refused_by_the_name_of_its_field(installed: Cluster, spec
 
 def test_kubectl_shows_what_ran_and_explains_every_field(installed: Cluster, pool: str) -> None:
     name = f"columns-{pool}"
-    installed.run("kubectl", "delete", "cex", name, "-n", NAMESPACE, "--ignore-not-found")
+    installed.delete("CodeExecution", name)
     installed.execute(name=name, code="1 / 0", poolRef={"name": pool})
     header, row = installed.kubectl("get", "codeexecutions", name, "-n", NAMESPACE).splitlines()
     assert header.split() == ["NAME", "PHASE", "REASON", "POOL", "START", "DURATION", "TOOLS", "AGE"]
@@ -52,15 +52,15 @@ def test_kubectl_shows_what_ran_and_explains_every_field(installed: Cluster, poo
 
 
 def test_a_pool_can_be_scaled_by_kubectl(installed: Cluster) -> None:
-    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    image = installed.get("SandboxPool", "runc")["spec"]["image"]
     installed.apply(pool_manifest(name="scaled", runtime=None, image=image, warm=0))
     try:
         installed.kubectl("scale", "sbp/scaled", "-n", NAMESPACE, "--replicas=1")
 
         def counts() -> tuple[int, int, int]:
-            status = installed.json("get", "sbp", "scaled", "-n", NAMESPACE).get("status", {})
+            status = installed.get("SandboxPool", "scaled").get("status", {})
             return status.get("warm"), status.get("desired"), status.get("replicas")
 
         eventually(lambda: counts() == (1, 1, 1), seconds=60, what="one pod is warm")
     finally:
-        installed.kubectl("delete", "sbp", "scaled", "-n", NAMESPACE)
+        installed.delete("SandboxPool", "scaled")

@@ -3,14 +3,14 @@
 from collections import Counter
 from typing import Any
 
-from tests.e2e.support import NAMESPACE, Cluster, MakePool, condition, execution_manifest
+from tests.e2e.support import Cluster, MakePool, condition, execution_manifest
 from tests.support.until import eventually
 
 PODS = "app.kubernetes.io/name=mcp-exec-sandbox,mcp-exec.dev/pool="
 
 
 def status_of(cluster: Cluster, pool: str) -> dict[str, Any]:
-    return dict(cluster.json("get", "sbp", pool, "-n", NAMESPACE).get("status", {}))
+    return dict(cluster.get("SandboxPool", pool).get("status", {}))
 
 
 def test_a_pool_without_pods_grows_with_a_burst_and_is_empty_again_after_it(
@@ -18,7 +18,7 @@ def test_a_pool_without_pods_grows_with_a_burst_and_is_empty_again_after_it(
 ) -> None:
     scaling = {"stableSeconds": 2, "fastWindowSeconds": 2, "slowWindowSeconds": 5, "headroom": 1}
     make_pool("elastic", warm=0, maxPods=6, scaling=scaling)
-    installed.kubectl("patch", "sbp", "elastic", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"warm":{"max":3}}}')
+    installed.merge("SandboxPool", "elastic", {"spec": {"warm": {"max": 3}}})
     eventually(
         lambda: condition(status_of(installed, "elastic"), "Ready").get("status") == "True", what="an empty pool"
     )
@@ -32,7 +32,7 @@ def test_a_pool_without_pods_grows_with_a_burst_and_is_empty_again_after_it(
 
     def empty() -> bool:
         status = status_of(installed, "elastic")
-        found = installed.json("get", "pods", "-n", NAMESPACE, "-l", PODS + "elastic")["items"]
+        found = installed.select("Pod", labels=PODS + "elastic")
         left = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
         return not status.get("desired") and not left and condition(status, "Scaled").get("reason") == "AtMinimum"
 
@@ -43,7 +43,7 @@ def test_callers_keep_their_variant_and_each_variant_has_its_share(installed: Cl
     half = {"limits": {"cpu": "500m", "memory": "256Mi"}}
     variants = [{"name": "whole", "weight": 50}, {"name": "half", "weight": 50, "resources": half}]
     make_pool("mixed", warm=2, variants=variants)
-    installed.kubectl("wait", "sbp/mixed", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=90s")
+    installed.wait_for("Ready", "SandboxPool", "mixed", seconds=90)
 
     def each_has_one() -> bool:
         return {each["name"]: each.get("warm") for each in status_of(installed, "mixed")["variants"]} == {
@@ -62,7 +62,7 @@ def test_callers_keep_their_variant_and_each_variant_has_its_share(installed: Cl
         assert status["phase"] == "Succeeded"
         seen.setdefault(caller, set()).add(status["variant"])
     assert all(len(found) == 1 for found in seen.values()), seen
-    pods = installed.json("get", "pods", "-n", NAMESPACE, "-l", PODS + "mixed")["items"]
+    pods = installed.select("Pod", labels=PODS + "mixed")
     memory = Counter(
         (
             pod["metadata"]["labels"]["mcp-exec.dev/variant"],

@@ -64,11 +64,11 @@ class Pods:
         self.cluster, self.namespace = cluster, namespace
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        items = {"apiVersion": "v1", "kind": "List", "items": manifests}
-        self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=json.dumps(items))
+        for item in manifests:
+            self.cluster.apply({**item, "metadata": {**item["metadata"], "namespace": self.namespace}})
 
     def address(self, name: str) -> str:
-        return str(self.cluster.json("get", "pod", name, "-n", self.namespace)["status"]["podIP"])
+        return str(self.cluster.get("Pod", name, namespace=self.namespace)["status"]["podIP"])
 
     def reaches(self, address: str, port: int = 8080) -> bool:
         connect = f"import socket; socket.create_connection(({address!r}, {port}), timeout=1)"
@@ -79,24 +79,26 @@ class Pods:
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster) -> Iterator[Pods]:
     namespace = f"devcluster-{uuid4().hex[:6]}"
-    cluster.kubectl("create", "namespace", namespace)
+    cluster.objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     found = Pods(cluster, namespace)
     eventually(
-        lambda: not cluster.run("kubectl", "get", "sa", "default", "-n", namespace, check=False).returncode,
+        lambda: cluster.objects.find("ServiceAccount", "default", namespace=namespace),
         what="the service account",
     )
     found.apply(manifest("server", *SERVE.split()), manifest("client", "python3", "-c", LINGER))
-    cluster.kubectl("wait", "pod/server", "pod/client", "-n", namespace, "--for=condition=Ready", "--timeout=60s")
+    cluster.wait_for("Ready", "Pod", "server", "client", namespace=namespace, seconds=60)
     yield found
-    cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force")
-    cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    left = cluster.names("Pod", namespace=namespace)
+    cluster.objects.delete("Pod", *left, namespace=namespace, grace_seconds=0)
+    cluster.delete("Namespace", namespace, wait=False)
 
 
 @pytest.fixture
 def policies(pods: Pods) -> Iterator[None]:
     """None before, none after."""
     yield
-    pods.cluster.kubectl("delete", "networkpolicy", "--all", "-n", pods.namespace)
+    left = pods.cluster.names("NetworkPolicy", namespace=pods.namespace)
+    pods.cluster.delete("NetworkPolicy", *left, namespace=pods.namespace)
 
 
 def test_up_on_a_running_cluster_changes_nothing() -> None:
@@ -141,7 +143,7 @@ def test_writes_are_audited_with_user_and_agent(cluster: Cluster, pods: Pods) ->
 
 
 def test_pods_are_bounded_in_processes(pods: Pods) -> None:
-    uid = pods.cluster.json("get", "pod", "client", "-n", pods.namespace)["metadata"]["uid"]
+    uid = pods.cluster.get("Pod", "client", namespace=pods.namespace)["metadata"]["uid"]
     (limit,) = (path for path in Path("/sys/fs/cgroup").glob(f"**/pod{uid}/pids.max"))
     assert limit.read_text() == "1024\n"
 
@@ -176,6 +178,6 @@ def test_a_terminating_pod_stays_behind_its_policy(pods: Pods) -> None:
     pods.apply(policy("closed", podSelector={"matchLabels": {"app": "client"}}, policyTypes=["Egress"]))
     server = pods.address("server")
     eventually(lambda: not pods.reaches(server), what="the way to the server")
-    pods.cluster.kubectl("delete", "pod", "client", "-n", pods.namespace, "--wait=false")
-    assert pods.cluster.json("get", "pod", "client", "-n", pods.namespace)["metadata"]["deletionTimestamp"]
+    pods.cluster.delete("Pod", "client", namespace=pods.namespace, wait=False)
+    assert pods.cluster.get("Pod", "client", namespace=pods.namespace)["metadata"]["deletionTimestamp"]
     assert not pods.reaches(server)

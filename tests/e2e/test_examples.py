@@ -101,7 +101,7 @@ def test_kubectl_shows_the_examples_exact_status(installed: Cluster, pool: str, 
     expected = EXAMPLES[example]
     code = (ROOT / "examples" / f"{example}.py").read_text()
     name = f"{example.replace('_', '-')}-{pool}"
-    installed.run("kubectl", "delete", "cex", name, "-n", "agents", "--ignore-not-found")
+    installed.delete("CodeExecution", name, namespace="agents")
     status = installed.execute(name=name, code=code, poolRef={"name": pool}, **expected.spec)
     check(status, expected, example=example)
     assert condition(status, "Bound")["status"] == "True"

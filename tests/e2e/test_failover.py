@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.support import (
-    NAMESPACE,
     OPERATOR,
     RELEASE,
     SYSTEM,
@@ -66,8 +65,8 @@ print(json.dumps(results))
 @pytest.fixture
 def load(installed: Cluster, api_key: str) -> Iterator[Callable[[], Any]]:
     """Callers inside of the cluster. While the context stands they call; then it has what became of each call."""
-    image = installed.json("get", "deployment", f"{RELEASE}-gateway", "-n", SYSTEM)
-    address = installed.json("get", "service", f"{RELEASE}-gateway", "-n", SYSTEM)["spec"]["clusterIP"]
+    image = installed.get("Deployment", f"{RELEASE}-gateway", namespace=SYSTEM)
+    address = installed.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)["spec"]["clusterIP"]
     variables = {"API_KEY": api_key, "GATEWAY": address, "CALLERS": str(CALLERS)}
     pod = {
         "apiVersion": "v1",
@@ -88,16 +87,15 @@ def load(installed: Cluster, api_key: str) -> Iterator[Callable[[], Any]]:
             ],
         },
     }
-    where = ("pod/load", "-n", SYSTEM)
 
     def done() -> int:
-        return len(installed.kubectl("logs", *where).split())
+        return len(installed.logs("load", namespace=SYSTEM).split())
 
     @contextmanager
     def calling() -> Iterator[list[str]]:
-        installed.kubectl("delete", *where, "--ignore-not-found")
+        installed.delete("Pod", "load", namespace=SYSTEM)
         installed.apply(pod)
-        installed.kubectl("wait", *where, "--for=condition=Ready", "--timeout=60s")
+        installed.wait_for("Ready", "Pod", "load", namespace=SYSTEM, seconds=60)
         eventually(lambda: done() > 2 * CALLERS, seconds=60, every=0.5, what="executions end")
         results: list[str] = []
         yield results
@@ -105,20 +103,20 @@ def load(installed: Cluster, api_key: str) -> Iterator[Callable[[], Any]]:
         eventually(lambda: done() > before + 2 * CALLERS, seconds=120, every=0.5, what="executions still end")
         installed.kubectl("exec", "load", "-n", SYSTEM, "--", "python3", "-c", "open('/tmp/stop', 'w').close()")
         phase = eventually(
-            lambda: installed.json("get", *where)["status"]["phase"] in ("Succeeded", "Failed"),
+            lambda: installed.get("Pod", "load", namespace=SYSTEM)["status"]["phase"] in ("Succeeded", "Failed"),
             seconds=150, every=0.5, what="all callers are answered",
         )  # fmt: skip
         assert phase
-        results += json.loads(installed.kubectl("logs", *where).splitlines()[-1])
+        results += json.loads(installed.logs("load", namespace=SYSTEM).splitlines()[-1])
 
     yield calling
-    installed.kubectl("delete", *where, "--ignore-not-found")
+    installed.delete("Pod", "load", namespace=SYSTEM)
 
 
 @pytest.fixture
 def killable(installed: Cluster) -> Iterator[None]:
     """Operators whose processes stay dead when they are killed, until their probes find out."""
-    spec = installed.json("get", *OPERATOR)["spec"]
+    spec = installed.get("Deployment", OPERATOR, namespace=SYSTEM)["spec"]
     before = spec["template"]["spec"]["containers"][0]
     patch_operator(installed, {"name": before["name"], "command": ["python3", "-c", ONCE]}, replicas=2)
     yield
@@ -154,21 +152,22 @@ def test_a_killed_leader_is_replaced_in_time_and_every_execution_ends_as_it_shou
 def test_a_rolling_restart_under_load_drops_no_request(
     installed: Cluster, load: Callable[[], Any], component: str
 ) -> None:
-    selected = ("pods", "-n", SYSTEM, "-l", f"app.kubernetes.io/component={component}")
-    before = set(installed.kubectl("get", *selected, "-o", "name").split())
+    def pods() -> set[str]:
+        return installed.names("Pod", namespace=SYSTEM, labels=f"app.kubernetes.io/component={component}")
+
+    before = pods()
     with load() as results:
-        deployment = ("-n", SYSTEM, f"deployment/{RELEASE}-{component}")
-        installed.kubectl("rollout", "restart", *deployment)
-        installed.kubectl("rollout", "status", *deployment, "--timeout=180s")
+        installed.kubectl("rollout", "restart", "-n", SYSTEM, f"deployment/{RELEASE}-{component}")
+        installed.rolled_out(f"{RELEASE}-{component}", namespace=SYSTEM, seconds=180)
         eventually(
-            lambda: not before & set(installed.kubectl("get", *selected, "-o", "name").split()),
+            lambda: not before & pods(),
             seconds=360, every=1, what="the old pods are gone",
         )  # fmt: skip
     assert [each for each in results if each != "fine"] == []
     assert all(len(each) for each in results)
     stuck = [
         item["metadata"]["name"]
-        for item in installed.json("get", "cex", "-n", NAMESPACE)["items"]
+        for item in installed.select("CodeExecution")
         if item.get("status", {}).get("phase") in (None, "Pending", "Running")
     ]
     assert stuck == []

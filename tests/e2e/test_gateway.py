@@ -9,13 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
+from kubernetes.client import AuthenticationV1TokenRequest, CoreV1Api, V1TokenRequestSpec
 
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
 from tests.support.until import eventually
 
 
 def names(cluster: Cluster) -> set[str]:
-    return {item["metadata"]["name"] for item in cluster.json("get", "cex", "-n", NAMESPACE)["items"]}
+    return {item["metadata"]["name"] for item in cluster.select("CodeExecution")}
 
 
 BAD: dict[str, tuple[Any, int, str]] = {
@@ -163,15 +164,15 @@ def test_a_key_works_from_when_it_is_added_until_it_is_removed(installed: Cluste
     entry = json.dumps({"sha256": hashlib.sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
     data = {"data": {"temporary": base64.b64encode(entry.encode()).decode()}}
     headers = {"Authorization": f"Bearer {key}"}
-    secret = ("secret", f"{RELEASE}-api-keys", "-n", SYSTEM)
+    secret = f"{RELEASE}-api-keys"
 
     def status() -> int:
         return httpx.get(f"{url}/v1/executions", headers=headers).status_code
 
     assert status() == 401
-    installed.kubectl("patch", *secret, "--type=merge", "-p", json.dumps(data))
+    installed.merge("Secret", secret, data, namespace=SYSTEM)
     eventually(lambda: status() == 200, seconds=15, what="the new key works")
-    installed.kubectl("patch", *secret, "--type=merge", "-p", json.dumps({"data": {"temporary": None}}))
+    installed.merge("Secret", secret, {"data": {"temporary": None}}, namespace=SYSTEM)
     eventually(lambda: status() == 401, seconds=15, what="the removed key is refused")
 
 
@@ -200,10 +201,9 @@ def account(name: str, namespace: str, *verbs: str) -> list[dict[str, Any]]:
 
 
 def token(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-    answer = json.loads(cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
-    return {"Authorization": f"Bearer {answer['status']['token']}"}
+    request = AuthenticationV1TokenRequest(spec=V1TokenRequestSpec(audiences=[], expiration_seconds=3600))
+    made = CoreV1Api(cluster.objects.api).create_namespaced_service_account_token(name, namespace, request)
+    return {"Authorization": f"Bearer {made.status.token}"}
 
 
 def test_a_service_account_may_what_its_role_says_and_no_more(installed: Cluster, url: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, require_gvisor
+from tests.e2e.support import RELEASE, ROOT, SYSTEM, Cluster, Gateway, require_gvisor
 from tests.support.until import eventually
 
 PROBE = (ROOT / "tests/e2e/probe.py").read_text()
@@ -78,32 +78,32 @@ def free_pod(name: str, image: str, program: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def free(installed: Cluster) -> Iterator[Cluster]:
     """Two pods that nothing holds: `server` listens, `client` tries what a sandbox may not."""
-    image = installed.json("get", "sbp", "runc", "-n", NAMESPACE)["spec"]["image"]
+    image = installed.get("SandboxPool", "runc")["spec"]["image"]
     installed.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FREE}},
         free_pod("server", image, SERVER),
         free_pod("client", image, "import signal; signal.pause()"),
     )
-    installed.kubectl("wait", "pod/server", "pod/client", "-n", FREE, "--for=condition=Ready", "--timeout=60s")
+    installed.wait_for("Ready", "Pod", "server", "client", namespace=FREE, seconds=60)
     yield installed
-    installed.kubectl("delete", "namespace", FREE, "--wait=false")
+    installed.delete("Namespace", FREE, wait=False)
 
 
 def targets_of(cluster: Cluster) -> dict[str, Any]:
     """Addresses that a sandbox must not reach; behind each of them something listens."""
-    endpoint = cluster.json("get", "endpoints", "kubernetes", "-n", "default")["subsets"][0]
-    node = cluster.json("get", "nodes")["items"][0]["status"]
-    gateway = cluster.json("get", "service", f"{RELEASE}-gateway", "-n", SYSTEM)["spec"]
+    endpoint = cluster.get("Endpoints", "kubernetes", namespace="default")["subsets"][0]
+    node = cluster.select("Node")[0]["status"]
+    gateway = cluster.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)["spec"]
 
     def another_sandbox() -> str:
-        pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", "mcp-exec.dev/pool=default,mcp-exec.dev/state=warm")
-        return next((pod["status"]["podIP"] for pod in reversed(pods["items"]) if pod["status"].get("podIP")), "")
+        pods = cluster.select("Pod", labels="mcp-exec.dev/pool=default,mcp-exec.dev/state=warm")
+        return next((pod["status"]["podIP"] for pod in reversed(pods) if pod["status"].get("podIP")), "")
 
     return {
-        "api_service": [cluster.json("get", "service", "kubernetes", "-n", "default")["spec"]["clusterIP"], 443],
+        "api_service": [cluster.get("Service", "kubernetes", namespace="default")["spec"]["clusterIP"], 443],
         "api_server": [endpoint["addresses"][0]["ip"], endpoint["ports"][0]["port"]],
         "node": [next(each["address"] for each in node["addresses"] if each["type"] == "InternalIP"), 10250],
-        "pod": [cluster.json("get", "pod", "server", "-n", FREE)["status"]["podIP"], 9000],
+        "pod": [cluster.get("Pod", "server", namespace=FREE)["status"]["podIP"], 9000],
         "sandbox": [eventually(another_sandbox, what="a warm sandbox"), 8700],
         "gateway": [gateway["clusterIP"], gateway["ports"][0]["port"]],
         "metadata": ["169.254.169.254", 80],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.journal import TELL, Journal, journal
-from tests.e2e.support import NAMESPACE, OPERATOR, Cluster, execution_manifest, patch_operator
+from tests.e2e.support import OPERATOR, SYSTEM, Cluster, execution_manifest, patch_operator
 from tests.support.until import eventually
 
 EXECUTIONS = 200
@@ -36,7 +36,7 @@ def killed_operator(installed: Cluster) -> Iterator[None]:
 
     It is the only one, and so takes its own lease up again each time: one that stood by would only take CPU.
     """
-    spec = installed.json("get", *OPERATOR)["spec"]
+    spec = installed.get("Deployment", OPERATOR, namespace=SYSTEM)["spec"]
     before = spec["template"]["spec"]["containers"][0]
     probes = dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"))
     container = {"name": before["name"], "command": ["python3", "-c", KILLER], **probes}
@@ -47,7 +47,7 @@ def killed_operator(installed: Cluster) -> Iterator[None]:
 
 
 def statuses(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    found = cluster.json("get", "cex", "-n", NAMESPACE, "-l", "test=kills")["items"]
+    found = cluster.select("CodeExecution", labels="test=kills")
     return {item["metadata"]["name"]: item.get("status", {}) for item in found}
 
 
@@ -85,14 +85,14 @@ def test_two_hundred_executions_end_once_each_while_the_operator_is_killed_every
 @pytest.mark.timeout(300)
 def test_afterwards_the_pools_are_as_warm_as_they_should_be_and_nothing_is_left_over(installed: Cluster) -> None:
     def settled() -> bool:
-        pods = installed.json("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/managed-by=mcp-exec")["items"]
+        pods = installed.select("Pod", labels="app.kubernetes.io/managed-by=mcp-exec")
         live = Counter(
             pod["metadata"]["labels"]["mcp-exec.dev/pool"] for pod in pods if "deletionTimestamp" not in pod["metadata"]
         )
-        pools = installed.json("get", "sbp", "-n", NAMESPACE)["items"]
+        pools = installed.select("SandboxPool")
         wanted = {pool["metadata"]["name"]: pool["spec"]["warm"]["min"] for pool in pools}
         warm = {pool["metadata"]["name"]: pool["status"]["warm"] for pool in pools}
         return dict(live) == {name: number for name, number in wanted.items() if number} and warm == wanted
 
     eventually(settled, seconds=120, every=1, what="each pool has just its warm pods")
-    installed.kubectl("delete", "cex", "-n", NAMESPACE, "-l", "test=kills", "--wait=false")
+    installed.delete("CodeExecution", *installed.names("CodeExecution", labels="test=kills"), wait=False)

@@ -12,7 +12,7 @@ def reason_of(cluster: Cluster, pool: str, reason: str) -> dict[str, Any]:
     """The pool's Ready condition, once it has this reason."""
 
     def found() -> dict[str, Any]:
-        ready = condition(cluster.json("get", "sbp", pool, "-n", NAMESPACE).get("status", {}), "Ready")
+        ready = condition(cluster.get("SandboxPool", pool).get("status", {}), "Ready")
         return ready if ready.get("reason") == reason else {}
 
     return eventually(found, seconds=60, what=f"pool {pool} is not ready because of {reason}")
@@ -22,7 +22,7 @@ def pending(cluster: Cluster, name: str, reason: str) -> dict[str, Any]:
     """The status of an execution that waits for this reason."""
 
     def found() -> dict[str, Any]:
-        status = cluster.json("get", "cex", name, "-n", NAMESPACE).get("status", {})
+        status = cluster.get("CodeExecution", name).get("status", {})
         return status if status.get("reason") == reason else {}
 
     return eventually(found, seconds=60, what=f"execution {name} waits because of {reason}")
@@ -55,7 +55,7 @@ def test_a_pool_says_why_it_has_no_pods_and_so_does_the_execution(
         assert condition(status, "Bound")["status"] == "False"
         assert word in condition(status, "Bound")["message"].lower()
     finally:
-        installed.kubectl("delete", "cex", f"waits-{case}", "-n", NAMESPACE)
+        installed.delete("CodeExecution", f"waits-{case}")
 
 
 def test_a_namespace_quota_shows_as_such(installed: Cluster, make_pool: MakePool) -> None:
@@ -72,10 +72,10 @@ def test_a_namespace_quota_shows_as_such(installed: Cluster, make_pool: MakePool
         installed.apply(execution_manifest(name="over-quota", code="1", poolRef={"name": "over-quota"}))
         pending(installed, "over-quota", "QuotaExceeded")
     finally:
-        installed.kubectl("delete", "quota", "no-more", "-n", NAMESPACE)
+        installed.delete("ResourceQuota", "no-more")
     # Once the quota is gone the pool heals by itself and what waited is run.
     assert installed.finished("over-quota", seconds=60)["phase"] == "Succeeded"
-    installed.kubectl("delete", "cex", "over-quota", "-n", NAMESPACE)
+    installed.delete("CodeExecution", "over-quota")
 
 
 def test_an_empty_pool_starts_a_pod_for_the_execution(installed: Cluster, make_pool: MakePool) -> None:
@@ -83,7 +83,7 @@ def test_an_empty_pool_starts_a_pod_for_the_execution(installed: Cluster, make_p
     status = installed.execute(name="cold", code="print('cold')", poolRef={"name": "empty"})
     assert (status["phase"], status["start"], status["output"]["stdout"]) == ("Succeeded", "Cold", "cold\n")
     assert condition(status, "Bound")["reason"] == "ColdPod"
-    installed.kubectl("delete", "cex", "cold", "-n", NAMESPACE)
+    installed.delete("CodeExecution", "cold")
 
 
 def test_kata_pods_carry_the_overhead_and_node_selector_of_their_runtime_class(
@@ -103,19 +103,19 @@ def test_kata_pods_carry_the_overhead_and_node_selector_of_their_runtime_class(
     try:
         make_pool("kata", runtimeClassName="kata")
         reason_of(installed, "kata", "Unschedulable")
-        pod = installed.json("get", "pods", "-n", NAMESPACE, "-l", "mcp-exec.dev/pool=kata")["items"][0]["spec"]
+        pod = installed.select("Pod", labels="mcp-exec.dev/pool=kata")[0]["spec"]
         assert pod["overhead"] == {"memory": "160Mi", "cpu": "250m"}
         assert pod["nodeSelector"] == {"katacontainers.io/kata-runtime": "true"}
         assert pod["runtimeClassName"] == "kata"
     finally:
-        installed.kubectl("delete", "runtimeclass", "kata")
+        installed.delete("RuntimeClass", "kata")
 
 
 def current_of(cluster: Cluster, pool: str, *words: str) -> dict[str, Any]:
     """The pool's Current condition, once its message has these words."""
 
     def found() -> dict[str, Any]:
-        current = condition(cluster.json("get", "sbp", pool, "-n", NAMESPACE).get("status", {}), "Current")
+        current = condition(cluster.get("SandboxPool", pool).get("status", {}), "Current")
         return current if all(word in current.get("message", "") for word in words) else {}
 
     return eventually(found, seconds=60, what=f"pool {pool} says {words}")
@@ -129,12 +129,10 @@ def test_pods_without_another_node_are_held_while_theirs_is_cordoned_and_drained
     selector = "mcp-exec.dev/pool=cordoned"
 
     def pods() -> set[str]:
-        return {
-            pod["metadata"]["name"] for pod in installed.json("get", "pods", "-n", NAMESPACE, "-l", selector)["items"]
-        }
+        return {pod["metadata"]["name"] for pod in installed.select("Pod", labels=selector)}
 
     (idle,) = pods()
-    nodes = [node["metadata"]["name"] for node in installed.json("get", "nodes")["items"]]
+    nodes = [node["metadata"]["name"] for node in installed.select("Node")]
     installed.kubectl("cordon", *nodes)
     try:
         # the replacement is asked for and held; the pod that it is for stays, and is of use
@@ -162,7 +160,7 @@ def test_pods_without_another_node_are_held_while_theirs_is_cordoned_and_drained
         reason_of(installed, "cordoned", "Unschedulable")
     finally:
         installed.kubectl("uncordon", *nodes)
-        installed.kubectl("delete", "cex", "on-cordoned", "-n", NAMESPACE, "--ignore-not-found")
+        installed.delete("CodeExecution", "on-cordoned")
     reason_of(installed, "cordoned", "Warm")
     current_of(installed, "cordoned", "no idle pod")
     assert not drained & pods()

@@ -161,10 +161,10 @@ def world(installed: Cluster, gateway: Gateway, runtimes: dict[str, str | None])
         "context7": f"ctx7sk-{secrets.token_hex(18)}",
     }
     authority, certificate = certificates_for("api.github.com")
-    installed.kubectl("delete", "pod", APIS, "-n", NAMESPACE, "--ignore-not-found")
+    installed.delete("Pod", APIS)
     with running(installed, *apis(certificate), secret("credentials", **credentials)):
-        installed.kubectl("wait", f"pod/{APIS}", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=120s")
-        address = installed.json("get", "pod", APIS, "-n", NAMESPACE)["status"]["podIP"]
+        installed.wait_for("Ready", "Pod", APIS, seconds=120)
+        address = installed.get("Pod", APIS)["status"]["podIP"]
         with running(installed, *servers(address, authority, runtimes.get("gvisor"))):
             pool = "gvisor" if "gvisor" in runtimes else "default"
             yield World(agent=Agent(cluster=installed, gateway=gateway, pool=pool), credentials=credentials)
@@ -197,8 +197,6 @@ def test_a_credential_reaches_the_api_and_nothing_in_the_sandbox(world: World, s
 
 
 def test_no_pod_of_a_pool_has_a_credential_in_its_spec(world: World) -> None:
-    pods = world.agent.cluster.kubectl(
-        "get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=mcp-exec-sandbox", "-o", "json"
-    )
-    assert "Pod" in pods
+    pods = json.dumps(world.agent.cluster.select("Pod", labels="app.kubernetes.io/name=mcp-exec-sandbox"))
+    assert "containers" in pods
     assert not [server for server, credential in world.credentials.items() if credential in pods]

@@ -58,8 +58,8 @@ def remote(installed: Cluster, agent: Agent) -> Iterator[Agent]:
     """The same with a server that somebody else runs, and that speaks streamable HTTP."""
     workload = http_server("elsewhere", f"{DEMO}.probe")
     installed.apply(*workload)
-    installed.kubectl("rollout", "status", "deployment/elsewhere", "-n", NAMESPACE, "--timeout=120s")
-    service = installed.json("get", "service", "elsewhere", "-n", NAMESPACE)["spec"]
+    installed.rolled_out("elsewhere", seconds=120)
+    service = installed.get("Service", "elsewhere")["spec"]
     server = tool_server(
         "remote",
         url=f"http://{service['clusterIP']}:{service['ports'][0]['port']}/mcp",
@@ -248,8 +248,7 @@ answer
     with agent.gateway.client.stream("GET", f"/v1/executions/{name}/events", timeout=60) as stream:
         assert any("tool_call" in line for line in stream.iter_lines())
         # asked to go, as by a drain: it says farewell to the broker, where a killed gVisor would not
-        selector = "mcp-exec.dev/tool-server=everything"
-        installed.kubectl("delete", "pod", "-n", NAMESPACE, "-l", selector, "--wait=false")
+        installed.delete("Pod", *installed.names("Pod", labels="mcp-exec.dev/tool-server=everything"), wait=False)
     status = installed.finished(name)
     assert status["output"]["result"] == ["ToolProtocolError", "ConnectionLost"], status
     eventually(
@@ -288,13 +287,12 @@ def test_a_destructive_call_waits_for_consent_at_the_gateway_and_is_made(
     assert "approver" in status["approvals"][0]["decidedBy"]
 
 
-def test_a_destructive_call_that_is_refused_by_kubectl_is_denied_with_the_reason(
+def test_a_destructive_call_that_is_refused_in_its_execution_is_denied_with_the_reason(
     installed: Cluster, agent: Agent
 ) -> None:
     name = agent.start(DELETE, "probe.*")
     decision = {"id": agent.approval(name)["id"], "decision": "Deny", "comment": "not on a Friday"}
-    patch = json.dumps({"spec": {"approvals": [decision]}})
-    installed.kubectl("patch", "cex", name, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    installed.merge("CodeExecution", name, {"spec": {"approvals": [decision]}})
     status = installed.finished(name)
     (reason, message), deleted = status["output"]["result"]
     assert (reason, deleted) == ("NotApproved", 0), status
@@ -311,11 +309,10 @@ def impatient(installed: Cluster) -> Iterator[None]:
 
 
 def patience(cluster: Cluster, seconds: int) -> None:
-    patch = json.dumps({"spec": {"policy": {"approvalTimeoutSeconds": seconds}}})
-    cluster.kubectl("patch", "toolserver", "probe", "-n", NAMESPACE, "--type=merge", "-p", patch)
+    cluster.merge("ToolServer", "probe", {"spec": {"policy": {"approvalTimeoutSeconds": seconds}}})
 
     def is_known() -> bool:
-        found = cluster.json("get", "toolserver", "probe", "-n", NAMESPACE)
+        found = cluster.get("ToolServer", "probe")
         return bool(found["status"]["observedGeneration"] == found["metadata"]["generation"])
 
     eventually(is_known, seconds=60, every=0.5, what="the broker knows the new policy")

@@ -99,7 +99,7 @@ def http_server(name: str, module: str, *, port: int = 8000) -> list[dict[str, A
 
 def statuses(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """The status of every ToolServer, by name."""
-    found = cluster.json("get", "toolservers", "-n", NAMESPACE)["items"]
+    found = cluster.select("ToolServer")
     return {item["metadata"]["name"]: item.get("status", {}) for item in found}
 
 
@@ -118,8 +118,7 @@ def running(cluster: Cluster, *manifests: dict[str, Any], seconds: float = 300) 
         yield
     finally:
         for each in manifests:
-            target = f"{each['kind']}/{each['metadata']['name']}"
-            cluster.kubectl("delete", target, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
+            cluster.delete(each["kind"], each["metadata"]["name"], wait=False)
 
 
 @contextmanager
@@ -137,8 +136,7 @@ def approver(cluster: Cluster, url: str) -> Iterator[httpx.Client]:
 
 
 def patch_keys(cluster: Cluster, data: dict[str, str | None]) -> None:
-    patch = json.dumps({"data": data})
-    cluster.kubectl("patch", "secret", f"{RELEASE}-api-keys", "-n", SYSTEM, "--type=merge", "-p", patch)
+    cluster.merge("Secret", f"{RELEASE}-api-keys", {"data": data}, namespace=SYSTEM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +170,7 @@ class Agent:
         """The execution's approval that waits for somebody's word, once there is one."""
 
         def pending() -> dict[str, Any] | None:
-            status = self.cluster.json("get", "cex", name, "-n", NAMESPACE).get("status", {})
+            status = self.cluster.get("CodeExecution", name).get("status", {})
             return next((each for each in status.get("approvals", []) if each["state"] == "Pending"), None)
 
         found = eventually(pending, seconds=seconds, every=0.2, what=f"{name} asks for consent")

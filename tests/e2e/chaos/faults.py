@@ -38,15 +38,14 @@ class Faults:
 
     def kill_leader(self) -> None:
         """SIGKILL for the operator's process that holds the lease."""
-        lease = self.cluster.json("get", "lease", "mcp-exec-operator", "-n", SYSTEM)["spec"]
+        lease = self.cluster.get("Lease", "mcp-exec-operator", namespace=SYSTEM)["spec"]
         pods = self._pods(SYSTEM, "app.kubernetes.io/component=operator")
         (leader,) = (pod for pod in pods if pod["metadata"]["name"] in (lease.get("holderIdentity") or ""))
         self._kill(leader, r"mcp_exec_operator")
 
         def led() -> bool:
-            done = self.cluster.run("kubectl", "get", "lease", "mcp-exec-operator", "-n", SYSTEM,
-                                    "-o", "jsonpath={.spec.renewTime}", check=False)  # fmt: skip
-            return done.returncode == 0 and done.stdout > lease["renewTime"]
+            found = self.cluster.get("Lease", "mcp-exec-operator", namespace=SYSTEM)["spec"]
+            return bool(found["renewTime"] > lease["renewTime"])
 
         eventually(led, seconds=_RECOVERY_SECONDS, every=0.5, what="an operator leads")
 
@@ -54,18 +53,13 @@ class Faults:
         """SIGKILL for one gateway's process."""
         pod = self.random.choice(self._pods(SYSTEM, "app.kubernetes.io/component=gateway"))
         self._kill(pod, r"mcp_exec_gateway")
-        self.cluster.kubectl(
-            "wait", f"pod/{pod['metadata']['name']}", "-n", SYSTEM, "--for=condition=Ready",
-            f"--timeout={_RECOVERY_SECONDS}s",
-        )  # fmt: skip
+        self.cluster.wait_for("Ready", "Pod", pod["metadata"]["name"], namespace=SYSTEM, seconds=_RECOVERY_SECONDS)
 
     def delete_sandboxes(self) -> None:
         """Somebody deletes two sandbox pods, busy or not."""
         pods = self._sandboxes()
         for pod in self.random.sample(pods, min(2, len(pods))):
-            self.cluster.kubectl(
-                "delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "--wait=false", "--ignore-not-found"
-            )
+            self.cluster.delete("Pod", pod["metadata"]["name"], wait=False)
 
     def kill_supervisor(self) -> None:
         """SIGKILL for one sandbox: its supervisor, in gVisor the whole kernel of it."""
@@ -75,7 +69,7 @@ class Faults:
 
     def drain(self) -> None:
         """The node takes no pods for a while, and its sandboxes have to go."""
-        (node,) = (item["metadata"]["name"] for item in self.cluster.json("get", "nodes")["items"])
+        (node,) = (item["metadata"]["name"] for item in self.cluster.select("Node"))
         self.cluster.kubectl("cordon", node)
         try:
             self.cluster.run(
@@ -100,7 +94,7 @@ class Faults:
         eventually(ready, seconds=_RECOVERY_SECONDS, every=0.5, what=f"the cluster after a kill of {daemon}")
 
     def _pods(self, namespace: str, selector: str) -> list[dict[str, Any]]:
-        items = self.cluster.json("get", "pods", "-n", namespace, "-l", selector)["items"]
+        items = self.cluster.select("Pod", namespace=namespace, labels=selector)
         return [item for item in items if "deletionTimestamp" not in item["metadata"]]
 
     def _sandboxes(self) -> list[dict[str, Any]]:

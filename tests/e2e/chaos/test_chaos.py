@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.chaos.faults import SANDBOXES, Faults
 from tests.e2e.chaos.load import Load
 from tests.e2e.journal import Journal, journal
-from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway
+from tests.e2e.support import ROOT, Cluster, Gateway
 from tests.support.until import eventually
 
 SECONDS = float(os.environ.get("MCP_EXEC_CHAOS_SECONDS", "120"))
@@ -61,7 +61,7 @@ def told(installed: Cluster) -> Iterator[Journal]:
 
 def executions(cluster: Cluster, names: dict[str, str]) -> dict[str, dict[str, Any]]:
     """The statuses of the load's executions."""
-    items = cluster.json("get", "cex", "-n", NAMESPACE)["items"]
+    items = cluster.select("CodeExecution")
     return {each["metadata"]["name"]: each.get("status", {}) for each in items if each["metadata"]["name"] in names}
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
 ) -> None:
     report = Report(seconds=SECONDS, seed=SEED)
     faults = Faults(cluster=installed, random=random.Random(SEED))
-    pools = tuple(pool["metadata"]["name"] for pool in installed.json("get", "sbp", "-n", NAMESPACE)["items"])
+    pools = tuple(pool["metadata"]["name"] for pool in installed.select("SandboxPool"))
     with Load(client=gateway.client, journal=told.address, pools=pools, every=EVERY) as load:
         break_things(faults, report)
     over = time.monotonic()
@@ -130,11 +130,11 @@ def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
 
 def settled(cluster: Cluster) -> bool:
     """Whether every pool has its warm pods, and no other pod is left."""
-    pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", SANDBOXES)["items"]
+    pods = cluster.select("Pod", labels=SANDBOXES)
     live = Counter(
         pod["metadata"]["labels"]["mcp-exec.dev/pool"] for pod in pods if "deletionTimestamp" not in pod["metadata"]
     )
-    pools = cluster.json("get", "sbp", "-n", NAMESPACE)["items"]
+    pools = cluster.select("SandboxPool")
     wanted = {pool["metadata"]["name"]: pool["status"].get("desired", 0) for pool in pools}
     warm = {pool["metadata"]["name"]: pool["status"].get("warm", 0) for pool in pools}
     return warm == wanted and dict(live) == {name: number for name, number in wanted.items() if number}
