@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -79,6 +79,7 @@ class LeaderElector:
     kube: KubeClient
     config: LeaseConfig
     metrics: Metrics
+    clock: Callable[[], float] = monotonic
     is_leader: bool = False
     """Whether this operator is the leader."""
     problem: str = "the lease was not read yet"
@@ -94,7 +95,9 @@ class LeaderElector:
     """Set when the watch reports a Lease without holder."""
 
     @classmethod
-    def create(cls, *, settings: Settings, kube: KubeClient, metrics: Metrics) -> Self:
+    def create(
+        cls, *, settings: Settings, kube: KubeClient, metrics: Metrics, clock: Callable[[], float] = monotonic
+    ) -> Self:
         """Create an elector that has not asked for the Lease yet."""
         config = LeaseConfig.from_settings(settings)
         # A request that hangs must leave time for another one before the deadline. The elector retries by itself.
@@ -102,6 +105,7 @@ class LeaderElector:
             kube=replace(kube, timeout_seconds=config.renew_seconds / 2, retry_delays=()),
             config=config,
             metrics=metrics,
+            clock=clock,
         )
 
     @property
@@ -153,7 +157,7 @@ class LeaderElector:
         while True:
             await asyncio.sleep(self.config.retry_seconds)
             try:
-                async with asyncio.timeout(self._renewed_at + self.config.renew_seconds - monotonic()):
+                async with asyncio.timeout(self._renewed_at + self.config.renew_seconds - self.clock()):
                     await self._renew()
             except TimeoutError:
                 self._set_leader(False)
@@ -207,7 +211,7 @@ class LeaderElector:
         return self._seconds_left() == 0 and await self._write_holder()
 
     async def _write_holder(self) -> bool:
-        sent_at = monotonic()
+        sent_at = self.clock()
         await self._write(self.config.build_spec(self._spec(), moment=now()))
         self._is_own_write, self._renewed_at = True, sent_at
         return True
@@ -218,7 +222,7 @@ class LeaderElector:
             return 0.0
         # The duration that the holder wrote counts, not the own setting.
         duration = self._spec().get("leaseDurationSeconds") or self.config.duration_seconds
-        return max(self._changed_at + duration - monotonic(), 0.0)
+        return max(self._changed_at + duration - self.clock(), 0.0)
 
     def _spec(self) -> Object:
         return dict((self._lease or {}).get("spec") or {})
@@ -227,7 +231,7 @@ class LeaderElector:
         before = self._spec()
         self._lease = lease
         if self._spec() != before:
-            self._changed_at = monotonic()
+            self._changed_at = self.clock()
 
     def _on_change(self, lease: Object, deleted: bool) -> None:
         if deleted or not (lease.get("spec") or {}).get("holderIdentity"):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import aiohttp
@@ -105,10 +106,10 @@ async def contend(world: World) -> AsyncIterator[Callable[..., LeaderElector]]:
     async with aiohttp.ClientSession(base_url=world.url) as session:
         kube = KubeClient(session=session, credentials=KubeCredentials(server=""))
 
-        def make(pod: str, **changes: Any) -> LeaderElector:
+        def make(pod: str, *, clock: Callable[[], float] = monotonic, **changes: Any) -> LeaderElector:
             short = {"lease_duration_seconds": 1, "lease_renew_seconds": 0.6, "lease_retry_seconds": 0.05}
             made = settings(pod_name=pod, pod_uid="1", **(short | changes))
-            return LeaderElector.create(settings=made, kube=kube, metrics=Metrics.create())
+            return LeaderElector.create(settings=made, kube=kube, metrics=Metrics.create(), clock=clock)
 
         yield make
 
