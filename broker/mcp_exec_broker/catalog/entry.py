@@ -66,7 +66,7 @@ def build_copy(entry: CatalogEntry) -> CatalogCopy | None:
 
 def restore_entry(copy: CatalogCopy, listed_at: datetime, *, server: ToolServer, spec: ToolServerSpec) -> CatalogEntry:
     """What a copy says of a server, as far as code may see it by now."""
-    catalog = Catalog.of(server.name, [tool for tool in copy.tools if is_visible(spec, tool["name"])])
+    catalog = Catalog.from_tools(server.name, [tool for tool in copy.tools if is_visible(spec, tool["name"])])
     known = ToolListing(
         catalog=catalog,
         declared={tool.name: tool.output_schema for tool in catalog.tools},

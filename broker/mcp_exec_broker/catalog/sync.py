@@ -242,7 +242,7 @@ class CatalogSync:
     def _of(self, server: ToolServer, session: UpstreamSession, listing: ListedTools, *, of_user: bool) -> ToolListing:
         spec = session.route.spec
         seen = [entry for entry in redact_json(listing.tools, session.secrets) if is_visible(spec, entry["name"])]
-        catalog = Catalog.of(server.name, seen)
+        catalog = Catalog.from_tools(server.name, seen)
         life = min(max(listing.ttl_seconds or spec.refresh_seconds, _LEAST_SECONDS), _MOST_SECONDS)
         known = ToolListing(
             catalog=catalog,

@@ -25,7 +25,7 @@ from mcp_exec_client.cli import (
 from mcp_exec_client.generate import catalog_sources
 from mcp_exec_client.generate.file_tree import apply_changes, plan_changes
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.wrappers import HEADER, files_of
+from mcp_exec_tools.wrappers import HEADER, build_files
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _INIT: Final = f'{HEADER}\n"""MCP servers: one package each, with one function a tool."""\n'
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(message)
     if len({catalog.server for catalog in catalogs}) < len(catalogs):
         raise CommandError("two catalogs have the same server name")
-    files = {"__init__.py": _INIT} | files_of(catalogs, stubs=options.stubs)
+    files = {"__init__.py": _INIT} | build_files(catalogs, stubs=options.stubs)
     try:
         changes = plan_changes(options.out, files)
         if not options.check:
