@@ -157,10 +157,9 @@ def authorize(verb: Verb) -> Callable[..., Awaitable[Caller]]:
     """Return a FastAPI dependency: the request's caller, who may do this."""
 
     async def resolve_caller(
-        request: Request,
-        dependencies: Injected,
-        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
     ) -> Caller:
+        dependencies = await get_dependencies(request)
         return await dependencies.callers.resolve(request, credentials, verb)
 
     return resolve_caller

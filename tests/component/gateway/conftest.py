@@ -1,4 +1,4 @@
-"""The gateway as it is served, over a fake API server, with a client."""
+"""The gateway on loopback with a fake API server and a client."""
 
 import asyncio
 import base64
@@ -68,7 +68,7 @@ def pool(name: str, max_timeout_seconds: int = 300) -> Object:
 
 @dataclass
 class Answer:
-    """A response that was read."""
+    """A response with its body."""
 
     status: int
     headers: Any
@@ -108,7 +108,7 @@ class Gateway:
         return self.api.collections.get(CEX, {})
 
     def finish(self, name: str, phase: str = "Succeeded", **status: Any) -> None:
-        """Does as the operator does at the end."""
+        """Write the status that the operator writes at the end."""
         base = {
             "phase": phase,
             "reason": "",
@@ -121,7 +121,7 @@ class Gateway:
         self.api.merge(CEX, name, {"status": base | status})
 
     def finish_all(self, **status: Any) -> None:
-        """Finishes each execution as soon as it is created."""
+        """Finish each execution as soon as it is created."""
         self.api.on_create = lambda collection, item: (
             self.finish(item["metadata"]["name"], **status) if collection == CEX else None
         )
@@ -129,7 +129,7 @@ class Gateway:
 
 @asynccontextmanager
 async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) -> AsyncIterator[Gateway]:
-    """A gateway that is ready."""
+    """Serve a gateway that is ready."""
     made = settings(**changes)
     async with (
         aiohttp.ClientSession(base_url=api.url) as kube_session,

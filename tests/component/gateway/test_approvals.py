@@ -1,4 +1,4 @@
-"""Deciding on tool calls that wait: who may, once each, also where two do at once."""
+"""Decisions on pending tool calls: who may decide, and that each is decided once, also by two at the same time."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ def approval(id: str, state: str = "Pending", expires: str = "2999-01-01T00:00:0
 
 
 async def waiting(gateway: Gateway, *approvals: dict[str, Any]) -> str:
-    """The name of an execution whose code waits for these; BOSS may decide on them."""
+    """Create an execution whose code waits for these approvals, with BOSS as approver, and return its name."""
     entries = {"team-a": key_entry(KEY), "boss": {**key_entry(BOSS), "approver": True}, "b": key_entry(OTHER_KEY)}
     gateway.api.put(SECRETS, keys_secret(**entries))
     await until(lambda: gateway.dependencies.keys.find(BOSS) is not None)

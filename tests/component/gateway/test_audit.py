@@ -1,4 +1,4 @@
-"""Records of tool calls: of the caller's namespace alone, of all replicas as one list, whole on every page."""
+"""Audit records: of the caller's namespace only, of all replicas as one list, complete on every page."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -34,7 +34,7 @@ async def gateway(api: FakeApiServer, brokers: list[FakeBroker]) -> AsyncIterato
 
 
 async def pages(gateway: Gateway, query: str) -> list[list[int]]:
-    """The seconds of the records of each page, to the end."""
+    """Return the seconds of the records of each page, to the last page."""
     found: list[list[int]] = []
     cursor = ""
     while True:

@@ -1,4 +1,4 @@
-"""Who may call: API keys, which follow their Secret, and ServiceAccount tokens, which the API server judges."""
+"""Who may call: API keys, which follow their Secret, and ServiceAccount tokens, which the API server reviews."""
 
 import asyncio
 import base64

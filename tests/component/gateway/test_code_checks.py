@@ -1,4 +1,4 @@
-"""Code that its pool refuses is refused before anything is created."""
+"""Code that its pool rejects is rejected before anything is created."""
 
 from typing import Any
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support.api_server import FakeApiServer, Fault
 from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
 
-from mcp_exec_gateway.events import response as responses
+from mcp_exec_gateway.routes import events as routes
 
 POD = "default-abcde"
 STDOUT = ["one\n", "zwei ü\n", "三\n", "\U0001f600" * 3]
@@ -60,7 +61,7 @@ class Scene:
         self.gateway.finish(self.name, **({"output": output} | status))
 
     def end(self) -> None:
-        """The pod says that the run ended, then the operator does, then the pod is gone."""
+        """End the run: first in the supervisor, then in the status; then delete the pod."""
         self.supervisor.say("end", phase="Succeeded", reason="")
         self.finish()
         self.gateway.api.remove(PODS, POD)
@@ -71,7 +72,7 @@ class Scene:
 
 @dataclass
 class Reader:
-    """One reading of the stream, as far as it goes."""
+    """One connection to the stream, and the frames that it received."""
 
     gateway: Gateway
     name: str
@@ -79,7 +80,7 @@ class Reader:
     frames: list[dict[str, Any]] = field(default_factory=list)
 
     async def upto(self, count: int | None = None) -> list[dict[str, Any]]:
-        """Reads so many events, or all."""
+        """Read this many events, or all."""
         headers = {"Accept": "application/x-ndjson", **({"Last-Event-ID": self.last} if self.last else {})}
         async with (
             asyncio.timeout(DEADLINE),
@@ -298,9 +299,8 @@ async def test_an_execution_that_is_deleted_ends_its_stream(scene: Scene) -> Non
 
 
 async def test_signs_of_life_come_while_nothing_happens(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        responses.StreamingEventResponse.__init__, "__kwdefaults__", {"keep_alive_seconds": 0.01, "max_seconds": 9}
-    )
+    response_class = partial(routes.StreamingEventResponse, keep_alive_seconds=0.01)
+    monkeypatch.setattr(routes, "StreamingEventResponse", response_class)
     for accept, sign in [("text/event-stream", b": keep-alive\n"), ("application/x-ndjson", b"\n")]:
         async with (
             asyncio.timeout(DEADLINE),
@@ -351,7 +351,7 @@ async def test_what_can_not_be_had_is_not_acceptable(scene: Scene) -> None:
     assert (await scene.gateway.ask("GET", path, key=OTHER_KEY)).status == 404
 
 
-async def test_tool_calls_and_approvals_are_told_as_they_come(scene: Scene) -> None:
+async def test_tool_calls_and_approvals_arrive_as_they_happen(scene: Scene) -> None:
     scene.bind()
     say = scene.supervisor.say
     say("status", phase="Running")
@@ -385,7 +385,7 @@ async def test_tool_calls_and_approvals_are_told_as_they_come(scene: Scene) -> N
             while b"event: tool_result" not in seen:
                 seen += await response.content.readany()
     assert b"event: approval\n" in seen
-    # what the end tells has all of the text still to come
+    # the status has the text that the stream did not send
     scene.finish()
     scene.gateway.api.remove(PODS, POD)
     rest = await scene.read(frames[-1]["id"]).upto()

@@ -1,4 +1,4 @@
-"""ExecutionIndex by HTTP: created, waited for, listed, cancelled."""
+"""Executions by HTTP: created, waited for, listed, cancelled."""
 
 import asyncio
 import json
@@ -254,7 +254,7 @@ async def test_names_are_free_of_meetings_and_in_order(gateway: Gateway) -> None
     assert len(gateway.executions) == 50
 
 
-async def test_a_name_that_is_taken_is_chosen_anew(gateway: Gateway, api: FakeApiServer) -> None:
+async def test_a_name_that_is_taken_is_replaced_by_another(gateway: Gateway, api: FakeApiServer) -> None:
     names = iter(["exec-000000000001", "exec-000000000001", "exec-000000000002"])
     object.__setattr__(
         gateway.dependencies.executions.submitter,

@@ -1,4 +1,4 @@
-"""What bounds a caller, and what a pool's full queue makes of its requests."""
+"""Limits of a caller, and requests to a pool with a full queue."""
 
 from tests.component.gateway.conftest import KEY, SBP, SECRETS, Gateway, key_entry, keys_secret, pool
 from tests.component.gateway.test_refusals import assert_problem
@@ -9,14 +9,14 @@ from mcp_exec_gateway.auth.api_keys import KeyLimits
 
 
 async def limited(gateway: Gateway, **limits: object) -> None:
-    """Gives the key these limits alone."""
+    """Give the key these limits and no others."""
     gateway.api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, **limits)}))
     keys, wanted = gateway.dependencies.keys, KeyLimits.model_validate(limits)
     await until(lambda: (found := keys.find(KEY)) is not None and found.entry.limits == wanted)
 
 
 async def fill(gateway: Gateway, name: str, queued: int, **status: object) -> None:
-    """Makes the pool's queue so long, as the operator says it."""
+    """Set the length of the pool's queue in its status, as the operator does."""
     given = {**pool(name), "status": {"queued": queued, **status}}
     given["spec"]["maxQueued"] = 40
     gateway.api.put(SBP, given)

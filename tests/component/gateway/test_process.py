@@ -1,4 +1,4 @@
-"""The gateway as a process: its settings, and how it stops."""
+"""The gateway as a process: its settings and its shutdown."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What is refused: with which status, which field, and nothing left behind."""
+"""Rejected requests: the status code, the field, and nothing created."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The stream of a real supervisor, and the same text from the status that an operator makes of it."""
+"""The stream of a real supervisor, and the same text from the status afterwards."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ print("x" * 20000)
 
 
 async def operate(gateway: Gateway, name: str, sandbox: SupervisorConnection) -> None:
-    """What the operator does with one execution."""
+    """Run one execution as the operator does."""
     made = gateway.api.merge(CEX, name, {"status": {"phase": "Running", "podName": POD}})
     job = Job(id=made["metadata"]["uid"], code=made["spec"]["code"], context={}, timeout_seconds=10, output_bytes=4096)
     events: list[Event] = [event async for event in sandbox.run(job, timeout_seconds=DEADLINE)]

@@ -1,4 +1,4 @@
-"""Finding tools at the gateway: what the broker tells, cut to what the key may use, also while the broker is down."""
+"""Searches for tools: the broker's catalog, filtered by the key's limits, also while the broker is down."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ CATALOG = {
 
 @asynccontextmanager
 async def telling(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    """A broker with the catalog, which the gateway finds."""
+    """Serve a broker with the catalog, behind its Endpoints."""
     async with FakeBroker(key=SANDBOX_KEY).running() as made:
         made.catalogs["agents"] = CATALOG
         api.put(ENDPOINTS, made.endpoints())

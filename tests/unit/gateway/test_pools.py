@@ -1,4 +1,4 @@
-"""What the gateway makes of a pool's queue."""
+"""When the gateway rejects an execution because its pool's queue is full."""
 
 from typing import Any
 

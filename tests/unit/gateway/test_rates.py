@@ -1,4 +1,4 @@
-"""Requests a minute, by a clock of the test's own."""
+"""Rate limits of API keys, by a clock of the test."""
 
 import pytest
 from hypothesis import given
