@@ -64,7 +64,7 @@ def queries() -> list[Query]:
 def catalogs() -> list[Catalog]:
     """All catalogs."""
     found = [json.loads(path.read_text()) for folder in CATALOGS for path in sorted(folder.glob("*.json"))]
-    return [Catalog.from_tools(each["server"], each["tools"]) for each in found]
+    return [Catalog.of(each["server"], each["tools"]) for each in found]
 
 
 def ours(found: Sequence[Catalog]) -> Search:

@@ -1,4 +1,4 @@
-"""`python -m mcp_exec_broker`: the broker as a process."""
+"""The broker process: `python -m mcp_exec_broker`."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from typing import Final
 
 import uvloop
 
-from mcp_exec_broker.audit.log import write_to_stdout
+from mcp_exec_broker.audit.record import write_to_stdout
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
@@ -20,62 +20,62 @@ from mcp_exec_common.process.settings import SettingsError
 
 log = logging.getLogger("mcp_exec_broker")
 
-_WATCHES: Final = 512
+_KUBE_CONNECTIONS: Final = 512
 _KEEP_ALIVE_SECONDS: Final = 330
-"""Longer than any execution: its one connection stays open between calls."""
-_LAST_SECONDS: Final = 2
-"""After the time that calls have to end: what a connection may take to have its answer sent."""
+"""Longer than any execution, whose connection stays open between calls."""
+_SEND_SECONDS: Final = 2
+"""Seconds for sending the last answers, after the time in which calls may end."""
 
 
 async def run(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT, and then for as long as the settings let calls end."""
+    """Serve until SIGTERM or SIGINT, and then until calls in progress have ended, within the limits of the settings."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
-        KubeClient.connect(kubeconfig=settings.kubeconfig, connections=_WATCHES) as kube,
-        BrokerManager.running(settings, kube=kube) as broker,
+        KubeClient.connect(kubeconfig=settings.kubeconfig, connections=_KUBE_CONNECTIONS) as kube,
+        BrokerManager.run(settings, kube=kube) as broker,
     ):
         servers = [
             build_server(
-                app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds + _LAST_SECONDS
+                app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds + _SEND_SECONDS
             )
             for app, port, seconds in (
-                (broker.calls_app, settings.port, settings.shutdown_seconds),
-                (broker.control.app(), settings.control_port, 1),
+                (broker.calls, settings.port, settings.shutdown_seconds),
+                (broker.control.build_app(), settings.control_port, 1),
             )
         ]
         serving = [asyncio.create_task(server.serve()) for server in servers]
         stopping = asyncio.create_task(stop.wait())
-        announcing = asyncio.create_task(_announce(broker, servers))
+        logging_readiness = asyncio.create_task(_log_readiness(broker, servers))
         try:
             await asyncio.wait({*serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping")
-            broker.draining = True
+            broker.health.is_draining = True
             await asyncio.wait(serving, timeout=settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED)
-            # the control port answers until the last call is over: the operator counts them by it
+            # the control port outlives the last call: the operator reads the call counts there
             servers[0].should_exit = True
             await serving[0]
             servers[1].should_exit = True
             await serving[1]
         finally:
             stopping.cancel()
-            announcing.cancel()
+            logging_readiness.cancel()
             for task in serving:
                 task.cancel()
             await asyncio.gather(*serving, return_exceptions=True)
 
 
-async def _announce(broker: BrokerManager, servers: Sequence[HttpServer]) -> None:
+async def _log_readiness(broker: BrokerManager, servers: Sequence[HttpServer]) -> None:
     for server in servers:
         await server.listening.wait()
-    for reflector in broker.reflectors.values():
+    for reflector in broker.tracker.reflectors.values():
         await reflector.synced.wait()
     log.info("ready", extra={"namespaces": broker.settings.namespaces})
 
 
 def main() -> int:
-    """Reads the settings, serves, and returns the exit code."""
+    """Read the settings, serve, and return the exit code."""
     try:
         settings = Settings.from_environment()
     except SettingsError as error:
@@ -84,7 +84,7 @@ def main() -> int:
     configure_logging(settings.log_level)
     raise_file_limit()
     write_to_stdout()
-    # libraries say too much, and of what: addresses, and the text of answers that can't be read
+    # libraries log addresses and the texts of unreadable answers
     for name in ("mcp", "httpx2", "uvicorn.error", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

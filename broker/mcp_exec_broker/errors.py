@@ -1,32 +1,31 @@
-"""How a call ends that does not end well: what the sandbox is told, as the last line of its answer."""
+"""Errors of tool calls, and the line that reports one to the sandbox."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from mcp_types import INVALID_PARAMS
 
-from mcp_exec_broker.suggestions import close_names
-from mcp_exec_broker.upstream.errors import ServerUnavailable
+from mcp_exec_broker.suggestions import find_close_names
 
 
 class ErrorKind(StrEnum):
     """The exception that the code in the sandbox sees."""
 
     ERROR = "ToolError"
-    """The tool itself says that it failed, or the call could never have worked."""
+    """The tool reported a failure, or the call could never have worked."""
     DENIED = "ToolDenied"
-    """The call was not made, because it may not be."""
+    """The call was not made because it is not allowed."""
     TIMEOUT = "ToolTimeout"
     PROTOCOL = "ToolProtocolError"
-    """The server could not be spoken with, or answered with an error of the protocol."""
+    """The server was unreachable, or answered with a protocol error."""
 
 
 class ErrorReason(StrEnum):
-    """Why, in one word for programs."""
+    """The cause of an error, as one word for programs."""
 
     NOT_ALLOWED = "NotAllowed"
-    """Neither the execution nor its pool allows the tool."""
+    """The execution or its pool does not allow the tool."""
     DENIED_BY_POLICY = "DeniedByPolicy"
     NOT_APPROVED = "NotApproved"
     APPROVAL_EXPIRED = "ApprovalExpired"
@@ -41,13 +40,13 @@ class ErrorReason(StrEnum):
     NO_SUCH_SERVER = "NoSuchServer"
     RESULT_TOO_LARGE = "ResultTooLarge"
     UNEXPECTED_RESULT = "UnexpectedResult"
-    """The tool was called, and its result is not what it says that it returns."""
+    """The tool was called, and its result does not match its output schema."""
     SERVER_UNAVAILABLE = "ServerUnavailable"
     CONNECTION_LOST = "ConnectionLost"
 
 
 class CallOutcome(StrEnum):
-    """How a call ended, as the audit has it."""
+    """The end of a call in the audit log."""
 
     OK = "ok"
     ERROR = "error"
@@ -55,9 +54,9 @@ class CallOutcome(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """The connection broke while the server had the call: it may have done it."""
+    """The connection broke during the call, which may have taken effect."""
     UNFINISHED = "unfinished"
-    """The broker ended while the call was under way."""
+    """The broker ended during the call."""
 
 
 MAX_MESSAGE: int = 4096
@@ -65,7 +64,7 @@ MAX_MESSAGE: int = 4096
 
 
 class ToolCallError(Exception):
-    """A call that failed. `line` is what the sandbox is told; `outcome` what the audit is."""
+    """A failed call: `to_line` is for the sandbox, `outcome` for the audit log."""
 
     def __init__(
         self,
@@ -88,30 +87,30 @@ class ToolCallError(Exception):
         self.server = server
         self.reason = reason
         self.code = code
-        """The JSON-RPC error's code."""
+        """Code of the JSON-RPC error."""
         self.parameters = None if parameters is None else list(parameters)
-        """The valid ones, required ones with a star."""
+        """The valid parameters; required ones end in a star."""
         self.suggestions = list(suggestions)
         self.content = None if content is None else list(content)
         """MCP content blocks as on the wire."""
 
     @property
     def outcome(self) -> CallOutcome:
-        """How the call ended."""
+        """The outcome for the audit log."""
         if self.kind is ErrorKind.DENIED:
             return CallOutcome.CANCELLED if self.reason is ErrorReason.EXECUTION_ENDED else CallOutcome.DENIED
         if self.kind is ErrorKind.TIMEOUT:
             return CallOutcome.TIMEOUT
         return CallOutcome.LOST if self.reason is ErrorReason.CONNECTION_LOST else CallOutcome.ERROR
 
-    def at(self, *, tool: str, server: str) -> "ToolCallError":
-        """The same, with the names of tool and server where it has none yet."""
+    def add_names(self, *, tool: str, server: str) -> Self:
+        """Set the names of tool and server if they are missing, and return the error."""
         self.tool, self.server = self.tool or tool, self.server or server
         return self
 
-    def line(self) -> dict[str, Any]:
-        """The last line of the answer, before it is JSON."""
-        found: dict[str, Any] = {
+    def to_line(self) -> dict[str, Any]:
+        """Return the last line of the answer, before it is encoded as JSON."""
+        line: dict[str, Any] = {
             "type": "error",
             "kind": str(self.kind),
             "tool": self.tool,
@@ -122,52 +121,54 @@ class ToolCallError(Exception):
             "suggestions": self.suggestions,
         }
         if self.parameters is not None:
-            found["parameters"] = self.parameters
+            line["parameters"] = self.parameters
         if self.content is not None:
-            found["content"] = self.content
-        return found
+            line["content"] = self.content
+        return line
 
 
 def build_denial(reason: ErrorReason, message: str) -> ToolCallError:
-    """The call was not made."""
+    """Return the error of a call that was not made because it is not allowed."""
     return ToolCallError(ErrorKind.DENIED, message, reason=reason)
 
 
 def build_rejection(
     reason: ErrorReason, message: str, *, parameters: Sequence[str] | None = None, suggestions: Sequence[str] = ()
 ) -> ToolCallError:
-    """The call could never have worked, or its result is unusable."""
+    """Return the error of a call that could never have worked, or whose result is unusable."""
     return ToolCallError(ErrorKind.ERROR, message, reason=reason, parameters=parameters, suggestions=suggestions)
 
 
 def build_timeout(seconds: float) -> ToolCallError:
-    """The call took longer than it may."""
+    """Return the error of a call that exceeded its time limit at the server."""
     return ToolCallError(
         ErrorKind.TIMEOUT, f"the call took longer than {seconds:g} s; the server may have done it all the same"
     )
 
 
 def build_wait_timeout(seconds: float, *, waited_for: str) -> ToolCallError:
-    """The call's time was over before it travelled."""
+    """Return the error of a call that exceeded its time limit before the broker sent it."""
     return ToolCallError(
         ErrorKind.TIMEOUT, f"the call was not made: after {seconds:g} s it still waited for {waited_for}"
     )
 
 
 def build_unavailable_error(message: str) -> ToolCallError:
-    """The server could not be reached: it has not seen the call."""
+    """Return the error of a call that did not reach its server."""
     return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.SERVER_UNAVAILABLE)
 
 
 def build_lost_error(message: str) -> ToolCallError:
-    """The connection broke while the server had the call."""
+    """Return the error of a call whose connection broke after the broker sent it."""
     return ToolCallError(
-        ErrorKind.PROTOCOL, f"{message}; the server may have done it all the same", reason=ErrorReason.CONNECTION_LOST
+        ErrorKind.PROTOCOL,
+        f"{message}; the server may have done it all the same",
+        reason=ErrorReason.CONNECTION_LOST,
     )
 
 
 def build_protocol_error(code: int, message: str, *, parameters: Sequence[str] | None = None) -> ToolCallError:
-    """The server answered with an error of JSON-RPC; where it does not take the arguments, it helps to know which."""
+    """Return the error for a JSON-RPC error; it lists the parameters if the server rejected the arguments."""
     return ToolCallError(
         ErrorKind.PROTOCOL, message, code=code, parameters=parameters if code == INVALID_PARAMS else None
     )
@@ -176,46 +177,39 @@ def build_protocol_error(code: int, message: str, *, parameters: Sequence[str] |
 def build_tool_error(
     message: str, *, parameters: Sequence[str] | None = None, content: Sequence[Any] | None = None
 ) -> ToolCallError:
-    """The tool says that it failed (`isError`), which may be because of its arguments."""
+    """Return the error for a result with `isError`; it lists the parameters because they may be the cause."""
     return ToolCallError(ErrorKind.ERROR, message, parameters=parameters, content=content)
 
 
 def build_unknown_tool_error(name: str, *, server: str, known: Iterable[str]) -> ToolCallError:
-    """The server has no such tool that code may see; `known` are those that it has."""
-    near = [f"{server}.{each}" for each in close_names(name, known)]
+    """Return the error for a tool that the server lacks; `known` are its tools that code may see."""
+    suggestions = [f"{server}.{tool}" for tool in find_close_names(name, known)]
     return ToolCallError(
         ErrorKind.ERROR,
-        f"{server} has no tool {name[:200]!r}" + _meant(near),
+        f"{server} has no tool {name[:200]!r}" + _format_suggestions(suggestions),
         server=server,
         reason=ErrorReason.NO_SUCH_TOOL,
-        suggestions=near,
+        suggestions=suggestions,
     )
 
 
 def build_unknown_server_error(name: str, *, known: Iterable[str]) -> ToolCallError:
-    """There is no such ToolServer in the execution's namespace; `known` are those that the execution may use."""
-    near = close_names(name, known)
+    """Return the error for a ToolServer that the namespace lacks; `known` are those that the execution may use."""
+    suggestions = find_close_names(name, known)
     return ToolCallError(
         ErrorKind.ERROR,
-        f"there is no server {name[:200]!r}" + _meant(near),
+        f"there is no server {name[:200]!r}" + _format_suggestions(suggestions),
         reason=ErrorReason.NO_SUCH_SERVER,
-        suggestions=near,
+        suggestions=suggestions,
     )
 
 
-def build_size_error(most: int) -> ToolCallError:
-    """A result that is larger than the server's results may be."""
+def build_size_error(max_bytes: int) -> ToolCallError:
+    """Return the error of a call whose result exceeds the server's limit."""
     return build_rejection(
-        ErrorReason.RESULT_TOO_LARGE, f"the result has more than {most} bytes; ask for less, or page by page"
+        ErrorReason.RESULT_TOO_LARGE, f"the result has more than {max_bytes} bytes; ask for less, or page by page"
     )
 
 
-def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:
-    """A server that can't be used now."""
-    # what is wrong with credentials is the platform team's business, and in the ToolServer's status
-    why = "its credentials are not there" if error.reason.startswith("Secret") else str(error)
-    return build_unavailable_error(f"{server} can't be used now: {why}")
-
-
-def _meant(names: Sequence[str]) -> str:
+def _format_suggestions(names: Sequence[str]) -> str:
     return f"; did you mean {' or '.join(names)}?" if names else ""

@@ -1,4 +1,4 @@
-"""The broker's settings, read once from the environment."""
+"""Settings of the broker, read once from the environment."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,31 +10,31 @@ from mcp_exec_common.process.settings import ProcessSettings
 
 
 class Settings(ProcessSettings):
-    """All that can be set, by environment variables with the prefix `MCP_EXEC_`."""
+    """Settings from environment variables with the prefix `MCP_EXEC_`."""
 
     audit_file: Path = Path("/var/lib/mcp-exec/audit.sqlite")
-    """The file of the audit's records."""
+    """SQLite file of the audit log."""
     audit_keep_days: Annotated[float, Field(gt=0)] = 30
-    """Days that records are kept."""
+    """Days until an audit record is deleted."""
     audit_keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3
-    """Bytes that they may take; the oldest go first."""
+    """Maximum size of the audit records in bytes; the oldest are deleted first."""
     port: Annotated[int, Field(ge=0, le=65535)] = BROKER_PORT
-    """Port of calls from sandboxes."""
+    """Port for calls from sandboxes."""
     control_port: Annotated[int, Field(ge=0, le=65535)] = BROKER_CONTROL_PORT
-    """Port of what operator and gateway ask, of health and metrics."""
+    """Port for requests of operator and gateway, health and metrics."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 17 * 1024 * 1024
-    """The largest body of a call; each server has a bound of its own for arguments."""
+    """Maximum body of a call in bytes; each ToolServer limits its arguments as well."""
     max_calls: Annotated[int, Field(ge=1)] = 1024
-    """Calls that may be under way at once, of all executions; more are denied."""
+    """Concurrent calls of all executions; more are denied."""
     max_connections: Annotated[int, Field(ge=1)] = 256
-    """Connections for single users that are kept open; the one unused for the longest time goes first."""
+    """Open connections for single users; the least recently used is closed first."""
     secret_seconds: Annotated[float, Field(ge=0, le=600)] = 5
-    """Seconds that a Secret is used before it is read again; a server that refuses it makes that happen at once."""
+    """Seconds until a Secret is read again. If a server rejects its credentials, that happens at once."""
     connect_timeout_seconds: Annotated[float, Field(gt=0, le=120)] = 15
-    """Seconds that a server may take until it is connected, and until its tools are listed."""
+    """Seconds for connecting to a server, and for listing its tools."""
     idle_seconds: Annotated[float, Field(gt=0)] = 300
-    """Seconds without a call after which the connection for a single user is closed."""
+    """Seconds without a call until the connection for a single user is closed."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 3
-    """Seconds from SIGTERM in which calls are still taken, while sandboxes learn that this replica goes."""
+    """Seconds after SIGTERM in which new calls are still accepted, until sandboxes stop using this replica."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10
-    """Seconds after that in which calls that are under way may end."""
+    """Seconds after that in which calls in progress may end."""

@@ -19,8 +19,9 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.resync import Sweep
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.toolservers.broker import BrokerDiscovery
@@ -62,19 +63,21 @@ class Service:
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
         )
 
-        def make_controller(pool: WarmPool) -> PoolController:
+        def make_keeper(pool: Partition) -> PoolController:
+            report = PoolStatusWriter(pool=pool, api=api, metrics=metrics)
             return PoolController(
                 pool=pool,
                 api=api,
-                supervisors=sandboxes,
+                sandboxes=sandboxes,
                 tasks=tasks,
                 metrics=metrics,
                 config=config,
+                report=report,
                 write_priority=write_priority,
-                on_warm=distributor.deliver,
+                on_warm=lambda pool, pod: distributor.deliver(pool.namespace, pod),
             )
 
-        pools = PoolRegistry(tasks=tasks, make_controller=make_controller)
+        pools = PoolRegistry(tasks=tasks, make_keeper=make_keeper)
         tool_servers = None
         if broker is not None:
             tool_servers = ToolServerComponent.create(

@@ -1,1 +1,1 @@
-"""Whether a call may be made: policy, approvals and quotas."""
+"""Decisions on whether a call may be made: policy, approvals and quotas."""

@@ -1,7 +1,7 @@
-"""Calls that wait for somebody's consent.
+"""Approvals: tool calls that wait for a person's consent.
 
-Whoever may change the execution decides, by `spec.approvals`; the broker that holds the call watches that one object
-while a call of it waits, and nothing else of the cluster's executions.
+Whoever may change the execution decides, by `spec.approvals`. The broker that holds the call watches that one object
+while the call waits, and no other executions of the cluster.
 """
 
 import asyncio
@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
+from cachetools import TTLCache
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from mcp_exec_api.approvals import Approval, ApprovalChoice, ApprovalState
@@ -21,7 +23,6 @@ from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.meta import now
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
-from mcp_exec_broker.recent import Recent
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
@@ -30,76 +31,80 @@ from mcp_exec_common.kube.reflector import Reflector
 log = logging.getLogger(__name__)
 
 MAX_APPROVALS: Final = 50
-"""Approvals that are remembered of one execution."""
+"""Approvals kept of one execution."""
 _MAX_PENDING: Final = 20
+"""Calls of one execution that may wait at once."""
 _KEEP_SECONDS: Final = 3600.0
-_KEEP: Final = 10_000
+_MAX_EXECUTIONS: Final = 10_000
 _MAX_COMMENT: Final = 1024
 _FINISHED: Final = frozenset(phase.value for phase in Phase if phase.finished)
 
 
 @dataclass(kw_only=True)
-class _Outcome:
+class _Decision:
     state: ApprovalState
     by: str | None = None
     comment: str | None = None
 
 
 @dataclass(kw_only=True, eq=False)
-class _Execution:
-    """What is known of the approvals of one execution."""
+class _ExecutionApprovals:
+    """Approvals of one execution."""
 
     uid: str
-    closed: bool = False
+    is_closed: bool = False
     past: deque[Approval] = field(default_factory=lambda: deque(maxlen=MAX_APPROVALS))
     pending: dict[str, Approval] = field(default_factory=dict)
-    waits: dict[str, asyncio.Future[_Outcome]] = field(default_factory=dict)
+    decisions: dict[str, asyncio.Future[_Decision]] = field(default_factory=dict)
+    """Decisions that calls wait for, by approval id."""
     watch: asyncio.Task[None] | None = None
 
-    def on_change(self, item: Object, deleted: bool) -> None:
-        """The object has changed: decides on calls, or gives them all up."""
+    def observe(self, item: Object, deleted: bool) -> None:
+        """Apply the decisions in the execution's spec, or withdraw all requests if it has ended."""
         spec: dict[str, Any] = item.get("spec") or {}
         phase = (item.get("status") or {}).get("phase")
-        other = item["metadata"].get("uid") != self.uid
-        if deleted or other or spec.get("cancelRequested") or phase in _FINISHED:
-            self.withdraw()
+        is_replaced = item["metadata"].get("uid") != self.uid
+        if deleted or is_replaced or spec.get("cancelRequested") or phase in _FINISHED:
+            self.withdraw_all()
             return
         for decision in spec.get("approvals") or []:
             approved = decision.get("decision") == ApprovalChoice.APPROVE
             self.settle(
                 str(decision.get("id")),
-                _Outcome(
+                _Decision(
                     state=ApprovalState.APPROVED if approved else ApprovalState.DENIED,
                     by=decision.get("by"),
                     comment=decision.get("comment"),
                 ),
             )
 
-    def settle(self, id: str, outcome: _Outcome) -> None:
-        """The first outcome of a call counts."""
-        waits = self.waits.get(id)
-        if waits is not None and not waits.done():
-            waits.set_result(outcome)
+    def settle(self, id: str, decision: _Decision) -> None:
+        """Set the decision on a request; only the first one counts."""
+        future = self.decisions.get(id)
+        if future is not None and not future.done():
+            future.set_result(decision)
 
-    def withdraw(self) -> None:
-        """Gives up all calls that wait."""
-        for id in list(self.waits):
-            self.settle(id, _Outcome(state=ApprovalState.WITHDRAWN))
+    def withdraw_all(self) -> None:
+        """Withdraw all requests that wait."""
+        for id in list(self.decisions):
+            self.settle(id, _Decision(state=ApprovalState.WITHDRAWN))
 
 
 class Approvals:
-    """Calls that wait, and what became of those that did, for an hour. Each approval is for one call."""
+    """Pending approvals, and past ones for an hour. Each approval is valid for one call."""
 
     def __init__(self, *, kube: KubeClient, registry: CollectorRegistry | None = None) -> None:
         self._kube = kube
         registry = registry or CollectorRegistry()
-        self._kept: Recent[str, _Execution] = Recent(
-            keep_seconds=_KEEP_SECONDS, keep=_KEEP, held=lambda execution: bool(execution.waits)
+        self._recent: TTLCache[str, _ExecutionApprovals] = TTLCache(_MAX_EXECUTIONS, _KEEP_SECONDS)
+        self._referenced: WeakValueDictionary[str, _ExecutionApprovals] = WeakValueDictionary()
+        """Also those that were evicted while a call waited."""
+        self._pending = Gauge(
+            "mcp_exec_broker_approvals_pending", "Calls that wait for an approval.", registry=registry
         )
-        self._pending = Gauge("mcp_exec_broker_approvals_pending", "Calls that wait for consent.", registry=registry)
         self._decided = Counter(
             "mcp_exec_broker_approvals",
-            "Calls that needed consent, by what became of them.",
+            "Calls that needed an approval, by its final state.",
             ["state"],
             registry=registry,
         )
@@ -107,7 +112,7 @@ class Approvals:
             if state is not ApprovalState.PENDING:
                 self._decided.labels(state=state.value)
 
-    async def consent(
+    async def wait_for_approval(
         self,
         *,
         grant: Grant,
@@ -115,23 +120,25 @@ class Approvals:
         tool: str,
         arguments: str,
         timeout_seconds: float,
-        notice: Callable[[Approval], Awaitable[None]],
+        notify: Callable[[Approval], Awaitable[None]],
     ) -> Approval:
-        """Waits until the call is approved, and returns the approval with who did.
+        """Wait until the call is approved, and return the approval with the name of who approved it.
 
-        `call` is the call's id, `tool` SERVER.TOOL, `arguments` the redacted JSON; `notice` tells the sandbox that it
-        waits. Cancelling it withdraws. Raises Failure: NotApproved, ApprovalExpired, BudgetExceeded where too many
-        wait already, and ExecutionEnded where the execution was cancelled, finished or deleted meanwhile.
+        `call` is the call's id, `tool` SERVER.TOOL, `arguments` the redacted JSON; `notify` reports the pending
+        approval to the sandbox. Cancelling the wait withdraws the request.
+
+        Raises ToolCallError: NotApproved, ApprovalExpired, BudgetExceeded if too many calls wait already, and
+        ExecutionEnded if the execution was cancelled, finished or deleted.
         """
-        execution = self._of(grant.execution)
-        if execution.closed:
-            raise build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended")
-        if len(execution.waits) >= _MAX_PENDING:
+        execution = self._renew(grant.execution)
+        if execution.is_closed:
+            raise _build_ended_error()
+        if len(execution.decisions) >= _MAX_PENDING:
             raise build_denial(
-                ErrorReason.BUDGET_EXCEEDED, f"{_MAX_PENDING} calls of the execution wait for consent already"
+                ErrorReason.BUDGET_EXCEEDED, f"{_MAX_PENDING} calls of the execution wait for an approval already"
             )
         requested = now()
-        asked = Approval(
+        request = Approval(
             id=f"approval-{secrets.token_hex(8)}",
             tool=tool,
             arguments=arguments,
@@ -139,91 +146,94 @@ class Approvals:
             requested_at=requested,
             expires_at=requested + timedelta(seconds=timeout_seconds),
         )
-        log.info("call %s of %s waits for consent", call, tool, extra={"approval": asked.id, "execution": grant.name})
-        outcome = _Outcome(state=ApprovalState.WITHDRAWN)
-        async with self._waiting(execution, asked, grant) as waits:
+        log.info(
+            "call %s of %s waits for an approval", call, tool, extra={"approval": request.id, "execution": grant.name}
+        )
+        decision = _Decision(state=ApprovalState.WITHDRAWN)
+        async with self._register(execution, request, grant) as future:
             try:
                 async with asyncio.timeout(timeout_seconds):
-                    await notice(asked)
-                    outcome = await waits
+                    await notify(request)
+                    decision = await future
             except TimeoutError:
-                outcome = _Outcome(state=ApprovalState.EXPIRED)
+                decision = _Decision(state=ApprovalState.EXPIRED)
             finally:
-                settled = asked.model_copy(update={"state": outcome.state, "decided_by": outcome.by})
-                execution.past.append(settled)
-                self._decided.labels(state=outcome.state.value).inc()
-        return _checked(settled, outcome, timeout_seconds)
+                approval = request.model_copy(update={"state": decision.state, "decided_by": decision.by})
+                execution.past.append(approval)
+                self._decided.labels(state=decision.state.value).inc()
+        if decision.state is not ApprovalState.APPROVED:
+            raise _build_error(tool, decision, timeout_seconds)
+        return approval
 
-    def of(self, uid: str) -> list[Approval]:
-        """The execution's approvals, oldest first, the newest 50."""
-        execution = self._kept.get(uid)
+    def list_approvals(self, uid: str) -> list[Approval]:
+        """Return the execution's newest 50 approvals, oldest first."""
+        execution = self._find(uid)
         if execution is None:
             return []
-        found = sorted([*execution.past, *execution.pending.values()], key=lambda approval: approval.requested_at)
-        return found[-MAX_APPROVALS:]
+        approvals = sorted([*execution.past, *execution.pending.values()], key=lambda approval: approval.requested_at)
+        return approvals[-MAX_APPROVALS:]
 
-    def close(self, uid: str) -> None:
-        """The execution has ended: what waits is withdrawn, and nothing waits any more."""
-        execution = self._of(uid)
-        execution.closed = True
-        execution.withdraw()
+    def close_execution(self, uid: str) -> None:
+        """Withdraw the execution's requests, and accept no more."""
+        execution = self._renew(uid)
+        execution.is_closed = True
+        execution.withdraw_all()
 
-    def _of(self, uid: str) -> _Execution:
-        execution = self._kept.get(uid) or _Execution(uid=uid)
-        self._kept.put(uid, execution)
+    def _find(self, uid: str) -> _ExecutionApprovals | None:
+        return self._recent.get(uid) or self._referenced.get(uid)
+
+    def _renew(self, uid: str) -> _ExecutionApprovals:
+        execution = self._find(uid) or _ExecutionApprovals(uid=uid)
+        self._recent[uid] = self._referenced[uid] = execution
         return execution
 
     @asynccontextmanager
-    async def _waiting(
-        self, execution: _Execution, asked: Approval, grant: Grant
-    ) -> AsyncIterator[asyncio.Future[_Outcome]]:
-        """The call is among those that wait, and its execution is watched."""
-        waits: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
-        execution.waits[asked.id] = waits
-        execution.pending[asked.id] = asked
+    async def _register(
+        self, execution: _ExecutionApprovals, request: Approval, grant: Grant
+    ) -> AsyncIterator[asyncio.Future[_Decision]]:
+        """Keep the request among the pending ones and its execution watched; yield the future of the decision."""
+        future: asyncio.Future[_Decision] = asyncio.get_running_loop().create_future()
+        execution.decisions[request.id] = future
+        execution.pending[request.id] = request
         self._pending.inc()
         if execution.watch is None:
             reflector = Reflector(
                 kube=self._kube,
                 path=custom_resource_path(EXECUTIONS, namespace=grant.namespace),
                 fields=f"metadata.name={grant.name}",
-                on_change=execution.on_change,
+                on_change=execution.observe,
                 transform=lambda item: {"metadata": item["metadata"]},
             )
             execution.watch = asyncio.create_task(
                 _watch(reflector, execution), name=f"approvals of {grant.namespace}/{grant.name}"
             )
         try:
-            yield waits
+            yield future
         finally:
-            del execution.waits[asked.id], execution.pending[asked.id]
+            del execution.decisions[request.id], execution.pending[request.id]
             self._pending.dec()
-            if not execution.waits and execution.watch is not None:
+            if not execution.decisions and execution.watch is not None:
                 execution.watch.cancel()
                 execution.watch = None
 
 
-async def _watch(reflector: Reflector, execution: _Execution) -> None:
+async def _watch(reflector: Reflector, execution: _ExecutionApprovals) -> None:
     async with reflector.run_in_background():
         await reflector.synced.wait()
         if not reflector.items:
-            execution.withdraw()
+            execution.withdraw_all()
         await asyncio.Event().wait()
 
 
-def _checked(approval: Approval, outcome: _Outcome, timeout_seconds: float) -> Approval:
-    if outcome.state is ApprovalState.APPROVED:
-        return approval
-    raise _refusal(approval, outcome, timeout_seconds)
+def _build_error(tool: str, decision: _Decision, timeout_seconds: float) -> ToolCallError:
+    if decision.state is ApprovalState.DENIED:
+        by = f" by {decision.by}" if decision.by else ""
+        comment = f": {decision.comment[:_MAX_COMMENT]}" if decision.comment else ""
+        return build_denial(ErrorReason.NOT_APPROVED, f"{tool} was not approved{by}{comment}")
+    if decision.state is ApprovalState.EXPIRED:
+        return build_denial(ErrorReason.APPROVAL_EXPIRED, f"nobody approved {tool} within {timeout_seconds:g} s")
+    return _build_ended_error()
 
 
-def _refusal(approval: Approval, outcome: _Outcome, timeout_seconds: float) -> ToolCallError:
-    if outcome.state is ApprovalState.DENIED:
-        by = f" by {outcome.by}" if outcome.by else ""
-        why = f": {outcome.comment[:_MAX_COMMENT]}" if outcome.comment else ""
-        return build_denial(ErrorReason.NOT_APPROVED, f"{approval.tool} was not approved{by}{why}")
-    if outcome.state is ApprovalState.EXPIRED:
-        return build_denial(
-            ErrorReason.APPROVAL_EXPIRED, f"nobody approved {approval.tool} within {timeout_seconds:g} s"
-        )
+def _build_ended_error() -> ToolCallError:
     return build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended")

@@ -1,6 +1,6 @@
-"""What is done with a call: whether it is made, denied, or waits for somebody's consent. Pure.
+"""The policy decision on a tool call: allow it, deny it, or require an approval. Pure.
 
-Each of execution, pool and server can only take away. What is left is judged by the server's policy.
+Execution, pool and ToolServer can each only remove tools. The policy of the ToolServer decides on the rest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,28 +10,28 @@ from typing import Any
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, ToolServerSpec
 from mcp_exec_broker.errors import ErrorReason, build_denial
-from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.patterns import any_matches
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyDecision:
-    """What is done with a call, and why."""
+    """The action on a call, and its cause."""
 
     action: Action
-    why: str
-    """For people and the audit: which list or rule said so."""
+    explanation: str
+    """The list or rule that decided, for people and the audit log."""
     reason: ErrorReason | None = None
-    """For programs, where it is denied."""
+    """The cause of a denial, for programs."""
 
-    def check(self) -> None:
-        """Raises Failure where the call is denied."""
+    def raise_if_denied(self) -> None:
+        """Raise ToolCallError if the call is denied."""
         if self.action is Action.DENY:
-            raise build_denial(self.reason or ErrorReason.DENIED_BY_POLICY, self.why)
+            raise build_denial(self.reason or ErrorReason.DENIED_BY_POLICY, self.explanation)
 
 
 def is_visible(spec: ToolServerSpec, tool: str) -> bool:
-    """Whether code sees the tool at all: the server's `allow` and `deny`."""
-    return _names(spec.allow, tool) and not _names(spec.deny, tool)
+    """Return whether code sees the tool at all, by the ToolServer's `allow` and `deny`."""
+    return _matches_any(spec.allow, tool) and not _matches_any(spec.deny, tool)
 
 
 def evaluate(
@@ -43,50 +43,50 @@ def evaluate(
     allowed: Iterable[str],
     pool: PoolTools,
 ) -> PolicyDecision:
-    """What is done with a call of the tool, by its name at the server.
+    """Decide on a call of the tool, given by the server's name for it.
 
-    `allowed` is the execution's list, `annotations` what the server says of the tool.
+    `allowed` is the execution's list; `annotations` are the server's own statements about the tool.
     """
     name = f"{server}.{tool}"
-    if not matches_any(allowed, server=server, tool=tool):
-        return _denied(ErrorReason.NOT_ALLOWED, f"the execution's tools do not have {name}")
-    if matches_any(pool.deny, server=server, tool=tool):
-        return _denied(ErrorReason.NOT_ALLOWED, f"the pool denies {name}")
-    if not matches_any(pool.allow, server=server, tool=tool):
-        return _denied(ErrorReason.NOT_ALLOWED, f"the pool's tools do not have {name}")
+    if not any_matches(allowed, server=server, tool=tool):
+        return _deny(ErrorReason.NOT_ALLOWED, f"the execution's tools do not have {name}")
+    if any_matches(pool.deny, server=server, tool=tool):
+        return _deny(ErrorReason.NOT_ALLOWED, f"the pool denies {name}")
+    if not any_matches(pool.allow, server=server, tool=tool):
+        return _deny(ErrorReason.NOT_ALLOWED, f"the pool's tools do not have {name}")
     if not is_visible(spec, tool):
-        return _denied(ErrorReason.NOT_ALLOWED, f"{server} does not offer {tool}")
-    return _by_policy(name, tool, annotations, spec)
+        return _deny(ErrorReason.NOT_ALLOWED, f"{server} does not offer {tool}")
+    return _apply_policy(name, tool, annotations, spec)
 
 
 def is_destructive(annotations: Mapping[str, Any]) -> bool:
-    """Whether the tool says of itself that it destroys.
+    """Return whether the tool declares itself destructive.
 
-    MCP takes a tool that says nothing for destructive; here it has to say so, because most servers say nothing of
-    tools that only read. One that says that it only reads is not destructive, whatever else it says.
+    In MCP a tool without annotations counts as destructive. Here it must declare it, because most servers annotate no
+    read-only tools. A tool that declares itself read-only is never destructive.
     """
     return annotations.get("readOnlyHint") is not True and annotations.get("destructiveHint") is True
 
 
-def _by_policy(name: str, tool: str, annotations: Mapping[str, Any], spec: ToolServerSpec) -> PolicyDecision:
+def _apply_policy(name: str, tool: str, annotations: Mapping[str, Any], spec: ToolServerSpec) -> PolicyDecision:
     policy = spec.policy
     for number, rule in enumerate(policy.rules):
-        if _names(rule.tools, tool):
-            return _verdict(rule.action, f"rule {number} of the policy on {name}")
+        if _matches_any(rule.tools, tool):
+            return _decide(rule.action, f"rule {number} of the policy on {name}")
     if is_destructive(annotations):
-        return _verdict(policy.destructive, f"the policy on destructive tools, and {name} says that it is one")
-    return _verdict(policy.default, f"the policy's default on {name}")
+        return _decide(policy.destructive, f"the policy on destructive tools; {name} declares itself destructive")
+    return _decide(policy.default, f"the policy's default on {name}")
 
 
-def _names(patterns: Iterable[str], tool: str) -> bool:
-    return any(tool.startswith(each[:-1]) if each.endswith("*") else tool == each for each in patterns)
+def _matches_any(patterns: Iterable[str], tool: str) -> bool:
+    return any(tool.startswith(pattern[:-1]) if pattern.endswith("*") else tool == pattern for pattern in patterns)
 
 
-def _verdict(action: Action, why: str) -> PolicyDecision:
+def _decide(action: Action, cause: str) -> PolicyDecision:
     if action is Action.DENY:
-        return _denied(ErrorReason.DENIED_BY_POLICY, f"denied by {why}")
-    return PolicyDecision(action=action, why=why)
+        return _deny(ErrorReason.DENIED_BY_POLICY, f"denied by {cause}")
+    return PolicyDecision(action=action, explanation=cause)
 
 
-def _denied(reason: ErrorReason, why: str) -> PolicyDecision:
-    return PolicyDecision(action=Action.DENY, why=why, reason=reason)
+def _deny(reason: ErrorReason, explanation: str) -> PolicyDecision:
+    return PolicyDecision(action=Action.DENY, explanation=explanation, reason=reason)

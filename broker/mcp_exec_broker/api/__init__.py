@@ -1,1 +1,1 @@
-"""The broker's two ports: calls from sandboxes, control from operator and gateway."""
+"""The two ports of the broker: calls from sandboxes, and control by operator and gateway."""

@@ -1,18 +1,19 @@
-"""The port of calls from sandboxes: `POST /v1/calls`, and nothing else. What comes in is hostile.
+"""The port for calls from sandboxes: `POST /v1/calls` only. All input is hostile.
 
-A bare ASGI application: a framework would cost as much as all the rest of what the broker adds to a call.
+A bare ASGI application: a framework would cost as much time as the rest of the broker adds to a call.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import time
 from traceback import format_tb
 from typing import Any, Final
+
+from cachetools import LRUCache
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.meta import micro_time
@@ -26,202 +27,204 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_JSON: Final = (b"content-type", b"application/x-ndjson")
+_JSON_LINES: Final = (b"content-type", b"application/x-ndjson")
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _FIELDS: Final = frozenset({"id", "tool", "arguments", "timeoutSeconds"})
 _MAX_ID: Final = 128
 _MAX_TOOL: Final = 512
 _MAX_TOKEN: Final = 64 * 1024
+_MAX_GRANTS: Final = 4096
 
 
 class RequestRefused(Exception):
-    """The request gets another answer than a call's."""
+    """A request that is answered with an HTTP error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-class _Gone(Exception):
-    """The client has closed the connection."""
+class _ClientClosed(Exception):
+    """The client closed the connection."""
 
 
-@dataclass(kw_only=True, eq=False)
 class GrantAuthenticator:
-    """Reads grants; what was read is remembered until it is void."""
+    """Authenticates requests by their grants, and caches verified grants."""
 
-    signer: GrantSigner
-    keep: int = 4096
-    _read: OrderedDict[str, Grant] = field(default_factory=OrderedDict)
+    def __init__(self, *, signer: GrantSigner) -> None:
+        self._signer = signer
+        self._verified: LRUCache[str, Grant] = LRUCache(_MAX_GRANTS)
 
-    def of(self, header: bytes) -> Grant:
-        """What an Authorization header grants. Raises Refused."""
+    def authenticate(self, header: bytes) -> Grant:
+        """Return the grant in an Authorization header. Raises RequestRefused."""
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
-            raise RequestRefused(401, "a grant is needed: Authorization: Bearer GRANT")
-        grant = self._read.get(token)
+            raise RequestRefused(401, "the request has no grant: send Authorization: Bearer GRANT")
+        grant = self._verified.get(token)
         if grant is None:
             try:
-                grant = self.signer.read_grant(token)
+                grant = self._signer.read_grant(token)
             except GrantError as error:
                 raise RequestRefused(401, str(error)) from None
-            self._read[token] = grant
-            while len(self._read) > self.keep:
-                self._read.popitem(last=False)
+            self._verified[token] = grant
         if grant.expires <= time():
-            self._read.pop(token, None)
+            self._verified.pop(token, None)
             raise RequestRefused(401, "the grant has expired")
         return grant
 
 
 @dataclass(kw_only=True, eq=False)
 class CallsApi:
-    """The application."""
+    """The ASGI application of the port."""
 
-    grants: GrantAuthenticator
-    calls: CallPipeline
+    authenticator: GrantAuthenticator
+    pipeline: CallPipeline
     namespaces: frozenset[str]
     max_body_bytes: int
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         if scope["type"] != "http":
             return
-        answer = _Answer(send)
+        response = _ResponseStream(send)
         try:
-            grant = self._grant(scope)
-            asked = parse_request(await self._body(receive))
-            await self._call(grant, asked, receive, answer)
-        except RequestRefused as refused:
-            await answer.refuse(refused)
-        except _Gone:
+            grant = self._authenticate(scope)
+            request = parse_request(await self._read_body(receive))
+            await self._run_call(grant, request, receive, response)
+        except RequestRefused as error:
+            await response.refuse(error)
+        except _ClientClosed:
             return
         except Exception as error:
-            # not its text: that may have arguments or results in it
+            # without its text, which may contain arguments or results
             trace = "".join(format_tb(error.__traceback__))
-            log.error("a call failed in the broker itself", extra={"error": type(error).__name__, "trace": trace})
-            await answer.refuse(RequestRefused(500, "the broker failed"))
+            log.error("the broker failed in a call", extra={"error": type(error).__name__, "trace": trace})
+            await response.refuse(RequestRefused(500, "the broker failed"))
 
-    def _grant(self, scope: MutableMapping[str, Any]) -> Grant:
+    def _authenticate(self, scope: MutableMapping[str, Any]) -> Grant:
         if scope["path"] != "/v1/calls":
-            raise RequestRefused(404, "there is POST /v1/calls, and nothing else")
+            raise RequestRefused(404, "this port serves only POST /v1/calls")
         if scope["method"] != "POST":
-            raise RequestRefused(405, "there is POST /v1/calls, and nothing else")
+            raise RequestRefused(405, "this port serves only POST /v1/calls")
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        grant = self.grants.of(header)
+        grant = self.authenticator.authenticate(header)
         if grant.namespace not in self.namespaces:
-            raise RequestRefused(401, "the grant's namespace is not served here")
+            raise RequestRefused(401, "this broker does not serve the grant's namespace")
         return grant
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _read_body(self, receive: Receive) -> bytes:
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body"):
-            return self._bounded(message["body"])
+            return self._check_size(message["body"])
         parts: list[bytes] = []
         size = 0
         while True:
             if message["type"] != "http.request":
-                raise _Gone
+                raise _ClientClosed
             parts.append(message["body"])
             size += len(message["body"])
             if size > self.max_body_bytes:
-                self._bounded(b"".join(parts))
+                self._check_size(b"".join(parts))
             if not message.get("more_body"):
                 return b"".join(parts)
             message = await receive()
 
-    def _bounded(self, body: bytes) -> bytes:
+    def _check_size(self, body: bytes) -> bytes:
         if len(body) > self.max_body_bytes:
             raise RequestRefused(413, f"the body has more than {self.max_body_bytes} bytes")
         return body
 
-    async def _call(self, grant: Grant, asked: CallRequest, receive: Receive, answer: "_Answer") -> None:
+    async def _run_call(
+        self, grant: Grant, request: CallRequest, receive: Receive, response: "_ResponseStream"
+    ) -> None:
         task = asyncio.current_task()
-        gone = False
+        is_client_gone = False
 
-        async def watch() -> None:
-            nonlocal gone
+        async def watch_connection() -> None:
+            nonlocal is_client_gone
             while (await receive())["type"] != "http.disconnect":
                 pass
-            gone = True
+            is_client_gone = True
             if task is not None:
                 task.cancel()
 
-        watching = asyncio.get_running_loop().create_task(watch())
+        watching = asyncio.get_running_loop().create_task(watch_connection())
         try:
-            line = await self.calls.make(grant, asked, notice=answer.notice)
-            watching.cancel()  # sending the answer wakes it up, too
-            await answer.finish(line)
+            line = await self.pipeline.run_call(grant, request, notify_approval=response.send_approval)
+            watching.cancel()  # the end of the response wakes it up, too
+            await response.finish(line)
         except asyncio.CancelledError:
-            if task is None or not gone or task.uncancel():
+            if task is None or not is_client_gone or task.uncancel():
                 raise
-            raise _Gone from None
+            raise _ClientClosed from None
         finally:
             watching.cancel()
 
 
 def parse_request(body: bytes) -> CallRequest:
-    """What a body asks for. Raises Refused."""
+    """Parse the body of a request. Raises RequestRefused."""
     try:
-        given = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
-        raise RequestRefused(400, "the body is no JSON") from None
-    if not isinstance(given, dict):
-        raise RequestRefused(400, "the body is no JSON object")
-    if unknown := given.keys() - _FIELDS:
-        raise RequestRefused(400, f"{str(min(unknown))[:100]!r} is unknown; there are {', '.join(sorted(_FIELDS))}")
-    id, tool, seconds = given.get("id"), given.get("tool"), given.get("timeoutSeconds")
-    arguments = given.get("arguments", {})
+        raise RequestRefused(400, "the body is not JSON") from None
+    if not isinstance(fields, dict):
+        raise RequestRefused(400, "the body is not a JSON object")
+    if unknown := fields.keys() - _FIELDS:
+        raise RequestRefused(
+            400, f"field {str(min(unknown))[:100]!r} is unknown; allowed are {', '.join(sorted(_FIELDS))}"
+        )
+    id, tool, seconds = fields.get("id"), fields.get("tool"), fields.get("timeoutSeconds")
+    arguments = fields.get("arguments", {})
     if not isinstance(id, str) or not 0 < len(id) <= _MAX_ID:
-        raise RequestRefused(400, f"id: a text of 1 to {_MAX_ID} characters is needed")
+        raise RequestRefused(400, f"id: must be a text of 1 to {_MAX_ID} characters")
     if not isinstance(tool, str) or not 0 < len(tool) <= _MAX_TOOL:
-        raise RequestRefused(400, f"tool: a text of 1 to {_MAX_TOOL} characters is needed")
+        raise RequestRefused(400, f"tool: must be a text of 1 to {_MAX_TOOL} characters")
     if not isinstance(arguments, dict):
-        raise RequestRefused(400, "arguments: an object is needed")
+        raise RequestRefused(400, "arguments: must be an object")
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
-        raise RequestRefused(400, "timeoutSeconds: a number above 0 is needed")
+        raise RequestRefused(400, "timeoutSeconds: must be a number above 0")
     return CallRequest(id=id, tool=tool, arguments=arguments, size=len(body), timeout_seconds=seconds)
 
 
-class _Answer:
-    """The answer to one request: it begins with the first line that there is."""
+class _ResponseStream:
+    """The response to one request, which starts with its first line."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._begun = False
+        self._started = False
 
-    async def notice(self, approval: Approval) -> None:
-        """Tells that the call waits for consent."""
+    async def send_approval(self, approval: Approval) -> None:
+        """Send the line of a pending approval."""
         line = {
             "type": "approval",
             "id": approval.id,
             "tool": approval.tool,
             "expiresAt": micro_time(approval.expires_at),
         }
-        if not self._begun:
-            self._begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": [_JSON]})
+        if not self._started:
+            self._started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": [_JSON_LINES]})
         await self._send({"type": "http.response.body", "body": json.dumps(line).encode() + b"\n", "more_body": True})
 
     async def finish(self, line: bytes) -> None:
-        """Sends the last line."""
-        if not self._begun:
-            self._begun = True
-            headers = [_JSON, (b"content-length", b"%d" % len(line))]
+        """Send the last line."""
+        if not self._started:
+            self._started = True
+            headers = [_JSON_LINES, (b"content-length", b"%d" % len(line))]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": line})
 
-    async def refuse(self, refused: RequestRefused) -> None:
-        """Sends another status, where nothing was sent yet; else the answer ends without its last line."""
-        if self._begun:
+    async def refuse(self, error: RequestRefused) -> None:
+        """Send an error status; if the response has started, end it without its last line."""
+        if self._started:
             with contextlib.suppress(OSError):
                 await self._send({"type": "http.response.body", "body": b""})
             return
-        body = f"{refused}\n".encode()
+        body = f"{error}\n".encode()
         headers = [_TEXT, (b"content-length", b"%d" % len(body))]
-        if refused.status == 401:
+        if error.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        if refused.status == 413:
+        if error.status == 413:
             headers.append((b"connection", b"close"))
-        await self._send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

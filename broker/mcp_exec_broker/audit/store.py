@@ -1,11 +1,13 @@
-"""The SQLite file of the audit: its table, its statements, and how it is opened."""
+"""The SQLite file of the audit log: its table and statements. Every function blocks and belongs in a thread."""
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 _BUSY_SECONDS: Final = 5.0
+"""Longest wait for another connection's lock."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -37,10 +39,10 @@ CREATE TABLE IF NOT EXISTS calls (
 CREATE INDEX IF NOT EXISTS calls_execution ON calls (namespace, execution, number);
 CREATE INDEX IF NOT EXISTS calls_open ON calls (number) WHERE ended IS NULL;
 """
-"""The table of calls; numbers rise with time."""
-_LATER: Final = {"calls": "INTEGER NOT NULL DEFAULT 1"}
+"""Numbers rise with time."""
+_ADDED_COLUMNS: Final = {"calls": "INTEGER NOT NULL DEFAULT 1"}
 """Columns that files of earlier versions lack."""
-_KNOWN: Final = (
+_BEGIN_COLUMNS: Final = (
     "id",
     "at",
     "namespace",
@@ -56,54 +58,34 @@ _KNOWN: Final = (
     "decision",
     "reason",
 )
-BEGIN: Final = f"INSERT INTO calls ({', '.join(_KNOWN)}) VALUES ({', '.join(':' + name for name in _KNOWN)})"
-"""Makes a record."""
-END: Final = """
+_DENIAL_COLUMNS: Final = (*_BEGIN_COLUMNS, "ended", "outcome", "error", "calls")
+
+
+def _insert_statement(columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO calls ({', '.join(columns)}) VALUES ({', '.join(':' + name for name in columns)})"
+
+
+_INSERT_CALL: Final = _insert_statement(_BEGIN_COLUMNS)
+_INSERT_DENIALS: Final = _insert_statement(_DENIAL_COLUMNS)
+_END_CALL: Final = """
 UPDATE calls SET ended = :ended, outcome = :outcome, error = :error, milliseconds = :milliseconds,
   bytes_in = :bytes_in, bytes_out = :bytes_out, approval = :approval, approved_by = :approved_by
 WHERE id = :id AND ended IS NULL
 """
-"""Ends a record."""
-_ENDED: Final = (*_KNOWN, "ended", "outcome", "error", "calls")
-MANY: Final = f"INSERT INTO calls ({', '.join(_ENDED)}) VALUES ({', '.join(':' + name for name in _ENDED)})"
-"""Makes a record of many calls, with its end."""
-OLDEST: Final = """
+_DELETE_OLDEST: Final = """
 DELETE FROM calls WHERE number IN (
-  SELECT number FROM (SELECT number, at, ended FROM calls ORDER BY number LIMIT :some)
+  SELECT number FROM (SELECT number, at, ended FROM calls ORDER BY number LIMIT :count)
   WHERE at < :before AND ended IS NOT NULL
 )
 """
-"""Forgets those of the oldest that began before a time."""
-WIRE: Final = {
-    "id": "id",
-    "at": "at",
-    "namespace": "namespace",
-    "execution": "execution",
-    "uid": "uid",
-    "pool": "pool",
-    "caller": "caller",
-    "user": "user",
-    "server": "server",
-    "tool": "tool",
-    "digest": "digest",
-    "arguments": "arguments",
-    "decision": "decision",
-    "reason": "reason",
-    "approval": "approval",
-    "approved_by": "approvedBy",
-    "ended": "endedAt",
-    "outcome": "outcome",
-    "error": "error",
-    "milliseconds": "durationMs",
-    "bytes_in": "bytesIn",
-    "bytes_out": "bytesOut",
-    "calls": "calls",
-}
-"""Columns and what they are called in answers and lines."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """In autocommit; the log of writes is moved into the file by `sweep` alone, because that syncs."""
+    """Open the file in autocommit mode.
+
+    Automatic checkpoints are off because a checkpoint waits for the disk: only `run_checkpoint` moves the write-ahead
+    log into the file.
+    """
     file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
     file.row_factory = sqlite3.Row
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 0"):
@@ -112,29 +94,65 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def create_tables(file: sqlite3.Connection) -> None:
-    """Makes the table, or brings one of an earlier version up to date."""
+    """Create the table, or add the columns that a file of an earlier version lacks."""
     file.executescript(_SCHEMA)
     present = {row["name"] for row in file.execute("PRAGMA table_info(calls)")}
-    for name, kind in _LATER.items():
+    for name, kind in _ADDED_COLUMNS.items():
         if name not in present:
             file.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
 
 
-def select_records(path: Path, given: dict[str, Any], wanted: int) -> list[sqlite3.Row]:
-    """The newest records for which all conditions hold, and one more where there are more; by a connection of its own.
+def insert_call(file: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    """Insert the record of a call that begins. Raises ValueError if the id is taken."""
+    try:
+        file.execute(_INSERT_CALL, row)
+    except sqlite3.IntegrityError as error:
+        raise ValueError(f"the audit log already contains a record of call {row['id']}") from error
 
-    `given` has values by conditions, which are the caller's own texts.
+
+def insert_denials(file: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    """Insert one ended record of several denied calls."""
+    file.execute(_INSERT_DENIALS, row)
+
+
+def end_call(file: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    """Write the end of a call; a record that has an end keeps it."""
+    file.execute(_END_CALL, row)
+
+
+def select_unfinished(file: sqlite3.Connection) -> list[str]:
+    """Return the ids of the records without an end."""
+    return [row["id"] for row in file.execute("SELECT id FROM calls WHERE ended IS NULL")]
+
+
+def delete_oldest(file: sqlite3.Connection, *, before: str, count: int) -> int:
+    """Delete those of the `count` oldest records that have an end and began before a time; return their number."""
+    return file.execute(_DELETE_OLDEST, {"count": count, "before": before}).rowcount
+
+
+def measure_used_bytes(file: sqlite3.Connection) -> int:
+    """Return the bytes of the pages in use. SQLite reuses free pages; the file itself never shrinks."""
+    pages, free, size = (
+        file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def select_records(path: Path, conditions: Mapping[str, Any], limit: int) -> list[sqlite3.Row]:
+    """Return the newest `limit` records that meet all conditions, plus one more if there are more.
+
+    `conditions` maps SQL texts, which must not contain foreign input, to their values. Uses its own connection.
     """
-    where = f"WHERE {' AND '.join(given)}" if given else ""
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as file:
         file.row_factory = sqlite3.Row
         return file.execute(
             f"SELECT * FROM calls {where} ORDER BY number DESC LIMIT ?",
-            (*given.values(), wanted + 1),
+            (*conditions.values(), limit + 1),
         ).fetchall()
 
 
 def run_checkpoint(path: Path) -> None:
-    """Moves the log of writes into the file, and waits for the disk."""
+    """Move the write-ahead log into the file and wait for the disk. Uses its own connection."""
     with closing(connect(path)) as file:
         file.execute("PRAGMA wal_checkpoint(PASSIVE)")

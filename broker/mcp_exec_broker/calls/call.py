@@ -1,5 +1,6 @@
-"""One call while it is under way, and what is known of it so far."""
+"""The state of one tool call."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,30 +19,30 @@ from mcp_exec_tools.catalog import Tool
 _MAX_NAME: Final = 300
 
 ApprovalNotifier = Callable[[Approval], Awaitable[None]]
-"""Tells the sandbox that its call waits for consent."""
+"""Reports a pending approval to the sandbox."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallRequest:
-    """What a sandbox asks for."""
+    """The request of a sandbox."""
 
     id: str
-    """Its own id of the call."""
+    """The sandbox's id of the call."""
     tool: str
-    """In any of its spellings."""
+    """Server and tool in any accepted spelling."""
     arguments: dict[str, Any]
     size: int
-    """Bytes of the request."""
+    """Bytes of the request's body."""
     timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedTool:
-    """The tool that is called."""
+    """The tool that a request names."""
 
     server: ToolServer
     spec: ToolServerSpec
-    known: ToolListing
+    listing: ToolListing
     tool: Tool
 
     @property
@@ -52,43 +53,45 @@ class ResolvedTool:
 
 @dataclass(kw_only=True, eq=False)
 class Call:
-    """A call under way."""
+    """A call in progress."""
 
     grant: Grant
-    asked: CallRequest
-    account: ExecutionQuota
-    vault: Tokenizer
-    notice: ApprovalNotifier
-    began: float
-    """By the performance counter."""
+    request: CallRequest
+    quota: ExecutionQuota
+    tokenizer: Tokenizer
+    notify_approval: ApprovalNotifier
+    started: float
+    """On the performance counter."""
     server: ToolServer | None = None
-    target: ResolvedTool | None = None
-    verdict: PolicyDecision | None = None
+    resolved: ResolvedTool | None = None
+    decision: PolicyDecision | None = None
     session: UpstreamSession | None = None
     is_modern: bool = False
-    """Whether the session speaks the protocol of 2026-07-28 or later."""
-    audited: str = ""
-    """Its id in the audit, once it is there."""
+    """Whether the session uses the protocol of 2026-07-28 or later."""
+    record_id: str = ""
+    """Id of the audit record, empty before there is one."""
+    recorded: asyncio.Future[None] | None = None
+    """Done once the audit record is written; the call must not travel earlier."""
     approval: Approval | None = None
-    """What it waits for, or waited; who approved it is known once somebody did."""
-    elsewhere: float = 0.0
-    """Seconds that were the server's, or of somebody who had to consent."""
+    """The approval that the call waits for or received."""
+    external_seconds: float = 0.0
+    """Time spent at the server, or waiting for an approval or a slot."""
     waits_for: str = ""
-    """What it waits for before it travels; nothing once the server may have it."""
-    is_ended: bool = False
-    """Whether its execution has ended meanwhile."""
+    """What the call waits for before it travels; empty once the server may have received it."""
+    is_execution_ended: bool = False
+    """Whether the execution ended during the call."""
 
     @property
     def server_name(self) -> str:
-        """The server, as far as it is known."""
+        """The server's name, empty if the server is unknown."""
         return self.server.name if self.server else ""
 
     @property
     def tool_name(self) -> str:
-        """SERVER.TOOL, or what the sandbox said."""
-        return self.target.name if self.target else self.asked.tool[:_MAX_NAME]
+        """SERVER.TOOL, or the requested name if the tool is unknown."""
+        return self.resolved.name if self.resolved else self.request.tool[:_MAX_NAME]
 
     @property
     def secrets(self) -> list[str]:
-        """Values that no answer may have in it."""
+        """Credentials that no answer may contain."""
         return self.session.secrets if self.session is not None else []

@@ -1,7 +1,8 @@
-"""Denied calls of executions that don't stop to ask: the first of each have records of their own, the rest are counted.
+"""Counter of denied calls, for executions that repeat them.
 
-A loop over a denied tool, or beyond the budget, costs the sandbox next to nothing. What is counted is written as one
-record an execution and reason, when the execution ends and every few seconds until then.
+A loop over a denied tool costs the sandbox almost nothing. The first denied calls of an execution have an audit record
+each; the rest are counted, and written as one record per execution and reason, at the execution's end and every few
+seconds until then.
 """
 
 import logging
@@ -13,17 +14,20 @@ from uuid import uuid4
 
 from mcp_exec_api.meta import now
 from mcp_exec_api.tool_server import Action
-from mcp_exec_broker.audit.log import AuditLog, AuditRecord
+from mcp_exec_broker.audit.log import AuditLog
+from mcp_exec_broker.audit.record import AuditRecord
 from mcp_exec_broker.calls.call import Call
 from mcp_exec_broker.errors import CallOutcome, ErrorKind, ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import Grant
 
 log = logging.getLogger(__name__)
 
-OWN_RECORDS: Final = 100
-"""Denied calls of one execution that have a record each."""
-_MOST: Final = 1000
-"""Executions and reasons that are counted at once."""
+MAX_OWN_RECORDS: Final = 100
+"""Denied calls of one execution with a record each."""
+_MAX_COUNTS: Final = 1000
+"""Pairs of execution and reason counted at once."""
+
+_CountKey = tuple[str, ErrorReason]
 
 
 @dataclass(kw_only=True)
@@ -37,44 +41,52 @@ class _Count:
 
 @dataclass(kw_only=True, eq=False)
 class DenialCounter:
-    """What was counted and is not written yet. When the broker is killed, that is lost: some seconds."""
+    """Denied calls that were counted and not written yet. If the broker is killed, these few seconds are lost."""
 
     audit: AuditLog
-    _counts: dict[tuple[str, ErrorReason], _Count] = field(default_factory=dict)
+    _counts: dict[_CountKey, _Count] = field(default_factory=dict)
 
-    def counts(self, run: Call, failure: ToolCallError) -> bool:
-        """Counts a call that was denied, where it is one too many for a record of its own; says whether it did."""
-        if failure.kind is not ErrorKind.DENIED or failure.reason is None:
+    async def count(self, call: Call, error: ToolCallError) -> bool:
+        """Count a denied call beyond those with a record each, and return whether it was counted."""
+        if error.kind is not ErrorKind.DENIED or error.reason is None:
             return False
-        run.account.denied += 1
-        if run.account.denied <= OWN_RECORDS:
+        call.quota.denied_calls += 1
+        if call.quota.denied_calls <= MAX_OWN_RECORDS:
             return False
-        key, moment = (run.grant.execution, failure.reason), now()
+        key = (call.grant.execution, error.reason)
+        if key not in self._counts and len(self._counts) >= _MAX_COUNTS:
+            await self.write_counts()
         count = self._counts.get(key)
         if count is None:
-            if len(self._counts) >= _MOST:
-                self.write()
-            if len(self._counts) >= _MOST:  # nothing can be written, which the call's own record will say
+            if len(self._counts) >= _MAX_COUNTS:  # writing failed, and so will the call's own record
                 return False
-            count = _Count(grant=run.grant, outcome=failure.outcome, first=moment, last=moment)
-            self._counts[key] = count
+            count = self._counts[key] = _Count(grant=call.grant, outcome=error.outcome, first=now(), last=now())
         count.calls += 1
-        count.last = moment
+        count.last = now()
         return True
 
-    def write(self, execution: str | None = None) -> None:
-        """Writes down what was counted, of one execution (its uid) or all; what can't be written stays counted."""
+    async def write_counts(self, execution: str | None = None) -> None:
+        """Write the counts of one execution, given by its UID, or of all. Counts that cannot be written are kept."""
         for key in [key for key in self._counts if execution is None or key[0] == execution]:
+            count = self._counts.pop(key, None)
+            if count is None:  # another task writes it
+                continue
             try:
-                self._write(key[1], self._counts[key])
+                await self._write(key[1], count)
             except sqlite3.Error as error:
-                log.warning("denied calls are not in the audit yet: %s", error)
+                self._restore(key, count)
+                log.warning("cannot write denied calls to the audit log: %s", error)
                 return
-            del self._counts[key]
 
-    def _write(self, reason: ErrorReason, count: _Count) -> None:
+    def _restore(self, key: _CountKey, count: _Count) -> None:
+        later = self._counts.get(key)
+        if later is not None:
+            count.calls, count.last = count.calls + later.calls, later.last
+        self._counts[key] = count
+
+    async def _write(self, reason: ErrorReason, count: _Count) -> None:
         grant = count.grant
-        call = AuditRecord(
+        record = AuditRecord(
             id=str(uuid4()),
             namespace=grant.namespace,
             execution=grant.name,
@@ -89,7 +101,7 @@ class DenialCounter:
             decision=Action.DENY,
             reason=reason,
         )
-        said = f"{count.calls} more calls were denied, after {OWN_RECORDS} with a record each"
-        self.audit.many(
-            call, count.outcome, calls=count.calls, first=count.first, last=count.last, error=f"{reason}: {said}"
+        error = f"{reason}: {count.calls} more calls were denied, after {MAX_OWN_RECORDS} with a record each"
+        await self.audit.record_denials(
+            record, count.outcome, calls=count.calls, first=count.first, last=count.last, error=error
         )

@@ -1,4 +1,4 @@
-"""A call on its way to its server: places, a session, and what the failures of the way mean."""
+"""Dispatch of a call to its server: slots, session, retry, and the translation of errors."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
-from mcp_exec_broker.access import quotas as budgets
+from mcp_exec_broker.access.limiters import ServerConcurrency
 from mcp_exec_broker.calls.call import Call, ResolvedTool
 from mcp_exec_broker.errors import (
     ErrorKind,
@@ -17,7 +17,6 @@ from mcp_exec_broker.errors import (
     build_denial,
     build_lost_error,
     build_protocol_error,
-    build_server_error,
     build_size_error,
     build_timeout,
     build_unavailable_error,
@@ -30,36 +29,45 @@ from mcp_exec_broker.upstream.session_pool import SessionPool
 from mcp_exec_broker.validation.parameters import list_parameters
 
 
+def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:
+    """Return the error for a server that is unavailable now."""
+    # missing credentials concern the platform team, which finds details in the ToolServer's status
+    cause = "its credentials are missing" if error.reason.startswith("Secret") else str(error)
+    return build_unavailable_error(f"{server} can't be used now: {cause}")
+
+
 @dataclass(kw_only=True, eq=False)
 class Dispatcher:
     """Sends calls to their servers."""
 
-    connections: SessionPool
-    use: budgets.ServerConcurrency
+    sessions: SessionPool
+    concurrency: ServerConcurrency
     scanner: Scanner
 
-    async def send(self, run: Call, target: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the server answered, as the protocol has it. Raises Failure where it did not."""
-        limits = target.spec.limits
-        seconds = min(limits.call_timeout_seconds, run.asked.timeout_seconds or limits.call_timeout_seconds)
-        began, server = perf_counter(), target.server
-        run.waits_for = "a place among the calls of the execution"
+    async def dispatch(self, call: Call, resolved: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the server's result as on the wire. Raises ToolCallError if there is none."""
+        limits = resolved.spec.limits
+        seconds = min(limits.call_timeout_seconds, call.request.timeout_seconds or limits.call_timeout_seconds)
+        started, server = perf_counter(), resolved.server
+        call.waits_for = "a place among the calls of the execution"
         try:
-            async with asyncio.timeout(seconds), run.account.slot():
-                run.waits_for = f"a place among the calls of {server.name} ({limits.concurrency} at once)"
-                async with self.use.slot(server.key, limits):
-                    return await self._sent(run, target, arguments)
+            async with asyncio.timeout(seconds), call.quota.acquire_slot():
+                call.waits_for = f"a place among the calls of {server.name} ({limits.concurrency} at once)"
+                async with self.concurrency.acquire_slot(server.key, limits):
+                    return await self._translate_errors(call, resolved, arguments)
         except TimeoutError:
-            raise (
-                build_wait_timeout(seconds, waited_for=run.waits_for) if run.waits_for else build_timeout(seconds)
-            ) from None
+            if call.waits_for:
+                raise build_wait_timeout(seconds, waited_for=call.waits_for) from None
+            raise build_timeout(seconds) from None
         finally:
-            run.elsewhere += perf_counter() - began
+            call.external_seconds += perf_counter() - started
 
-    async def _sent(self, run: Call, target: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        server = target.server
+    async def _translate_errors(
+        self, call: Call, resolved: ResolvedTool, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        server = resolved.server
         try:
-            return await self._tried(run, target, arguments)
+            return await self._retry(call, resolved, arguments)
         except UserUnknown as error:
             raise build_denial(ErrorReason.NO_USER_CREDENTIALS, str(error)) from None
         except ServerUnavailable as error:
@@ -69,30 +77,36 @@ class Dispatcher:
         except ConnectionLost as error:
             raise build_lost_error(f"the connection to {server.name} was lost: {error}") from None
         except MCPError as error:
-            said = await self.scanner.result(error.message, target.spec.scan, run.vault)
-            raise build_protocol_error(error.code, said.value, parameters=list_parameters(target.tool)) from None
+            message = await self.scanner.scan_result(error.message, resolved.spec.scan, call.tokenizer)
+            parameters = list_parameters(resolved.tool)
+            raise build_protocol_error(error.code, message.value, parameters=parameters) from None
         except OverflowError:
-            raise build_size_error(target.spec.limits.result_bytes) from None
+            raise build_size_error(resolved.spec.limits.result_bytes) from None
         except ValueError as error:
             raise ToolCallError(ErrorKind.PROTOCOL, f"{server.name}: {error}") from None
 
-    async def _tried(self, run: Call, target: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Calls, and where the server did nothing calls again: in another session, or with newer credentials."""
+    async def _retry(self, call: Call, resolved: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the tool, and once more in a new session if the server did nothing: session expired, or unauthorized."""
         try:
-            return await self._call(run, target, arguments)
+            return await self._call_tool(call, resolved, arguments)
         except SessionExpired:
             pass
         except ServerUnavailable as error:
             if error.reason != "Unauthorized":
                 raise
-            self.connections.reread(target.server)
-            if await self.connections.session(target.server, run.grant.user) is run.session:
+            self.sessions.expire_credentials(resolved.server)
+            if await self.sessions.get_session(resolved.server, call.grant.user) is call.session:
                 raise
-        return await self._call(run, target, arguments)
+        return await self._call_tool(call, resolved, arguments)
 
-    async def _call(self, run: Call, target: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        run.waits_for = f"a connection to {target.server.name}"
-        run.session = await self.connections.session(target.server, run.grant.user)
-        run.is_modern = run.session.is_modern  # which a session that has ended can't tell
-        run.waits_for = ""
-        return await run.session.call(target.tool.name, arguments)
+    async def _call_tool(self, call: Call, resolved: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        call.waits_for = f"a connection to {resolved.server.name}"
+        call.session = await self.sessions.get_session(resolved.server, call.grant.user)
+        call.is_modern = call.session.is_modern  # unavailable once the session has ended
+        if call.recorded is not None:
+            call.waits_for = "its audit record"
+            started = perf_counter()
+            await call.recorded
+            call.external_seconds -= perf_counter() - started  # the broker's own time
+        call.waits_for = ""
+        return await call.session.call_tool(resolved.tool.name, arguments)

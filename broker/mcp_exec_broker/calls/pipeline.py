@@ -1,26 +1,27 @@
-"""One call of one tool, from the sandbox's request to the line that answers it.
+"""The steps of one tool call, from the sandbox's request to the answer's last line.
 
-The order: the tool is found, the call is counted against the execution's budget, the policy judges it, its arguments
-are checked and looked through, the audit has it, somebody consents where that is needed, the server is called, the
-result becomes a value that is looked through, the audit has that too, and the sandbox its answer.
+The order: find the tool, count the call against the execution's quota, evaluate the policy, validate and scan the
+arguments, write the audit record, wait for an approval if one is required, call the server, convert and scan the
+result, write the end of the audit record, answer.
 """
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
 from uuid import uuid4
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import Action
-from mcp_exec_broker.access import quotas as budgets
 from mcp_exec_broker.access.approvals import Approvals
 from mcp_exec_broker.access.policy import evaluate
-from mcp_exec_broker.audit import log as audit
+from mcp_exec_broker.access.quotas import ExecutionQuotas
+from mcp_exec_broker.audit.log import AuditLog
+from mcp_exec_broker.audit.record import AuditRecord, compute_digest
 from mcp_exec_broker.calls.call import ApprovalNotifier, Call, CallRequest, ResolvedTool
 from mcp_exec_broker.calls.denials import DenialCounter
-from mcp_exec_broker.calls.dispatch import Dispatcher
+from mcp_exec_broker.calls.dispatch import Dispatcher, build_server_error
 from mcp_exec_broker.calls.response import ResponseBuilder
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import (
@@ -29,14 +30,13 @@ from mcp_exec_broker.errors import (
     ToolCallError,
     build_denial,
     build_rejection,
-    build_server_error,
     build_unavailable_error,
     build_unknown_server_error,
     build_unknown_tool_error,
 )
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.tokenizers import TokenizerCache
+from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.upstream.credentials import UserUnknown
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.redaction import redact_json, redact_text
@@ -44,169 +44,176 @@ from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.arguments import ArgumentValidator, check_serializable
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_tools.names import snake_case, split_tool
-from mcp_exec_tools.patterns import matches_any, may_use_server
+from mcp_exec_tools.patterns import any_matches, may_use_server
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(kw_only=True, eq=False)
 class CallPipeline:
-    """Makes calls."""
+    """Runs tool calls."""
 
     servers: ToolServerCache
     catalogs: CatalogSync
-    accounts: budgets.ExecutionQuotas
-    arguments: ArgumentValidator
+    quotas: ExecutionQuotas
+    validator: ArgumentValidator
     approvals: Approvals
-    sender: Dispatcher
-    answers: ResponseBuilder
+    dispatcher: Dispatcher
+    responses: ResponseBuilder
     scanner: Scanner
-    audit: audit.AuditLog
+    audit: AuditLog
     denials: DenialCounter
     metrics: Metrics
-    vaults: TokenizerCache
+    tokenizers: TokenizerCache
     max_calls: int = 1024
-    _active: int = 0
-    _records: set[asyncio.Task[None]] = field(default_factory=set)
+    active_calls: int = 0
+    """Calls in progress."""
 
-    async def make(self, grant: Grant, asked: CallRequest, *, notice: ApprovalNotifier) -> bytes:
-        """Makes a call and returns the line that answers it. `notice` is told where the call waits for consent.
+    async def run_call(self, grant: Grant, request: CallRequest, *, notify_approval: ApprovalNotifier) -> bytes:
+        """Run a call and return the last line of its answer. `notify_approval` is called if it needs an approval.
 
-        Being cancelled, it cancels the call at the server, too.
+        Cancelling it also cancels the call at the server.
         """
-        run = Call(
+        call = Call(
             grant=grant,
-            asked=asked,
-            account=self.accounts.open(grant),
-            vault=self.vaults.of(grant.execution),
-            notice=notice,
-            began=perf_counter(),
+            request=request,
+            quota=self.quotas.get_or_create(grant),
+            tokenizer=self.tokenizers.get_or_create(grant.execution),
+            notify_approval=notify_approval,
+            started=perf_counter(),
         )
         task = asyncio.current_task()
 
-        def end() -> None:
-            run.is_ended = True
+        def cancel() -> None:
+            call.is_execution_ended = True
             if task is not None:
                 task.cancel()
 
-        self._active += 1
-        self.metrics.active.set(self._active)
-        undo = None
+        self._add_active_calls(1)
+        remove_callback = None
         try:
-            undo = run.account.on_close(end) if not run.account.closed else None
-            return await self._answered(run)
+            remove_callback = call.quota.add_close_callback(cancel) if not call.quota.is_closed else None
+            return await self._answer(call)
         except asyncio.CancelledError:
-            if task is None or not run.is_ended or task.uncancel():
-                self._ended(run, CallOutcome.CANCELLED, size=0, error="the sandbox gave the call up")
+            if task is None or not call.is_execution_ended or task.uncancel():
+                self._end_call(call, CallOutcome.CANCELLED, size=0, error="the sandbox cancelled the call")
                 raise
-            return self._failed(run, build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended"))
+            return self._answer_error(call, build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended"))
         except Exception:
-            self._ended(run, CallOutcome.ERROR, size=0, error="the broker failed")
+            self._end_call(call, CallOutcome.ERROR, size=0, error="the broker failed")
             raise
         finally:
-            if undo is not None:
-                undo()
-            self._active -= 1
-            self.metrics.active.set(self._active)
+            if remove_callback is not None:
+                remove_callback()
+            self._add_active_calls(-1)
 
-    async def close(self) -> None:
-        """Waits until the audit has all."""
-        if self._records:
-            await asyncio.wait(self._records, timeout=5)
-        self.denials.write()
+    def _add_active_calls(self, number: int) -> None:
+        self.active_calls += number
+        self.metrics.active.set(self.active_calls)
 
-    async def _answered(self, run: Call) -> bytes:
+    async def _answer(self, call: Call) -> bytes:
         try:
-            text = await self._made(run)
-        except ToolCallError as failure:
-            if not run.audited and not self.denials.counts(run, failure):
-                await self._record(run)
-            return self._failed(run, failure)
+            text = await self._run_steps(call)
+        except ToolCallError as error:
+            if not call.record_id and not await self.denials.count(call, error):
+                self._record(call)
+                if call.recorded is not None:
+                    await call.recorded
+            return self._answer_error(call, error)
         line = text.encode()
-        self._ended(run, CallOutcome.OK, size=len(line))
+        self._end_call(call, CallOutcome.OK, size=len(line))
         return line
 
-    def _failed(self, run: Call, failure: ToolCallError) -> bytes:
-        failure.at(server=run.server_name, tool=run.tool_name)
-        line = _encode(redact_json(failure.line(), run.secrets)).encode() + b"\n"
-        error = self.scanner.redacted_message(redact_text(failure.message, run.secrets))
-        self._ended(run, failure.outcome, size=len(line), error=error)
+    def _answer_error(self, call: Call, error: ToolCallError) -> bytes:
+        error.add_names(server=call.server_name, tool=call.tool_name)
+        line = _encode(redact_json(error.to_line(), call.secrets)).encode() + b"\n"
+        message = self.scanner.redact_message(redact_text(error.message, call.secrets))
+        self._end_call(call, error.outcome, size=len(line), error=message)
         return line
 
-    # the steps, in order
+    # the steps, in their order
 
-    async def _made(self, run: Call) -> str:
+    async def _run_steps(self, call: Call) -> str:
         try:
-            run.target = target = await self._find(run)
+            call.resolved = resolved = await self._resolve_tool(call)
         finally:
-            run.account.begin(run.tool_name, argument_bytes=run.asked.size)
-        if self._active > self.max_calls:
+            call.quota.begin_call(call.tool_name, argument_bytes=call.request.size)
+        if self.active_calls > self.max_calls:
             raise build_denial(
-                ErrorReason.RATE_LIMITED, f"{self.max_calls} calls are under way, which is all there may be"
+                ErrorReason.RATE_LIMITED, f"{self.max_calls} calls are in progress, which is the limit of this broker"
             )
-        spec, tool = target.spec, target.tool
-        run.verdict = evaluate(
-            server=target.server.name,
-            tool=tool.name,
-            annotations=tool.annotations,
-            spec=spec,
-            allowed=run.grant.tools,
-            pool=run.grant.pool_tools,
+        self._apply_policy(call, resolved)
+        scan = resolved.spec.scan
+        validated = self.validator.validate(
+            resolved.tool,
+            call.request.arguments,
+            catalog_hash=resolved.listing.catalog.hash,
+            detokenize=call.tokenizer.detokenize if scan.untokenize else None,
         )
-        run.verdict.check()
-        if run.asked.size > spec.limits.argument_bytes:
-            most = spec.limits.argument_bytes
-            raise build_rejection(
-                ErrorReason.INVALID_ARGUMENTS, f"the arguments have {run.asked.size} bytes, allowed are {most}"
-            )
-        put_back = run.vault.put_back if spec.scan.untokenize else None
-        checked = self.arguments.check(
-            tool, run.asked.arguments, catalog_hash=target.known.catalog.hash, put_back=put_back
-        )
-        run.asked = replace(run.asked, arguments=checked)  # who consents, and the audit, see what is sent
-        arguments = (await self.scanner.arguments(run.asked.arguments, spec.scan, run.vault)).value
-        check_serializable(target.name, arguments)
-        redacted = await self._record(run)
-        if run.verdict.action is Action.APPROVE:
-            await self._consent(run, target, redacted)
-        raw = await self.sender.send(run, target, arguments)
-        return await self.answers.line(run, target, raw)
+        call.request = replace(call.request, arguments=validated)  # approvals and audit log show what is sent
+        arguments = (await self.scanner.scan_arguments(validated, scan, call.tokenizer)).value
+        check_serializable(resolved.name, arguments)
+        redacted = self._record(call)
+        if call.decision is not None and call.decision.action is Action.APPROVE:
+            await self._wait_for_approval(call, resolved, redacted)
+        result = await self.dispatcher.dispatch(call, resolved, arguments)
+        return await self.responses.build_line(call, resolved, result)
 
-    async def _find(self, run: Call) -> ResolvedTool:
-        """Server and tool. Of what the execution may not use it is not told what there is."""
-        grant = run.grant
+    async def _resolve_tool(self, call: Call) -> ResolvedTool:
+        """Return server and tool. Errors name only servers and tools that the execution may use."""
+        grant = call.grant
         try:
-            server_name, tool_name = split_tool(run.asked.tool)
+            server_name, tool_name = split_tool(call.request.tool)
         except ValueError as error:
             raise build_rejection(ErrorReason.NO_SUCH_TOOL, str(error)) from None
-        server = self.servers.get(grant.namespace, server_name)
+        server = self.servers.find(grant.namespace, server_name)
         if server is None:
-            usable = [each.name for each in self.servers.of(grant.namespace) if may_use_server(grant.tools, each.name)]
+            usable = [
+                server.name
+                for server in self.servers.list_servers(grant.namespace)
+                if may_use_server(grant.tools, server.name)
+            ]
             raise build_unknown_server_error(server_name, known=usable)
-        run.server = server
+        call.server = server
         if not may_use_server(grant.tools, server.name):
             raise build_denial(ErrorReason.NOT_ALLOWED, f"the execution's tools have none of {server.name}")
         if server.spec is None:
-            raise build_unavailable_error(f"{server.name} can't be used: its spec is wrong")
+            raise build_unavailable_error(f"{server.name} can't be used: its spec is invalid")
         try:
-            known = await self.catalogs.known(server, grant.user)
+            listing = await self.catalogs.get_listing(server, grant.user)
         except UserUnknown as error:
             raise build_denial(ErrorReason.NO_USER_CREDENTIALS, str(error)) from None
         except ServerUnavailable as error:
             raise build_server_error(server.name, error) from None
-        spellings = known.catalog.spellings
+        spellings = listing.catalog.spellings
         tool = spellings.get(tool_name) or spellings.get(snake_case(tool_name))
         if tool is None:
-            names = [each.name for each in known.catalog.tools]
-            usable = [name for name in names if matches_any(grant.tools, server=server.name, tool=name)]
+            names = [tool.name for tool in listing.catalog.tools]
+            usable = [name for name in names if any_matches(grant.tools, server=server.name, tool=name)]
             raise build_unknown_tool_error(tool_name, server=server.name, known=usable)
-        return ResolvedTool(server=server, spec=server.spec, known=known, tool=tool)
+        return ResolvedTool(server=server, spec=server.spec, listing=listing, tool=tool)
 
-    async def _record(self, run: Call) -> str:
-        """Writes the call down, before it travels. Returns its arguments, redacted."""
-        redacted = self.scanner.redacted(run.asked.arguments)
-        grant, verdict = run.grant, run.verdict
-        record = audit.AuditRecord(
+    def _apply_policy(self, call: Call, resolved: ResolvedTool) -> None:
+        call.decision = evaluate(
+            server=resolved.server.name,
+            tool=resolved.tool.name,
+            annotations=resolved.tool.annotations,
+            spec=resolved.spec,
+            allowed=call.grant.tools,
+            pool=call.grant.pool_tools,
+        )
+        call.decision.raise_if_denied()
+        size, max_bytes = call.request.size, resolved.spec.limits.argument_bytes
+        if size > max_bytes:
+            raise build_rejection(
+                ErrorReason.INVALID_ARGUMENTS, f"the arguments have {size} bytes, allowed are {max_bytes}"
+            )
+
+    def _record(self, call: Call) -> str:
+        """Submit the audit record, and return the redacted arguments."""
+        redacted = self.scanner.redact_json(call.request.arguments)
+        grant, decision = call.grant, call.decision
+        record = AuditRecord(
             id=str(uuid4()),
             namespace=grant.namespace,
             execution=grant.name,
@@ -214,55 +221,53 @@ class CallPipeline:
             pool=grant.pool,
             caller=grant.caller,
             user=grant.user,
-            server=run.server_name,
-            tool=run.target.tool.name if run.target else run.tool_name,
-            digest=audit.compute_digest(run.asked.arguments),
+            server=call.server_name,
+            tool=call.resolved.tool.name if call.resolved else call.tool_name,
+            digest=compute_digest(call.request.arguments),
             arguments=redacted,
-            decision=str(verdict.action if verdict else Action.DENY),
-            reason=verdict.why if verdict else "",
+            decision=str(decision.action if decision else Action.DENY),
+            reason=decision.explanation if decision else "",
         )
-        run.audited = record.id
-        await self.audit.begin(record)
+        call.record_id = record.id
+        # awaited before the call travels: the write overlaps with the wait for slots and session
+        call.recorded = self.audit.begin_call(record)
         return redacted
 
-    async def _consent(self, run: Call, target: ResolvedTool, redacted: str) -> None:
-        async def notice(approval: Approval) -> None:
-            run.approval = approval  # the audit names it also where nobody approves
-            await run.notice(approval)
+    async def _wait_for_approval(self, call: Call, resolved: ResolvedTool, redacted: str) -> None:
+        async def notify(approval: Approval) -> None:
+            call.approval = approval  # the audit log names it even if nobody approves
+            await call.notify_approval(approval)
 
-        began = perf_counter()
+        if call.recorded is not None:
+            await call.recorded
+        started = perf_counter()
         try:
-            run.approval = await self.approvals.consent(
-                grant=run.grant,
-                call=run.asked.id,
-                tool=target.name,
+            call.approval = await self.approvals.wait_for_approval(
+                grant=call.grant,
+                call=call.request.id,
+                tool=resolved.name,
                 arguments=redacted,
-                timeout_seconds=target.spec.policy.approval_timeout_seconds,
-                notice=notice,
+                timeout_seconds=resolved.spec.policy.approval_timeout_seconds,
+                notify=notify,
             )
         finally:
-            run.elsewhere += perf_counter() - began
+            call.external_seconds += perf_counter() - started
 
-    # how it ended
-
-    def _ended(self, run: Call, outcome: CallOutcome, *, size: int, error: str = "") -> None:
-        seconds = perf_counter() - run.began
-        run.account.end(failed=outcome is not CallOutcome.OK, result_bytes=size)
-        self.metrics.ended("/".join(run.server.key) if run.server else "", str(outcome), seconds)
-        self.metrics.overhead_seconds.observe(max(seconds - run.elsewhere, 0.0))
-        if not run.audited:
+    def _end_call(self, call: Call, outcome: CallOutcome, *, size: int, error: str = "") -> None:
+        seconds = perf_counter() - call.started
+        call.quota.end_call(failed=outcome is not CallOutcome.OK, result_bytes=size)
+        self.metrics.record_call("/".join(call.server.key) if call.server else "", str(outcome), seconds)
+        self.metrics.overhead_seconds.observe(max(seconds - call.external_seconds, 0.0))
+        if not call.record_id:
             return
-        # the answer need not wait: that the call was made is durable, and a broker that dies now leaves it unfinished
-        record = self.audit.end(
-            run.audited,
+        # the answer need not wait: the beginning is durable, and a broker that dies now leaves the record unfinished
+        self.audit.end_call(
+            call.record_id,
             outcome,
             milliseconds=seconds * 1000,
             bytes_in=size,
-            bytes_out=run.asked.size,
+            bytes_out=call.request.size,
             error=error,
-            approval=run.approval.id if run.approval else None,
-            approved_by=run.approval.decided_by if run.approval else None,
+            approval=call.approval.id if call.approval else None,
+            approved_by=call.approval.decided_by if call.approval else None,
         )
-        task = asyncio.get_running_loop().create_task(record)
-        self._records.add(task)
-        task.add_done_callback(self._records.discard)

@@ -1,17 +1,17 @@
-"""What a server answered, as the line that the sandbox gets: a value, without credentials, and looked through."""
+"""The answer to the sandbox, built from a server's result: validated, redacted, scanned, encoded."""
 
 import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_broker.calls.call import Call, ResolvedTool
-from mcp_exec_broker.calls.result import ContentBlocks, PythonValue, format_error_text, parse_value
+from mcp_exec_broker.calls.result import ContentBlocks, PythonValue, format_error_text, parse_value, read_output
 from mcp_exec_broker.catalog.inferred_outputs import OutputInference
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import ToolCallError, build_size_error, build_tool_error
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.upstream.redaction import redact_json
-from mcp_exec_broker.validation.output import OutputValidator
+from mcp_exec_broker.validation.output import OutputValidator, build_output_error
 from mcp_exec_broker.validation.parameters import list_parameters
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -19,54 +19,67 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(kw_only=True, eq=False)
 class ResponseBuilder:
-    """Makes answers of results."""
+    """Builds the last line of an answer."""
 
     catalogs: CatalogSync
-    inferences: OutputInference
-    outputs: OutputValidator
+    inference: OutputInference
+    validator: OutputValidator
     scanner: Scanner
 
-    async def line(self, run: Call, target: ResolvedTool, raw: dict[str, Any]) -> str:
-        """The line that answers the sandbox. Raises Failure where the tool failed, or its result is not as declared."""
-        most, scan = target.spec.limits.result_bytes, target.spec.scan
-        if raw.get("isError") is True:
-            plain, _ = _cleaned(raw, run.secrets, most)
-            found = (await self.scanner.result(plain, scan, run.vault)).value
-            content = found.get("content")
-            raise build_tool_error(
-                format_error_text(found),
-                parameters=list_parameters(target.tool),
-                content=content if isinstance(content, list) else None,
-            )
-        await self._check(run, target, raw)
-        value = parse_value(raw, target.known.declared.get(target.tool.name), modern=run.is_modern)
+    async def build_line(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> str:
+        """Return the line for a result. Raises ToolCallError if the tool failed or the result breaks its schema."""
+        max_bytes, scan = resolved.spec.limits.result_bytes, resolved.spec.scan
+        if result.get("isError") is True:
+            raise await self._build_error(call, resolved, result)
+        declared = resolved.listing.declared.get(resolved.tool.name)
+        if declared is not None:
+            await self._validate(call, resolved, result)
+        value = parse_value(result, declared, modern=call.is_modern)
         if isinstance(value, PythonValue):
-            plain, text = _cleaned(value.value, run.secrets, most)
-            scanned = (await self.scanner.result(plain, scan, run.vault)).value
-            if scanned is not plain:
+            redacted, text = _redact(value.value, call.secrets, max_bytes)
+            scanned = (await self.scanner.scan_result(redacted, scan, call.tokenizer)).value
+            if scanned is not redacted:
                 text = _encode(scanned)
-            self.inferences.observe(target.server.key, target.tool, scanned, size=len(text))
-            return f'{{"type":"result","tool":{_encode(target.name)},"value":{text}}}\n'
-        parts, _ = _cleaned([value.content, value.structured], run.secrets, most)
-        content, structured = (await self.scanner.result(parts, scan, run.vault)).value
-        mixed = ContentBlocks(content=content, structured=structured, has_structured=value.has_structured)
-        return _encode(mixed.line(target.name)) + "\n"
+            if self.inference.observe(resolved.server.key, resolved.tool, scanned, size=len(text)):
+                self.catalogs.apply_inferred_outputs(resolved.server.key)
+            return f'{{"type":"result","tool":{_encode(resolved.name)},"value":{text}}}\n'
+        redacted, _ = _redact([value.content, value.structured], call.secrets, max_bytes)
+        content, structured = (await self.scanner.scan_result(redacted, scan, call.tokenizer)).value
+        blocks = ContentBlocks(content=content, structured=structured, has_structured=value.has_structured)
+        return _encode(blocks.to_line(resolved.name)) + "\n"
 
-    async def _check(self, run: Call, target: ResolvedTool, raw: dict[str, Any]) -> None:
-        """Raises Failure where the result is not what the tool declares."""
-        known, name = target.known, target.tool.name
+    async def _build_error(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> ToolCallError:
+        redacted, _ = _redact(result, call.secrets, resolved.spec.limits.result_bytes)
+        scanned = (await self.scanner.scan_result(redacted, resolved.spec.scan, call.tokenizer)).value
+        content = scanned.get("content")
+        return build_tool_error(
+            format_error_text(scanned),
+            parameters=list_parameters(resolved.tool),
+            content=content if isinstance(content, list) else None,
+        )
+
+    async def _validate(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> None:
+        """Raise ToolCallError if the result breaks the output schema that the tool declares."""
+        listing, name = resolved.listing, resolved.tool.name
+        schema = listing.declared.get(name)
+        if schema is None:
+            return
         try:
-            self.outputs.check(target.name, raw, known.declared.get(name), catalog_hash=known.catalog.hash)
-        except ToolCallError as failure:
-            self.catalogs.refresh(target.server.key)  # it may declare something else by now
-            failure.message = (await self.scanner.result(failure.message, target.spec.scan, run.vault)).value
+            output = read_output(result)
+            if output is None:
+                raise build_output_error(resolved.name, "it has no structured content")
+            self.validator.validate(resolved.name, output.value, schema, catalog_hash=listing.catalog.hash)
+        except ToolCallError as error:
+            self.catalogs.refresh(resolved.server.key)  # the tool may declare another schema by now
+            scanned = await self.scanner.scan_result(error.message, resolved.spec.scan, call.tokenizer)
+            error.message = scanned.value
             raise
 
 
-def _cleaned(value: Any, secrets: list[str], most: int) -> tuple[Any, str]:
-    """JSON and its text without the server's credentials. Raises Failure where it is larger than it may be."""
+def _redact(value: Any, secrets: list[str], max_bytes: int) -> tuple[Any, str]:
+    """Return JSON without the server's credentials, and its text. Raises ToolCallError if it is too large."""
     text = _encode(value)
-    if len(text) > most:
-        raise build_size_error(most)
-    found = redact_json(value, secrets, text=text)
-    return (value, text) if found is value else (found, _encode(found))
+    if len(text) > max_bytes:
+        raise build_size_error(max_bytes)
+    redacted = redact_json(value, secrets, text=text)
+    return (value, text) if redacted is value else (redacted, _encode(redacted))

@@ -1,7 +1,7 @@
-"""What a tool's result is in Python: the value rule. Pure.
+"""Conversion of an MCP result to a Python value. Pure.
 
-Structured content comes first, falsy values too; text is parsed where it is an object or a list; what is neither text
-nor structured stays as MCP's content blocks, for the sandbox to save.
+Structured content takes precedence, even if it is falsy; text is parsed if it is a JSON object or list. A result that
+is neither text nor structured stays a list of MCP content blocks, which the sandbox saves.
 """
 
 import json
@@ -16,25 +16,25 @@ Block = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class PythonValue:
-    """A result that is ready for the wrapper to return."""
+    """A result that the wrapper returns as it is."""
 
     value: Any
 
-    def line(self, tool: str) -> dict[str, Any]:
-        """The last line of the answer."""
+    def to_line(self, tool: str) -> dict[str, Any]:
+        """Return the last line of the answer."""
         return {"type": "result", "tool": tool, "value": self.value}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContentBlocks:
-    """A result with images, sounds, files or links in it."""
+    """A result with images, audio, files or links."""
 
     content: Sequence[Any]
     structured: Any = None
     has_structured: bool = False
 
-    def line(self, tool: str) -> dict[str, Any]:
-        """The last line of the answer."""
+    def to_line(self, tool: str) -> dict[str, Any]:
+        """Return the last line of the answer."""
         line = {"type": "result", "tool": tool, "content": self.content}
         return line | ({"structured": self.structured} if self.has_structured else {})
 
@@ -42,34 +42,42 @@ class ContentBlocks:
 def parse_value(
     result: Mapping[str, Any], output_schema: Mapping[str, Any] | None, *, modern: bool
 ) -> PythonValue | ContentBlocks:
-    """What a `tools/call` result, as on the wire, is for code. `output_schema` is what the server declared.
+    """Convert a `tools/call` result as on the wire. `output_schema` is the schema that the server declared.
 
-    `modern` is whether the protocol of 2026-07-28 or later is spoken: before, structured content was an object, and
-    null is how some servers say that there is none.
+    `modern` is whether the session uses the protocol of 2026-07-28 or later. Before, structured content was an object,
+    and some servers sent null for none.
     """
-    content = _blocks(result)
+    content = _list_blocks(result)
     structured, has_structured = result.get("structuredContent"), "structuredContent" in result
     if structured is None and not modern and output_schema is None:
         has_structured = False
     if has_structured and all(_is_text(block) for block in content):
-        return PythonValue(value=_unwrapped(structured, output_schema))
+        return PythonValue(value=_unwrap(structured, output_schema))
     if content and all(_is_text(block) for block in content):
-        return PythonValue(value=_of_texts([block["text"] for block in content]))
+        return PythonValue(value=_parse_texts([block["text"] for block in content]))
     if not content:
         return PythonValue(value=None)
     return ContentBlocks(content=content, structured=structured, has_structured=has_structured)
 
 
+def read_output(result: Mapping[str, Any]) -> PythonValue | None:
+    """Return the value that the output schema describes: the structured content, or else the parsed text."""
+    if "structuredContent" in result:
+        return PythonValue(value=result["structuredContent"])
+    value = parse_value(result, None, modern=True)
+    return value if isinstance(value, PythonValue) else None
+
+
 def format_error_text(result: Mapping[str, Any]) -> str:
-    """What a result that is an error says, for people."""
-    texts = [block["text"] for block in _blocks(result) if _is_text(block)]
+    """Return the message of a result with `isError`."""
+    texts = [block["text"] for block in _list_blocks(result) if _is_text(block)]
     if any(text.strip() for text in texts):
         return "\n".join(texts)
     structured = result.get("structuredContent")
-    return json.dumps(structured)[:1000] if structured is not None else "the tool failed, and did not say why"
+    return json.dumps(structured)[:1000] if structured is not None else "the tool failed without a message"
 
 
-def _blocks(result: Mapping[str, Any]) -> list[Block]:
+def _list_blocks(result: Mapping[str, Any]) -> list[Block]:
     content = result.get("content")
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
 
@@ -78,36 +86,38 @@ def _is_text(block: Block) -> bool:
     return block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _unwrapped(structured: Any, schema: Mapping[str, Any] | None) -> Any:
-    """SDKs wrap what is no object as `{"result": ...}`, and say so in the schema."""
+def _unwrap(structured: Any, schema: Mapping[str, Any] | None) -> Any:
+    """Remove the `{"result": ...}` that SDKs put around values other than objects, as their schemas declare."""
     if schema is None or not isinstance(structured, dict) or structured.keys() != {"result"}:
         return structured
     properties = schema.get("properties")
-    alone = isinstance(properties, Mapping) and properties.keys() == {"result"} and schema.get("required") == ["result"]
-    return structured["result"] if schema.get(_WRAPPED) or alone else structured
+    is_wrapper = (
+        isinstance(properties, Mapping) and properties.keys() == {"result"} and schema.get("required") == ["result"]
+    )
+    return structured["result"] if schema.get(_WRAPPED) or is_wrapper else structured
 
 
-def _of_texts(texts: Sequence[str]) -> Any:
+def _parse_texts(texts: Sequence[str]) -> Any:
     if len(texts) == 1:
-        found, parsed = _parsed(texts[0])
-        return parsed if found else texts[0]
-    parts = [_parsed(text) for text in texts]
-    if all(found for found, _ in parts):
-        return [parsed for _, parsed in parts]
+        is_json, value = _parse_text(texts[0])
+        return value if is_json else texts[0]
+    parts = [_parse_text(text) for text in texts]
+    if all(is_json for is_json, _ in parts):
+        return [value for _, value in parts]
     joined = "\n".join(texts)
-    found, parsed = _parsed(joined)
-    return parsed if found else joined
+    is_json, value = _parse_text(joined)
+    return value if is_json else joined
 
 
-def _parsed(text: str) -> tuple[bool, Any]:
-    """Whether the text is a JSON object or list, and what it holds. A bare number or word stays text."""
+def _parse_text(text: str) -> tuple[bool, Any]:
+    """Return whether the text is a JSON object or list, and its value. A bare number or word stays text."""
     if text.lstrip()[:1] not in ("{", "["):
         return False, None
     try:
-        return True, json.loads(text, parse_constant=_no_json)
+        return True, json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return False, None
 
 
-def _no_json(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+def _reject_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not valid JSON")

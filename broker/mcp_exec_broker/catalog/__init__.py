@@ -1,1 +1,1 @@
-"""The tools of each MCP server."""
+"""The tools of each ToolServer: listed, cached on disk, and published in its status."""

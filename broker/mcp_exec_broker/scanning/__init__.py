@@ -1,1 +1,1 @@
-"""Detection of secrets and personal data in arguments and results."""
+"""Detection of secrets and personal data in texts, and the tokens that replace personal data."""

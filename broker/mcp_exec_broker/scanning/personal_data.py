@@ -1,8 +1,7 @@
-"""Personal data in texts: e-mail addresses, phone, card, bank account and social security numbers.
+"""Detection of personal data: e-mail addresses, phone, card, bank account and social security numbers.
 
-Patterns find what has the form, python-stdnum and phonenumbers say whether it is one. A check of a phone number takes
-some 100 us: beyond so many of them, what has the form is taken for what it looks like. All of it takes a time that is
-linear in the text's length.
+Patterns find candidates, and python-stdnum and phonenumbers check them. The check of a phone number takes about 100 us:
+beyond 5,000 checks every candidate counts as a phone number. The time is linear in the length of the text.
 """
 
 import re
@@ -25,26 +24,26 @@ KINDS: Final = (EMAIL, PHONE, CARD, IBAN, SSN)
 
 _MAX_CHECKS: Final = 5_000
 _MAX_RUN: Final = 200
-"""Bytes of a run of digits that are looked at as one."""
+"""Bytes of a run of digits that are checked together."""
 _ADDRESS: Final = rb"[\pL\pN._%+'-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)*\.\pL\pL+"
-_LONGEST_ADDRESS: Final = 320
-_NO_ADDRESS: Final = b"git@"
+_MAX_ADDRESS: Final = 320
+_NOT_AN_ADDRESS: Final = b"git@"
 _ACCOUNT: Final = re.compile(rb"\b[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,30}\b")
 _RUN: Final = re.compile(rb"[+(]{0,2}[0-9](?:(?:[ ().+/-]|\xc2\xa0){0,2}[0-9]){6,}")
-"""Digits, with what stands between those of numbers that people write."""
+"""Digits, and the separators that people write between them."""
 _CARD: Final = re.compile(rb"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
 _SSN: Final = re.compile(rb"(?<![0-9-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![0-9-])")
 _DATE: Final = re.compile(
     rb"(?:19|20)\d\d[-/.][01]\d[-/.][0-3]\d|[0-3]?\d[./-][01]?\d[./-](?:19|20)\d\d|[0-9]+(?:\.[0-9]+)?$"
 )
-"""Dates and plain numbers: most of what is a run of digits."""
+"""Dates and plain numbers, which most runs of digits are."""
 _BRANDS: Final = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6(?:011|5\d\d|4\d\d|2\d\d)\d{12,15}"
 )
 
 
 class PersonalDataDetector:
-    """The forms, made once a process. Phone numbers without a country are taken for those of `region`."""
+    """Detector of personal data, built once per process. Phone numbers without a country code belong to `region`."""
 
     def __init__(self, *, region: str = "US") -> None:
         self._region = region
@@ -53,25 +52,25 @@ class PersonalDataDetector:
         self._address = re2.compile(_ADDRESS, options)
 
     def find(self, texts: TextIndex) -> Iterator[Span]:
-        """What is personal; spans may overlap."""
-        yield from self._addresses(texts)
-        yield from _accounts(texts)
-        yield from self._numbers(texts)
+        """Yield the spans of personal data, which may overlap."""
+        yield from self._find_addresses(texts)
+        yield from _find_accounts(texts)
+        yield from self._find_numbers(texts)
 
-    def _addresses(self, texts: TextIndex) -> Iterator[Span]:
+    def _find_addresses(self, texts: TextIndex) -> Iterator[Span]:
         if b"@" not in texts.data:
             return
-        for found in self._address.finditer(texts.data):
-            if not found.group().startswith(_NO_ADDRESS):
-                yield Span(start=max(found.start(), found.end() - _LONGEST_ADDRESS), end=found.end(), kind=EMAIL)
+        for match in self._address.finditer(texts.data):
+            if not match.group().startswith(_NOT_AN_ADDRESS):
+                yield Span(start=max(match.start(), match.end() - _MAX_ADDRESS), end=match.end(), kind=EMAIL)
 
-    def _numbers(self, texts: TextIndex) -> Iterator[Span]:
+    def _find_numbers(self, texts: TextIndex) -> Iterator[Span]:
         checks = 0
-        for found in _RUN.finditer(texts.data):
-            for start in range(found.start(), found.end(), _MAX_RUN):
-                end = min(start + _MAX_RUN, found.end())
+        for match in _RUN.finditer(texts.data):
+            for start in range(match.start(), match.end(), _MAX_RUN):
+                end = min(start + _MAX_RUN, match.end())
                 run = texts.data[start:end]
-                spans = [*_matches(_CARD, run, start, CARD), *_matches(_SSN, run, start, SSN)]
+                spans = [*_find_matches(_CARD, run, start, CARD), *_find_matches(_SSN, run, start, SSN)]
                 yield from spans
                 if spans or (_DATE.match(run) and not _is_international(run)):
                     continue
@@ -79,32 +78,32 @@ class PersonalDataDetector:
                 if checks > _MAX_CHECKS:
                     yield Span(start=start, end=end, kind=PHONE)
                 else:
-                    yield from self._phones(run, start)
+                    yield from self._find_phones(run, start)
 
-    def _phones(self, run: bytes, offset: int) -> Iterator[Span]:
-        text = run.replace(b"\xc2\xa0", b"  ").decode("ascii", "replace")  # a byte is a character now
+    def _find_phones(self, run: bytes, offset: int) -> Iterator[Span]:
+        text = run.replace(b"\xc2\xa0", b"  ").decode("ascii", "replace")  # as many characters as bytes
         if text.startswith("00"):
             text = " +" + text[2:]
         for match in PhoneNumberMatcher(text, self._region, leniency=Leniency.VALID, max_tries=20):
             yield Span(start=offset + match.start, end=offset + match.end, kind=PHONE)
 
 
-def _accounts(texts: TextIndex) -> Iterator[Span]:
-    for found in _ACCOUNT.finditer(texts.data):
-        # the pattern goes on into a word in capitals that follows: the account is as long as its country says
-        words = found.group().decode().split(" ")
+def _find_accounts(texts: TextIndex) -> Iterator[Span]:
+    for match in _ACCOUNT.finditer(texts.data):
+        # the pattern also matches a following word in capitals: the length of an account depends on its country
+        words = match.group().decode().split(" ")
         for number in range(len(words), 0, -1):
             text = " ".join(words[:number])
             if iban.is_valid(text):
-                yield Span(start=found.start(), end=found.start() + len(text), kind=IBAN)
+                yield Span(start=match.start(), end=match.start() + len(text), kind=IBAN)
                 break
 
 
-def _matches(pattern: re.Pattern[bytes], run: bytes, offset: int, kind: str) -> Iterator[Span]:
-    for found in pattern.finditer(run):
-        text = found.group().decode()
+def _find_matches(pattern: re.Pattern[bytes], run: bytes, offset: int, kind: str) -> Iterator[Span]:
+    for match in pattern.finditer(run):
+        text = match.group().decode()
         if _is_card(text) if kind == CARD else ssn.is_valid(text):
-            yield Span(start=offset + found.start(), end=offset + found.end(), kind=kind)
+            yield Span(start=offset + match.start(), end=offset + match.end(), kind=kind)
 
 
 def _is_card(text: str) -> bool:

@@ -1,6 +1,6 @@
-"""What is looked for in what goes to servers and comes back: all of it, however large.
+"""Scanner of arguments and results for secrets and personal data, of any size.
 
-Nothing is decoded: what is hidden in base64, compressed or in an image is not seen.
+It decodes nothing: data in base64, in compressed form or in images is not detected.
 """
 
 import asyncio
@@ -22,163 +22,170 @@ from mcp_exec_broker.scanning.secret_patterns import SecretDetector
 from mcp_exec_broker.scanning.text_index import Span, TextIndex
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 
-_IN_A_THREAD: Final = 64 * 1024
-"""Bytes of text from which on a look would hold up other calls for more than a few milliseconds."""
-_AUDITED: Final = 8
-"""How many times the audit's bound of characters is looked through."""
+_THREAD_BYTES: Final = 64 * 1024
+"""Bytes of text from which on a scan would delay other calls by more than a few milliseconds."""
+_PREFIX_FACTOR: Final = 8
+"""Characters scanned of a long text, as a multiple of the characters kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scanned:
-    """JSON, as it may go on."""
+class ScannedValue:
+    """A JSON value after its scan."""
 
     value: Any
-    found: dict[str, int]
-    """How many of each kind were found, such as `GitHub Token` and `EMAIL`; never what."""
+    findings: dict[str, int]
+    """Number of findings by kind, such as `GitHub Token` and `EMAIL`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
-    what: str
-    """For the message of a failure."""
+class _ScanOptions:
+    subject: str
+    """`arguments`, `result` or `audit`, for messages and metrics."""
     secrets: SecretAction
     personal: PersonalDataAction
-    only_known: bool = False
-    """Personal data counts only where it has a token already."""
+    only_tokenized: bool = False
+    """Whether personal data counts only if it has a token already."""
 
 
-_AUDIT: Final = _Wanted(what="audit", secrets=SecretAction.REDACT, personal=PersonalDataAction.REDACT)
+_AUDIT: Final = _ScanOptions(subject="audit", secrets=SecretAction.REDACT, personal=PersonalDataAction.REDACT)
 
 
 class Scanner:
-    """Looks for secrets and personal data; made once a process."""
+    """Scanner for secrets and personal data, built once per process."""
 
     def __init__(self, *, region: str = "US", registry: CollectorRegistry | None = None) -> None:
-        self._secrets = SecretDetector()
-        self._personal = PersonalDataDetector(region=region)
-        # few threads of its own: they compete with the event loop for the interpreter
+        self._secret_detector = SecretDetector()
+        self._personal_data_detector = PersonalDataDetector(region=region)
+        # few threads: they compete with the event loop for the interpreter
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="scan")
-        self._found = prometheus_client.Counter(
+        self._findings = prometheus_client.Counter(
             "mcp_exec_broker_findings",
-            "Secrets and personal data that were found, by kind and where.",
+            "Secrets and personal data that were found, by kind and place.",
             ["kind", "where"],
             registry=registry or CollectorRegistry(),
         )
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def arguments(self, value: Any, scan: Scan, vault: Tokenizer) -> Scanned:
-        """Arguments as they go to the server, with tokens put back where the scan says so (after the look).
+    async def scan_arguments(self, value: Any, scan: Scan, tokenizer: Tokenizer) -> ScannedValue:
+        """Return the arguments as they go to the server, detokenized after the scan if `scan.untokenize` is set.
 
-        Raises Failure: SecretFound, PersonalDataFound. Large ones are scanned in a thread.
+        Large arguments are scanned in a thread. Raises ToolCallError: SecretFound, PersonalDataFound.
         """
-        wanted = _Wanted(what="arguments", secrets=scan.secrets_in_arguments, personal=scan.personal_in_arguments)
-        scanned = await self._scan(value, wanted, vault)
-        return Scanned(value=vault.put_back(scanned.value), found=scanned.found) if scan.untokenize else scanned
+        options = _ScanOptions(
+            subject="arguments", secrets=scan.secrets_in_arguments, personal=scan.personal_in_arguments
+        )
+        scanned = await self._scan(value, options, tokenizer)
+        if not scan.untokenize:
+            return scanned
+        return ScannedValue(value=tokenizer.detokenize(scanned.value), findings=scanned.findings)
 
-    async def result(self, value: Any, scan: Scan, vault: Tokenizer) -> Scanned:
-        """A result as it goes into the sandbox. Raises Failure like `arguments`.
+    async def scan_result(self, value: Any, scan: Scan, tokenizer: Tokenizer) -> ScannedValue:
+        """Return a result as it goes into the sandbox. Raises ToolCallError like `scan_arguments`.
 
-        What has a token in this execution gets it also where the server's results are not looked through: otherwise
-        a server that says what it was sent would give away what a token stands for.
+        Values with a token are replaced even if the server's results are not scanned: otherwise a server that echoes
+        its arguments would reveal the value behind a token.
         """
-        personal, only_known = scan.personal_in_results, False
-        if personal is PersonalDataAction.OFF and len(vault):
-            personal, only_known = PersonalDataAction.TOKENIZE, True
-        wanted = _Wanted(what="result", secrets=scan.secrets_in_results, personal=personal, only_known=only_known)
-        return await self._scan(value, wanted, vault)
+        personal, only_tokenized = scan.personal_in_results, False
+        if personal is PersonalDataAction.OFF and len(tokenizer):
+            personal, only_tokenized = PersonalDataAction.TOKENIZE, True
+        options = _ScanOptions(
+            subject="result", secrets=scan.secrets_in_results, personal=personal, only_tokenized=only_tokenized
+        )
+        return await self._scan(value, options, tokenizer)
 
-    def redacted(self, value: Any, *, limit: int = 2048) -> str:
-        """JSON text for audit and approvals: secrets and personal data always redacted, bounded in characters."""
+    def redact_json(self, value: Any, *, limit: int = 2048) -> str:
+        """Return JSON text for audit log and approvals, always redacted, and bounded to `limit` characters."""
         text = json.dumps(value, ensure_ascii=False, default=str)
         if len(text) <= limit:
-            found = self._redacted_text(value, text)[:limit]
-        else:  # the cut comes first: what is cut off need not be looked through
-            cut = text[: _AUDITED * limit]
-            found = self._redacted_text(cut, cut)[: limit - 1] + "…"
-        return found.encode("utf-8", "replace").decode()  # halves of surrogate pairs can't be stored
+            redacted = self._redact(value, text)[:limit]
+        else:
+            prefix = text[: _PREFIX_FACTOR * limit]
+            redacted = self._redact(prefix, prefix)[: limit - 1] + "…"
+        return redacted.encode("utf-8", "replace").decode()  # lone surrogates cannot be stored
 
-    def redacted_message(self, text: str) -> str:
-        """A text of somebody else's, such as an error, without secrets and personal data."""
-        return self._redacted_text(text, text)
+    def redact_message(self, text: str) -> str:
+        """Return a foreign text, such as an error, without secrets and personal data."""
+        return self._redact(text, text)
 
-    def _redacted_text(self, value: Any, text: str) -> str:
+    def _redact(self, value: Any, text: str) -> str:
         texts = TextIndex(value)
-        spans = self._spans(texts, _AUDIT, Tokenizer())
+        spans = self._find_spans(texts, _AUDIT, Tokenizer())
         if not spans:
             return text
-        changed = texts.replaced((span, f"[REDACTED {span.kind}]") for span in spans)
-        return changed if isinstance(value, str) and value is text else json.dumps(changed, ensure_ascii=False)
+        redacted = texts.replace((span, f"[REDACTED {span.kind}]") for span in spans)
+        return redacted if isinstance(value, str) and value is text else json.dumps(redacted, ensure_ascii=False)
 
-    async def _scan(self, value: Any, wanted: _Wanted, vault: Tokenizer) -> Scanned:
-        if wanted.secrets is SecretAction.OFF and wanted.personal is PersonalDataAction.OFF:
-            return Scanned(value=value, found={})
+    async def _scan(self, value: Any, options: _ScanOptions, tokenizer: Tokenizer) -> ScannedValue:
+        if options.secrets is SecretAction.OFF and options.personal is PersonalDataAction.OFF:
+            return ScannedValue(value=value, findings={})
         texts = TextIndex(value)
-        if len(texts.data) < _IN_A_THREAD:
-            spans = self._spans(texts, wanted, vault)
+        if len(texts.data) < _THREAD_BYTES:
+            spans = self._find_spans(texts, options, tokenizer)
         else:
             spans = await asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: self._spans(texts, wanted, vault)
+                self._threads, lambda: self._find_spans(texts, options, tokenizer)
             )
         if not spans:
-            return Scanned(value=value, found={})
-        found = Counter(span.kind for span in spans)
-        for kind, number in found.items():
-            self._found.labels(kind=kind, where=wanted.what).inc(number)
-        self._check(found, wanted)
-        marks = [(span, self._mark(texts, span, wanted, vault)) for span in spans]
+            return ScannedValue(value=value, findings={})
+        findings = Counter(span.kind for span in spans)
+        for kind, number in findings.items():
+            self._findings.labels(kind=kind, where=options.subject).inc(number)
+        self._raise_if_blocked(findings, options)
+        replacements = [(span, self._build_replacement(texts, span, options, tokenizer)) for span in spans]
         try:
-            return Scanned(value=texts.replaced(marks), found=dict(found))
+            return ScannedValue(value=texts.replace(replacements), findings=dict(findings))
         except RecursionError as error:
             raise build_rejection(
-                ErrorReason.RESULT_TOO_LARGE, f"the {wanted.what} are nested too deeply to look through"
+                ErrorReason.RESULT_TOO_LARGE, f"the {options.subject} are nested too deeply to scan"
             ) from error
 
-    def _spans(self, texts: TextIndex, wanted: _Wanted, vault: Tokenizer) -> list[Span]:
-        """What was found, in order and without overlaps: secrets come first, then what begins first."""
-        secrets = [] if wanted.secrets is SecretAction.OFF else _apart(self._secrets.find(texts))
-        if wanted.personal is PersonalDataAction.OFF:
+    def _find_spans(self, texts: TextIndex, options: _ScanOptions, tokenizer: Tokenizer) -> list[Span]:
+        """Return the findings in order and without overlaps; secrets take precedence over personal data."""
+        secrets = [] if options.secrets is SecretAction.OFF else _remove_overlaps(self._secret_detector.find(texts))
+        if options.personal is PersonalDataAction.OFF:
             return secrets
-        personal = self._personal.find(texts)
-        if wanted.only_known:
-            personal = (span for span in personal if vault.knows(span.kind, texts.original(span)))
-        return _merged(secrets, _apart(personal))
+        personal = self._personal_data_detector.find(texts)
+        if options.only_tokenized:
+            personal = (span for span in personal if tokenizer.has_token(span.kind, texts.get_original(span)))
+        return _merge_spans(secrets, _remove_overlaps(personal))
 
-    def _check(self, found: Counter[str], wanted: _Wanted) -> None:
-        secrets = [kind for kind in found if kind in self._secrets.kinds]
-        personal = [kind for kind in found if kind not in self._secrets.kinds]
-        where = "the arguments hold" if wanted.what == "arguments" else "the result was withheld, because it holds"
-        if secrets and wanted.secrets is SecretAction.BLOCK:
-            raise build_denial(ErrorReason.SECRET_FOUND, f"{where} what looks like a secret: {', '.join(secrets)}")
-        if personal and wanted.personal is PersonalDataAction.BLOCK:
-            raise build_denial(ErrorReason.PERSONAL_DATA_FOUND, f"{where} personal data: {', '.join(personal)}")
+    def _raise_if_blocked(self, findings: Counter[str], options: _ScanOptions) -> None:
+        secrets = [kind for kind in findings if kind in self._secret_detector.kinds]
+        personal = [kind for kind in findings if kind not in self._secret_detector.kinds]
+        is_arguments = options.subject == "arguments"
+        subject = "the arguments contain" if is_arguments else "the result was withheld because it contains"
+        if secrets and options.secrets is SecretAction.BLOCK:
+            raise build_denial(ErrorReason.SECRET_FOUND, f"{subject} likely secrets: {', '.join(secrets)}")
+        if personal and options.personal is PersonalDataAction.BLOCK:
+            raise build_denial(ErrorReason.PERSONAL_DATA_FOUND, f"{subject} personal data: {', '.join(personal)}")
 
-    def _mark(self, texts: TextIndex, span: Span, wanted: _Wanted, vault: Tokenizer) -> str:
+    def _build_replacement(self, texts: TextIndex, span: Span, options: _ScanOptions, tokenizer: Tokenizer) -> str:
         token = None
-        if wanted.personal is PersonalDataAction.TOKENIZE and span.kind not in self._secrets.kinds:
-            token = vault.token(span.kind, texts.original(span))
+        if options.personal is PersonalDataAction.TOKENIZE and span.kind not in self._secret_detector.kinds:
+            token = tokenizer.tokenize(span.kind, texts.get_original(span))
         return token or f"[REDACTED {span.kind}]"
 
 
-def _apart(spans: Iterable[Span]) -> list[Span]:
-    """The spans in order; of those that overlap the one that begins first, the longest of them."""
-    found: list[Span] = []
+def _remove_overlaps(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans in order; of overlapping ones the first, and of those the longest."""
+    kept: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if not found or span.start >= found[-1].end:
-            found.append(span)
-    return found
+        if not kept or span.start >= kept[-1].end:
+            kept.append(span)
+    return kept
 
 
-def _merged(first: list[Span], second: list[Span]) -> list[Span]:
-    """Both in order, without those of the second that overlap one of the first."""
+def _merge_spans(first: list[Span], second: list[Span]) -> list[Span]:
+    """Return both lists in order, without spans of the second that overlap one of the first."""
     if not first:
         return second
     starts = [span.start for span in first]
-    kept = [*first]
+    merged = [*first]
     for span in second:
         after = bisect_left(starts, span.end)
         if after == 0 or first[after - 1].end <= span.start:
-            kept.append(span)
-    return sorted(kept, key=lambda span: span.start)
+            merged.append(span)
+    return sorted(merged, key=lambda span: span.start)

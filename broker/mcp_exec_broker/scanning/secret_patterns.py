@@ -1,7 +1,7 @@
-"""Credentials in texts: what the plugins of detect-secrets know, evaluated by RE2.
+"""Detection of credentials in texts: the patterns of detect-secrets, evaluated by RE2.
 
-Only kinds that are told by their own form: those that go by the name of a variable or by entropy take too much for a
-secret that is none. Python's regular expressions would take a time quadratic in a text that is made to be hostile.
+Only kinds with a distinct form are used: detection by variable names or by entropy has too many false positives. RE2
+takes linear time, while Python's regular expressions take quadratic time on hostile texts.
 """
 
 import re
@@ -48,7 +48,7 @@ _PLUGINS: Final[tuple[type[RegexBasedDetector], ...]] = (
     StripeDetector,
     TwilioKeyDetector,
 )
-_MORE: Final = (
+_NEWER_PATTERNS: Final = (
     ("GitHub Token", r"\bgithub_pat_[A-Za-z0-9_]{60}"),
     ("Anthropic Token", r"\bsk-ant-[a-z0-9]{2,12}-[A-Za-z0-9_-]{40}"),
     ("Google API Key", r"\bAIza[A-Za-z0-9_-]{35}\b"),
@@ -56,17 +56,17 @@ _MORE: Final = (
     ("Supabase Token", r"sb[pv]_[0-9a-f]{40}|sb_secret_[A-Za-z0-9_-]{20}"),
     ("Slack Token", r"\bxapp-[0-9]-[A-Z0-9]+-[0-9]+-[a-f0-9]{20}"),
 )
-"""Forms that are newer than the plugins, as their issuers document them."""
+"""Forms newer than the plugins, as documented by their issuers."""
 
 _PRIVATE_KEY: Final = PrivateKeyDetector.secret_type
 _JWT: Final = JwtTokenDetector.secret_type
 _GROUPED: Final = frozenset({BasicAuthDetector.secret_type, AWSKeyDetector.secret_type})
-"""Kinds whose one group is the secret itself."""
+"""Kinds whose only group is the secret itself."""
 _TOKEN_REST: Final = re.compile(rb"[A-Za-z0-9_+/=.-]*")
 _DASHES: Final = b"-----"
 _KEY_END: Final = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
 _PREFIX: Final = 12
-_NEEDED: Final = {
+_KNOWN_LITERALS: Final = {
     "aws.": (b"aws",),
     "://": (b"://",),
     "[0-9a-z]{32}-us": (b"-us",),
@@ -76,7 +76,7 @@ _NEEDED: Final = {
     "(?:r|s)k_live_": (b"k_live_",),
     "sb[pv]_": (b"sbp_", b"sbv_", b"sb_secret_"),
 }
-"""Texts that a pattern needs, where its form does not show it, by how it begins."""
+"""Literals that a pattern requires but that its form does not show, by the pattern's beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,83 +84,83 @@ class _Pattern:
     kind: str
     compiled: Any
     literals: tuple[bytes, ...]
-    """One of these is in each text that the pattern matches."""
-    folded: bool
+    """Each text that the pattern matches contains one of them."""
+    ignores_case: bool
 
 
 class SecretDetector:
-    """The patterns, made once a process."""
+    """Detector of credentials, built once per process."""
 
     def __init__(self) -> None:
         plugins: list[tuple[str, Iterable[re.Pattern[str]]]] = [
             (str(plugin.secret_type), cast(Iterable[re.Pattern[str]], plugin.denylist)) for plugin in _PLUGINS
         ]
         self._patterns = [
-            _pattern(kind, each.pattern, folded=bool(each.flags & re.IGNORECASE))
+            _build_pattern(kind, pattern.pattern, ignores_case=bool(pattern.flags & re.IGNORECASE))
             for kind, patterns in plugins
-            for each in patterns
+            for pattern in patterns
         ]
-        self._patterns += [_pattern(kind, text) for kind, text in _MORE]
+        self._patterns += [_build_pattern(kind, text) for kind, text in _NEWER_PATTERNS]
         literals = {re.escape(literal) for pattern in self._patterns for literal in pattern.literals}
-        self._any = _compiled(b"|".join(sorted(literals)), folded=True)
+        self._any_literal = _compile(b"|".join(sorted(literals)), ignores_case=True)
         self.kinds = sorted({pattern.kind for pattern in self._patterns})
 
     def find(self, texts: TextIndex) -> Iterator[Span]:
-        """What looks like a credential; those of different kinds may overlap."""
+        """Yield the spans of likely credentials; spans of different kinds may overlap."""
         data = texts.data
-        if self._any.search(data) is None:
+        if self._any_literal.search(data) is None:
             return
-        folded = data.lower()
+        lower_case = data.lower()
         for pattern in self._patterns:
-            where = folded if pattern.folded else data
-            if any(literal in where for literal in pattern.literals):
-                yield from _found(pattern, texts)
+            haystack = lower_case if pattern.ignores_case else data
+            if any(literal in haystack for literal in pattern.literals):
+                yield from _find_pattern(pattern, texts)
 
 
-def _found(pattern: _Pattern, texts: TextIndex) -> Iterator[Span]:
-    grouped = pattern.kind in _GROUPED and pattern.compiled.groups == 1
+def _find_pattern(pattern: _Pattern, texts: TextIndex) -> Iterator[Span]:
+    has_group = pattern.kind in _GROUPED and pattern.compiled.groups == 1
     at = 0
-    while (found := pattern.compiled.search(texts.data, at)) is not None:
-        start, end = found.span(1 if grouped else 0)
-        at = found.end()
+    while (match := pattern.compiled.search(texts.data, at)) is not None:
+        start, end = match.span(1 if has_group else 0)
+        at = match.end()
         if pattern.kind == _JWT and not _is_jwt(texts, start, end):
             continue
-        # the next look begins behind the whole of it, or one text could be looked through again and again
-        end = _whole(texts, pattern.kind, start, end)
+        # the next search starts behind the whole credential, or one text could be searched again and again
+        end = _find_end(texts, pattern.kind, start, end)
         at = max(at, end)
         if pattern.kind == _PRIVATE_KEY and texts.data.endswith(_DASHES, 0, start):
             start -= len(_DASHES)
         yield Span(start=start, end=end, kind=pattern.kind)
 
 
-def _pattern(kind: str, text: str, *, folded: bool = False) -> _Pattern:
-    literals = _literals(text)
+def _build_pattern(kind: str, text: str, *, ignores_case: bool = False) -> _Pattern:
+    literals = _extract_literals(text)
     return _Pattern(
         kind=kind,
-        compiled=_compiled(_adapted(text).encode(), folded=folded),
-        literals=tuple(literal.lower() if folded else literal for literal in literals),
-        folded=folded,
+        compiled=_compile(_adapt(text).encode(), ignores_case=ignores_case),
+        literals=tuple(literal.lower() if ignores_case else literal for literal in literals),
+        ignores_case=ignores_case,
     )
 
 
-def _compiled(pattern: bytes, *, folded: bool) -> Any:
+def _compile(pattern: bytes, *, ignores_case: bool) -> Any:
     options = re2.Options()
     options.log_errors = False
-    options.case_sensitive = not folded
+    options.case_sensitive = not ignores_case
     return re2.compile(pattern, options)
 
 
-def _adapted(pattern: str) -> str:
-    """The pattern in RE2's syntax: without the look-ahead at its end, and no longer than it has to be.
+def _adapt(pattern: str) -> str:
+    """Return the pattern in RE2's syntax: without its final look-ahead, and with the shortest repetition.
 
-    What it matches may be shorter by that, and `_whole` makes it whole.
+    A match may be too short then, and `_find_end` extends it.
     """
     return re.sub(r"\{(\d+),\d+\}$", r"{\1}", pattern.removesuffix(r"(?!\w)"))
 
 
-def _literals(pattern: str) -> tuple[bytes, ...]:
-    """Texts of which the pattern needs one: what it begins with, each of its first group's, or known ones."""
-    for beginning, literals in _NEEDED.items():
+def _extract_literals(pattern: str) -> tuple[bytes, ...]:
+    """Return literals of which each match contains one: beginning, the first group's alternatives, or known ones."""
+    for beginning, literals in _KNOWN_LITERALS.items():
         if pattern.startswith(beginning):
             return literals
     plain = re.match(r"(?:\\b)?((?:[A-Za-z0-9_ :=-]|\\[./])+)(?![*+?{|])", pattern)
@@ -168,16 +168,16 @@ def _literals(pattern: str) -> tuple[bytes, ...]:
         return (plain[1].replace("\\", "")[:_PREFIX].encode(),)
     group = re.match(r"\(\?:([A-Z0-9|\[\]-]+)\)|\(([a-z|]+)\)", pattern)
     if group is None:
-        raise AssertionError(f"no text is known that {pattern} needs")
-    return tuple(each.split("[")[0].encode() for each in (group[1] or group[2]).split("|"))
+        raise AssertionError(f"no literal of {pattern} is known")
+    return tuple(alternative.split("[")[0].encode() for alternative in (group[1] or group[2]).split("|"))
 
 
-def _whole(texts: TextIndex, kind: str, start: int, end: int) -> int:
-    """Where the secret ends of which the pattern may have matched no more than the beginning."""
+def _find_end(texts: TextIndex, kind: str, start: int, end: int) -> int:
+    """Return the end of a secret, of which the pattern may have matched only the beginning."""
     if kind == _PRIVATE_KEY:
-        last = texts.end_of_text(end)
-        found = _KEY_END.search(texts.data, end, last)
-        return last if found is None else found.end()
+        last = texts.find_end_of_text(end)
+        match = _KEY_END.search(texts.data, end, last)
+        return last if match is None else match.end()
     rest = _TOKEN_REST.match(texts.data, end)
     return end if rest is None or kind in _GROUPED else rest.end()
 

@@ -1,1 +1,1 @@
-"""MCP servers: sessions, transports and credentials."""
+"""MCP servers: ToolServers, sessions, transports and credentials."""

@@ -1,7 +1,6 @@
-"""What servers are called with, from Secrets alone. What changes there is used by the next call.
+"""Credentials of MCP servers, from the Secrets that ToolServers name.
 
-The Secrets that ToolServers name are read when they are needed, and again every few seconds, or when a server does
-not take what they say.
+A Secret is read when it is needed, again after a few seconds, and at once after a server rejected its credentials.
 """
 
 import asyncio
@@ -27,13 +26,13 @@ log = logging.getLogger(__name__)
 
 _READ_SECONDS: Final = 5.0
 _SECRET_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_ENCODED: Final = "base64-"
-MIN_KNOWN: Final = 6
-"""Characters from which on a value is looked for in answers: shorter ones are words, not secrets."""
+_ENCODED_PREFIX: Final = "base64-"
+MIN_SECRET_LENGTH: Final = 6
+"""Characters from which on a value is redacted in answers: shorter ones are words rather than secrets."""
 
 
 class CredentialsMissing(Exception):
-    """A Secret, or a key in it, is not there. `reason` is one word; the text names both, and no value."""
+    """A Secret, or a key in it, is missing. `reason` is one word; the text names both but contains no value."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -41,12 +40,12 @@ class CredentialsMissing(Exception):
 
 
 class UserUnknown(Exception):
-    """The server wants credentials of the execution's user, and there are none."""
+    """The server requires credentials of the execution's user, and there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthClient:
-    """With what a token is asked for."""
+    """Client credentials for the token endpoint."""
 
     token_url: str
     client_id: str
@@ -56,172 +55,172 @@ class OAuthClient:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamCredentials:
-    """With what a server is called. Nothing of it is ever logged."""
+    """Credentials of one session, which are never logged."""
 
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     oauth: OAuthClient | None = None
-    known: frozenset[str] = field(default=frozenset(), repr=False)
-    """Values that no answer may have in it."""
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    """Values that no answer may contain."""
     version: str = ""
-    """What tells them from others; nothing can be learned from it."""
+    """Digest of the credentials."""
 
 
 def encode_user_key(user: str) -> str:
-    """The key of a user in a Secret: the name itself, or `base64-` and its URL-safe Base64 where a key can't be so."""
-    if _SECRET_KEY.fullmatch(user) and not user.startswith(_ENCODED):
+    """Return the key of a user in a Secret: the name, or `base64-` and its URL-safe Base64 if it is no valid key."""
+    if _SECRET_KEY.fullmatch(user) and not user.startswith(_ENCODED_PREFIX):
         return user
-    return _ENCODED + base64.urlsafe_b64encode(user.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+    return _ENCODED_PREFIX + base64.urlsafe_b64encode(user.encode("utf-8", "surrogatepass")).decode().rstrip("=")
 
 
 def list_secret_names(spec: ToolServerSpec) -> set[str]:
-    """The names of all Secrets whose values the server is called with, or has in its environment."""
+    """Return the names of all Secrets in the server's credentials or environment."""
     names = {header.secret_key_ref.name for header in spec.headers if header.secret_key_ref is not None}
     names |= {header.secret_name for header in spec.user_headers}
-    names |= {at.name for at in _environment(spec)}
+    names |= {reference.name for reference in _list_environment(spec)}
     return names | ({spec.oauth.client_id.name, spec.oauth.client_secret.name} if spec.oauth else set())
 
 
 @dataclass(kw_only=True)
-class _Copy:
+class _CachedSecret:
     """A Secret as it was last read."""
 
     data: Object | None = field(default=None, repr=False)
-    """None where there is no such Secret."""
+    """None if the Secret does not exist."""
     read_at: float = -inf
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(kw_only=True, eq=False)
 class SecretCache:
-    """The Secrets in use, each read by its name: the broker may not list them."""
+    """Cache of Secrets, each read by its name: the broker has no permission to list them."""
 
     kube: KubeClient
     fresh_seconds: float = 5.0
-    """How long a copy is used without another look."""
-    _copies: dict[ObjectKey, _Copy] = field(default_factory=dict)
+    """Seconds until a Secret is read again."""
+    _cached: dict[ObjectKey, _CachedSecret] = field(default_factory=dict)
 
-    def keep(self, keys: Collection[ObjectKey]) -> None:
-        """Forgets all but these."""
-        for key in self._copies.keys() - set(keys):
-            del self._copies[key]
+    def retain(self, keys: Collection[ObjectKey]) -> None:
+        """Drop all Secrets but these."""
+        for key in self._cached.keys() - set(keys):
+            del self._cached[key]
 
     def expire(self, keys: Collection[ObjectKey]) -> None:
-        """These may have changed: the next who asks gets them as they are then."""
+        """Read these Secrets again at their next use."""
         for key in keys:
-            if (copy := self._copies.get(key)) is not None:
-                copy.read_at = -inf
+            if (secret := self._cached.get(key)) is not None:
+                secret.read_at = -inf
 
-    async def data(self, namespace: str, name: str) -> Object:
-        """The Secret's data, as Base64. Raises CredentialsMissing."""
-        copy = self._copies.setdefault((namespace, name), _Copy())
-        if copy.read_at + self.fresh_seconds < monotonic():
-            async with copy.lock:
-                if copy.read_at + self.fresh_seconds < monotonic():
-                    await self._read(copy, namespace, name)
-        if copy.data is None:
+    async def get_data(self, namespace: str, name: str) -> Object:
+        """Return the Secret's data in Base64. Raises CredentialsMissing."""
+        secret = self._cached.setdefault((namespace, name), _CachedSecret())
+        if secret.read_at + self.fresh_seconds < monotonic():
+            async with secret.lock:
+                if secret.read_at + self.fresh_seconds < monotonic():
+                    await self._read(secret, namespace, name)
+        if secret.data is None:
             raise CredentialsMissing("SecretNotFound", f"there is no Secret {name}")
-        return copy.data
+        return secret.data
 
-    async def value(self, namespace: str, at: SecretKey) -> str:
-        """One value, without white space around it. Raises CredentialsMissing."""
-        return _decoded(await self.data(namespace, at.name), at.name, at.key)
+    async def get_value(self, namespace: str, reference: SecretKey) -> str:
+        """Return one value without surrounding white space. Raises CredentialsMissing."""
+        return _decode(await self.get_data(namespace, reference.name), reference.name, reference.key)
 
-    async def _read(self, copy: _Copy, namespace: str, name: str) -> None:
+    async def _read(self, secret: _CachedSecret, namespace: str, name: str) -> None:
         try:
             async with asyncio.timeout(_READ_SECONDS):
-                found = await self.kube.get(resource_path("secrets", namespace=namespace, name=name))
-            copy.data = found.get("data") or {}
+                item = await self.kube.get(resource_path("secrets", namespace=namespace, name=name))
+            secret.data = item.get("data") or {}
         except (ApiError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.code == 404:
-                copy.data = None
-            elif copy.data is None:
+                secret.data = None
+            elif secret.data is None:
                 raise CredentialsMissing("SecretUnreadable", f"Secret {name} can't be read: {error}") from None
-            else:  # what was good is good enough while the API server is away
-                log.warning("a Secret can't be read again: %s", error, extra={"namespace": namespace, "secret": name})
-        copy.read_at = monotonic()
+            else:  # the last data stays in use while the API server is unavailable
+                log.warning("cannot read a Secret again: %s", error, extra={"namespace": namespace, "secret": name})
+        secret.read_at = monotonic()
 
 
 async def read_credentials(
     secrets: SecretCache, spec: ToolServerSpec, *, namespace: str, user: str | None
 ) -> UpstreamCredentials:
-    """What a server is called with on behalf of a user; without one, what it is asked for its tools with.
+    """Return the credentials for calls on behalf of a user, or without a user those for listing tools.
 
     Raises CredentialsMissing and UserUnknown.
     """
     headers: dict[str, str] = {}
-    known: set[str] = set()
+    values: set[str] = set()
     for header in spec.headers:
         if header.secret_key_ref is None:
             headers[header.name] = (header.prefix or "") + (header.value or "")
             continue
-        value = await secrets.value(namespace, header.secret_key_ref)
+        value = await secrets.get_value(namespace, header.secret_key_ref)
         headers[header.name] = (header.prefix or "") + value
-        known.add(value)
+        values.add(value)
     if user is not None:
-        for each in spec.user_headers:
-            data = await secrets.data(namespace, each.secret_name)
+        for user_header in spec.user_headers:
+            data = await secrets.get_data(namespace, user_header.secret_name)
             key = encode_user_key(user)
             if key not in data:
                 raise UserUnknown(f"there are no credentials for {user!r}")
-            value = _decoded(data, each.secret_name, key)
-            headers[each.name] = (each.prefix or "") + value
-            known.add(value)
-    oauth = await _oauth(secrets, spec.oauth, namespace) if spec.oauth else None
+            value = _decode(data, user_header.secret_name, key)
+            headers[user_header.name] = (user_header.prefix or "") + value
+            values.add(value)
+    oauth = await _read_oauth_client(secrets, spec.oauth, namespace) if spec.oauth else None
     if oauth:
-        known.add(oauth.client_secret)
+        values.add(oauth.client_secret)
     parts = [sorted(headers.items()), oauth and [oauth.token_url, oauth.client_id, oauth.client_secret, *oauth.scopes]]
     return UpstreamCredentials(
         headers=headers,
         oauth=oauth,
-        known=_tellable(known),
+        secrets=_filter_redactable(values),
         version=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
     )
 
 
 async def read_environment_secrets(secrets: SecretCache, spec: ToolServerSpec, *, namespace: str) -> frozenset[str]:
-    """What a stdio server has from Secrets in its environment, which is the operator's doing: no answer may have it.
+    """Return the Secrets in the environment of a stdio server, which the operator set: no answer may contain them.
 
-    What is not there can't be told, and is no hindrance. Raises CredentialsMissing where a Secret can't be read.
+    Missing Secrets are skipped. Raises CredentialsMissing if a Secret cannot be read.
     """
-    found: set[str] = set()
-    for at in _environment(spec):
+    values: set[str] = set()
+    for reference in _list_environment(spec):
         try:
-            data = await secrets.data(namespace, at.name)
+            data = await secrets.get_data(namespace, reference.name)
         except CredentialsMissing as error:
             if error.reason != "SecretNotFound":
                 raise
             continue
-        value = base64.b64decode(data.get(at.key, "")).decode(errors="replace").strip()
-        # whole files are put into variables, and a server may tell them as JSON in a text
-        found |= {value, json.dumps(value)[1:-1]}
-    return _tellable(found)
+        value = base64.b64decode(data.get(reference.key, "")).decode(errors="replace").strip()
+        # variables may contain whole files, and a server may answer with their JSON form
+        values |= {value, json.dumps(value)[1:-1]}
+    return _filter_redactable(values)
 
 
-def _environment(spec: ToolServerSpec) -> list[SecretKey]:
+def _list_environment(spec: ToolServerSpec) -> list[SecretKey]:
     variables = spec.stdio.env if spec.stdio is not None else []
     return [variable.secret_key_ref for variable in variables if variable.secret_key_ref is not None]
 
 
-def _tellable(values: Collection[str]) -> frozenset[str]:
-    return frozenset(value for value in values if len(value) >= MIN_KNOWN)
+def _filter_redactable(values: Collection[str]) -> frozenset[str]:
+    return frozenset(value for value in values if len(value) >= MIN_SECRET_LENGTH)
 
 
-async def _oauth(secrets: SecretCache, spec: ClientCredentials, namespace: str) -> OAuthClient:
+async def _read_oauth_client(secrets: SecretCache, spec: ClientCredentials, namespace: str) -> OAuthClient:
     return OAuthClient(
         token_url=spec.token_url,
-        client_id=await secrets.value(namespace, spec.client_id),
-        client_secret=await secrets.value(namespace, spec.client_secret),
+        client_id=await secrets.get_value(namespace, spec.client_id),
+        client_secret=await secrets.get_value(namespace, spec.client_secret),
         scopes=tuple(spec.scopes),
     )
 
 
-def _decoded(data: Object, name: str, key: str) -> str:
+def _decode(data: Object, name: str, key: str) -> str:
     if key not in data:
         raise CredentialsMissing("SecretKeyNotFound", f"Secret {name} has no key {key}")
     try:
         value = base64.b64decode(data[key], validate=True).decode().strip()
     except (binascii.Error, ValueError):
-        raise CredentialsMissing("SecretUnreadable", f"key {key} of Secret {name} is no text") from None
+        raise CredentialsMissing("SecretUnreadable", f"key {key} of Secret {name} is not text") from None
     if any(ord(character) < 32 or ord(character) == 127 for character in value):
-        raise CredentialsMissing("SecretUnreadable", f"key {key} of Secret {name} has control characters in it")
+        raise CredentialsMissing("SecretUnreadable", f"key {key} of Secret {name} contains control characters")
     return value

@@ -1,4 +1,4 @@
-"""A server's own credentials are taken out of whatever it answers: it may echo what it was sent. Pure."""
+"""Redaction of a server's own credentials from its answers, which may echo requests. Pure."""
 
 import json
 from collections.abc import Iterable
@@ -7,45 +7,45 @@ from typing import Any, Final
 MARK: Final = "[CREDENTIAL REDACTED]"
 
 
-def redact_text(text: str, values: Iterable[str]) -> str:
-    """The text without these values; it is the very same object where none is in it."""
-    for value in values:
-        if value in text:
-            text = text.replace(value, MARK)
+def redact_text(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without the secrets; the same object if it contains none."""
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, MARK)
     return text
 
 
-def redact_excerpt(text: str, values: Iterable[str], *, most: int) -> str:
-    """The beginning of a text without these values: one that the end would cut in two is not left there by half."""
-    return redact_text(text, values)[:most]
+def redact_excerpt(text: str, secrets: Iterable[str], *, max_chars: int) -> str:
+    """Return the beginning of a text without the secrets, redacted before the cut so that no half secret remains."""
+    return redact_text(text, secrets)[:max_chars]
 
 
-def redact_json(value: Any, values: Iterable[str], *, text: str | None = None) -> Any:
-    """JSON without these values, in keys and numbers too; it is the very same object where none is in it.
+def redact_json(value: Any, secrets: Iterable[str], *, text: str | None = None) -> Any:
+    """Return JSON without the secrets, in keys and numbers too; the same object if it contains none.
 
-    `text` is the JSON as text, where the caller has it.
+    `text` is the value as JSON text, if the caller has it.
     """
-    values = tuple(value for value in values if value)
-    if not values:
+    secrets = tuple(secret for secret in secrets if secret)
+    if not secrets:
         return value
     text = json.dumps(value) if text is None else text
-    # a look at the whole is much cheaper than one at each part
-    if any(spelling in text for each in values for spelling in _spellings(each)):
-        return _clean(value, values)
+    # one search of the whole text is much cheaper than a search of each part
+    if any(spelling in text for secret in secrets for spelling in _list_spellings(secret)):
+        return _redact(value, secrets)
     return value
 
 
-def _spellings(value: str) -> Iterable[str]:
-    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+def _list_spellings(secret: str) -> Iterable[str]:
+    return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
-def _clean(value: Any, values: tuple[str, ...]) -> Any:
+def _redact(value: Any, secrets: tuple[str, ...]) -> Any:
     if isinstance(value, str):
-        return redact_text(value, values)
+        return redact_text(value, secrets)
     if isinstance(value, dict):
-        return {redact_text(key, values): _clean(each, values) for key, each in value.items()}
+        return {redact_text(name, secrets): _redact(member, secrets) for name, member in value.items()}
     if isinstance(value, list):
-        return [_clean(each, values) for each in value]
-    if isinstance(value, int | float) and any(each in json.dumps(value) for each in values):
+        return [_redact(item, secrets) for item in value]
+    if isinstance(value, int | float) and any(secret in json.dumps(value) for secret in secrets):
         return MARK
     return value

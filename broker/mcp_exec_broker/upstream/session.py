@@ -1,311 +1,251 @@
-"""One session with an MCP server, in whichever era of the protocol it speaks, and what is called in it."""
+"""A session with an MCP server, in any version of the protocol."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-import aiohttp
-import httpx2
 import mcp_types as types
 from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
-from mcp_exec_api.tool_server import ToolServerSpec
-from mcp_exec_broker.upstream import http_transport as http
-from mcp_exec_broker.upstream.credentials import UpstreamCredentials
-from mcp_exec_broker.upstream.errors import (
-    ConnectionLost,
-    ServerUnavailable,
-    SessionExpired,
-    explain_open_failure,
-    interpret_error,
-)
-from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
+from mcp_exec_broker.upstream.errors import ConnectionLost, SessionExpired, explain_open_failure, interpret_error
 from mcp_exec_broker.upstream.redaction import redact_excerpt
-from mcp_exec_broker.upstream.servers import ToolServer
-from mcp_exec_broker.upstream.stdio_transport import connect_bridge
-from mcp_exec_common.supervisor.tokens import bridge_token
+from mcp_exec_broker.upstream.route import TransportFactory, UpstreamRoute
 
 log = logging.getLogger(__name__)
 
 _CLIENT: Final = types.Implementation(name="mcp-exec", version="1")
-_RELISTEN_SECONDS: Final = 5.0
-_SLACK_BYTES: Final = 64 * 1024
-"""What an answer may have around its result."""
+_RESUBSCRIBE_SECONDS: Final = 5.0
 _MAX_PAGES: Final = 100
 _MAX_TOOLS: Final = 5000
-_KEPT_TOKENS: Final = 4
+_MAX_ACCESS_TOKENS: Final = 4
+"""Earlier access tokens that answers must not contain, in addition to the current one."""
 
 
 class RawResult(RootModel[dict[str, Any]]):
-    """A result as on the wire; that it is one was checked by the SDK before."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpstreamRoute:
-    """Where a session leads, and with what credentials."""
-
-    server: ToolServer
-    spec: ToolServerSpec
-    credentials: UpstreamCredentials
+    """A result as on the wire, whose form the SDK has checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedTools:
-    """What `tools/list` answered, page by page."""
+    """All pages of `tools/list`."""
 
     tools: list[dict[str, Any]]
     ttl_seconds: float | None
-    """How long it is good for, where the server says so."""
+    """Lifetime of the list, or None if the server does not state one."""
     is_public: bool
-    """Whether the server says that it is the same for everybody."""
+    """Whether the server states that the list is the same for everybody."""
 
 
 @dataclass(kw_only=True, eq=False)
 class UpstreamSession:
-    """One session. It lives in a task of its own, until it is closed or the connection ends."""
+    """A session, which lives in its own task until it is closed or its connection ends."""
 
     route: UpstreamRoute
-    http: aiohttp.ClientSession
-    tokens: ClientCredentialsTokens
-    bridge_key: bytes = field(repr=False)
+    transports: TransportFactory
     on_tools_changed: Callable[[], None]
+    """Called when the server reports a change of its tools."""
     on_end: Callable[["UpstreamSession"], None]
-    ended: bool = False
+    """Called once when the session has ended."""
+    has_ended: bool = False
     was_closed: bool = False
-    why: str = ""
-    """Why it ended, where that was not wanted."""
-    calls: int = 0
-    """Calls in flight."""
+    """Whether the broker closed it."""
+    end_cause: str = ""
+    """Why it ended, if the broker did not close it."""
+    active_requests: int = 0
     idle_since: float = field(default_factory=monotonic)
     _client: Client | None = None
     _task: asyncio.Task[None] | None = None
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
-    _unused: asyncio.Event = field(default_factory=asyncio.Event)
-    _tokens: list[str] = field(default_factory=list, repr=False)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _access_tokens: list[str] = field(default_factory=list, repr=False)
 
     async def open(self, *, timeout_seconds: float) -> None:
-        """Connects. Raises Unusable."""
+        """Connect to the server. Raises ServerUnavailable."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         key = "/".join(self.route.server.key)
-        self._task = asyncio.create_task(self._live(opened, timeout_seconds), name=f"session {key}")
+        self._task = asyncio.create_task(self._run(opened, timeout_seconds), name=f"session {key}")
         try:
             await asyncio.shield(opened)
-        except asyncio.CancelledError:  # who asked gave up; others may ask again
+        except asyncio.CancelledError:
             self._task.cancel()
             opened.cancel()
             raise
 
     @property
     def client(self) -> Client:
-        """The SDK's client. Raises Lost where the session has ended."""
-        if self._client is None or self.ended:
-            raise ConnectionLost(self.why or "the connection has ended")
+        """The SDK's client. Raises ConnectionLost if the session has ended."""
+        if self._client is None or self.has_ended:
+            raise ConnectionLost(self.end_cause or "the connection has ended")
         return self._client
 
     @property
     def secrets(self) -> list[str]:
-        """Values that no answer may have in it."""
-        return [*self.route.credentials.known, *self._tokens]
+        """Credentials that no answer may contain."""
+        return [*self.route.credentials.secrets, *self._access_tokens]
 
     @property
     def is_over_bridge(self) -> bool:
-        """Whether the server speaks over standard input and output."""
+        """Whether the server uses standard input and output."""
         return self.route.spec.stdio is not None
 
     @property
     def is_modern(self) -> bool:
-        """Whether the protocol of 2026-07-28 or later is spoken."""
+        """Whether the session uses the protocol of 2026-07-28 or later."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Calls a tool, and returns its result as on the wire. Being cancelled, it cancels the call at the server.
+    async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a tool and return its result as on the wire. Cancelling it also cancels the call at the server.
 
-        Raises MCPError where the server answers with an error, SessionError, and ValueError where its answer is none.
+        Raises MCPError if the server answers with an error, SessionError, and ValueError if its answer is invalid.
         """
         request = types.CallToolRequest(
             params=types.CallToolRequestParams(name=tool, arguments=dict(arguments)),
         )
-        with self._in_flight():
+        with self._count_request():
             try:
-                result = await self._request(request)
+                result = await self._send_request(request)
             except MCPError as error:
                 if error.code != types.HEADER_MISMATCH:
                     raise
-                await self.list_tools()  # the server wants arguments as headers, by a schema that has changed
-                result = await self._request(request)
+                await self.list_tools()  # the server expects arguments as headers, by a schema that has changed
+                result = await self._send_request(request)
         if result.get("resultType", "complete") == "input_required":
             raise ValueError("the server asks for more input, which is declined")
         return result
 
     async def list_tools(self) -> ListedTools:
-        """All tools. Raises MCPError, SessionError, and ValueError where the answer is none."""
+        """Return all tools. Raises MCPError, SessionError, and ValueError if an answer is invalid."""
         tools: list[dict[str, Any]] = []
         ttl: float | None = None
-        public, cursor, seen = True, None, set[str]()
+        is_public, cursor, cursors = True, None, set[str]()
         for _ in range(_MAX_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-            with self._in_flight(), _session_errors(self):
+            with self._count_request(), self._interpret_errors():
                 page = await self.client.session.list_tools(params=params)
             tools += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
-            public = public and page.cache_scope == "public"
+            is_public = is_public and page.cache_scope == "public"
             if page.ttl_ms > 0:
                 ttl = min(page.ttl_ms / 1000, ttl if ttl is not None else float("inf"))
             cursor = page.next_cursor
-            if not cursor or cursor in seen or len(tools) >= _MAX_TOOLS:
+            if not cursor or cursor in cursors or len(tools) >= _MAX_TOOLS:
                 break
-            seen.add(cursor)
-        return ListedTools(tools=tools[:_MAX_TOOLS], ttl_seconds=ttl, is_public=public and self.is_modern)
+            cursors.add(cursor)
+        return ListedTools(tools=tools[:_MAX_TOOLS], ttl_seconds=ttl, is_public=is_public and self.is_modern)
 
     async def close(self, *, now: bool = False, patience_seconds: float = 300.0) -> None:
-        """Ends it: at once, or when no call is in flight any more."""
+        """End the session: at once, or after its active requests."""
         self.was_closed = True
-        if not now and self.calls:
+        if not now and self.active_requests:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience_seconds):
-                    await self._unused.wait()
+                    await self._idle.wait()
         self._stop.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=3)
             self._task.cancel()
 
-    async def _request(self, request: types.CallToolRequest) -> dict[str, Any]:
-        with _session_errors(self):
-            answer = await self.client.session.send_request(request, RawResult)
-        return answer.root
+    async def _send_request(self, request: types.CallToolRequest) -> dict[str, Any]:
+        with self._interpret_errors():
+            result = await self.client.session.send_request(request, RawResult)
+        return result.root
 
-    def _in_flight(self) -> "_InFlight":
-        return _InFlight(self)
+    @contextmanager
+    def _count_request(self) -> Iterator[None]:
+        self.active_requests += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.active_requests -= 1
+            self.idle_since = monotonic()
+            if not self.active_requests:
+                self._idle.set()
 
-    # its life
+    @contextmanager
+    def _interpret_errors(self) -> Iterator[None]:
+        """Replace errors of the SDK that stand for errors of session or connection."""
+        try:
+            yield
+        except MCPError as error:
+            cause = interpret_error(error, over_bridge=self.is_over_bridge, why=self.end_cause)
+            if isinstance(cause, SessionExpired):
+                self._end(str(cause))
+            if cause is None:
+                raise
+            raise cause from None
+        except ValidationError:
+            raise ValueError("the server's answer does not follow the protocol") from None
 
-    async def _live(self, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
+    # in the session's task
+
+    async def _run(self, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(timeout_seconds):
-                    transport = await self._transport(stack)
+                    transport = await self.transports.open_transport(
+                        self.route, stack, on_secret=self._add_access_token, on_end=self._end
+                    )
                     self._client = await stack.enter_async_context(
-                        Client(transport, client_info=_CLIENT, cache=None, message_handler=self._heard)
+                        Client(transport, client_info=_CLIENT, cache=None, message_handler=self._handle_message)
                     )
                 if not opened.done():
                     opened.set_result(None)
-                if self._tells_changes():
-                    listening = asyncio.create_task(self._listen())
-                    stack.push_async_callback(_cancelled, listening)
+                if self._offers_subscriptions():
+                    subscription = asyncio.create_task(self._subscribe())
+                    stack.push_async_callback(_cancel, subscription)
                 await self._stop.wait()
         except Exception as error:
             self._fail(error, opened, timeout_seconds)
         finally:
-            self.ended = True
+            self.has_ended = True
             if not opened.done():
                 opened.cancel()
             self.on_end(self)
 
     def _fail(self, error: Exception, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
-        found = explain_open_failure(error, timeout_seconds=timeout_seconds, secrets=self.secrets)
-        self.why = self.why or str(found)
+        cause = explain_open_failure(error, timeout_seconds=timeout_seconds, secrets=self.secrets)
+        self.end_cause = self.end_cause or str(cause)
         if not opened.done():
-            opened.set_exception(found)
-            opened.exception()  # who asked may be gone
+            opened.set_exception(cause)
+            opened.exception()  # the caller may be gone
 
-    async def _transport(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[Any]:
-        server, spec = self.route.server, self.route.spec
-        most = 2 * spec.limits.result_bytes + _SLACK_BYTES
-        if spec.stdio is not None:
-            workload = server.workload
-            if workload is None or not workload.ready or not workload.address:
-                reason = (workload and workload.reason) or "PodNotReady"
-                raise ServerUnavailable(reason, (workload and workload.message) or "its pod is not ready")
-            token = bridge_token(key=self.bridge_key, namespace=server.namespace, name=server.name)
-            return connect_bridge(workload.address, token=token, max_line_bytes=most, on_end=self._connection_ended)
-        carrier = http.AiohttpTransport(
-            session=self.http,
-            tokens=self.tokens,
-            credentials=self.route.credentials,
-            max_bytes=most,
-            on_secret=self._remember,
-        )
-        client = await stack.enter_async_context(httpx2.AsyncClient(transport=carrier, trust_env=False, timeout=None))
-        return streamable_http_client(str(spec.url), http_client=client, max_sse_event_size=most)
-
-    def _connection_ended(self, why: str) -> None:
-        self.ended = True
-        self.why = self.why or why
+    def _end(self, cause: str) -> None:
+        self.has_ended = True
+        self.end_cause = self.end_cause or cause
         self._stop.set()
 
-    def _remember(self, token: str) -> None:
-        if token not in self._tokens:
-            self._tokens = [*self._tokens[-_KEPT_TOKENS:], token]
+    def _add_access_token(self, token: str) -> None:
+        if token not in self._access_tokens:
+            self._access_tokens = [*self._access_tokens[-_MAX_ACCESS_TOKENS:], token]
 
-    async def _heard(self, message: Any) -> None:
+    async def _handle_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self.on_tools_changed()
         elif isinstance(message, Exception):
-            self.why = redact_excerpt(str(message), self.secrets, most=300)
+            self.end_cause = redact_excerpt(str(message), self.secrets, max_chars=300)
 
-    def _tells_changes(self) -> bool:
+    def _offers_subscriptions(self) -> bool:
         tools = self.client.server_capabilities.tools
         return self.is_modern and tools is not None and tools.list_changed is True
 
-    async def _listen(self) -> None:
-        while not self.ended:
+    async def _subscribe(self) -> None:
+        while not self.has_ended:
             with suppress(MCPError, SubscriptionLost, TimeoutError, ValidationError, RuntimeError):
                 async with self.client.listen(tools_list_changed=True) as changes:
                     async for _ in changes:
                         self.on_tools_changed()
-            await asyncio.sleep(_RELISTEN_SECONDS)
-            self.on_tools_changed()  # nobody knows what was missed meanwhile
+            await asyncio.sleep(_RESUBSCRIBE_SECONDS)
+            self.on_tools_changed()  # changes in between were missed
 
 
-class _InFlight:
-    """Counts a call while it is in flight."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: UpstreamSession) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        self._session.calls += 1
-        self._session._unused.clear()
-
-    def __exit__(self, *exception: object) -> None:
-        self._session.calls -= 1
-        self._session.idle_since = monotonic()
-        if not self._session.calls:
-            self._session._unused.set()
-
-
-class _session_errors:  # noqa: N801 - it reads as a statement
-    """Tells apart what an error of the SDK may mean: an answer of the server, or the connection's end."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: UpstreamSession) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, MCPError):
-            found = interpret_error(error, over_bridge=self._session.is_over_bridge, why=self._session.why)
-            if isinstance(found, SessionExpired):
-                self._session._connection_ended(str(found))
-            if found is not None:
-                raise found from None
-        if isinstance(error, ValidationError):
-            raise ValueError("its answer is not what the protocol wants") from None
-
-
-async def _cancelled(task: "asyncio.Task[Any]") -> None:
+async def _cancel(task: "asyncio.Task[Any]") -> None:
     task.cancel()
     await asyncio.wait({task}, timeout=2)

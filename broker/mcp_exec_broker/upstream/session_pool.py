@@ -1,7 +1,7 @@
-"""Connections to MCP servers: one for each server, or for each of its users where they differ; shared by all calls.
+"""Sessions with MCP servers: one per server, or one per user if users have their own credentials; shared by all calls.
 
-A connection that is lost takes the calls in flight with it, and no other: the next call makes a new one. While a
-server can't be reached, calls fail at once, and are let try again after a while that grows.
+A lost connection ends its calls in progress only: the next call opens a new session. While a server is unreachable,
+calls fail at once, and one is tried after a delay that grows.
 """
 
 import asyncio
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
-import aiohttp
-
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.upstream.credentials import (
     CredentialsMissing,
@@ -23,86 +21,85 @@ from mcp_exec_broker.upstream.credentials import (
     read_environment_secrets,
 )
 from mcp_exec_broker.upstream.errors import ServerUnavailable
-from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
 from mcp_exec_broker.upstream.redaction import redact_text
+from mcp_exec_broker.upstream.route import TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.servers import ToolServer
-from mcp_exec_broker.upstream.session import UpstreamRoute, UpstreamSession
+from mcp_exec_broker.upstream.session import UpstreamSession
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.util.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF: Final = 0.25
 _LAST_BACKOFF: Final = 15.0
-_STEADY_SECONDS: Final = 5.0
-"""How long a session lasts that is no failure."""
+_STABLE_SECONDS: Final = 5.0
+"""A session that lasts longer does not count as a failure when it is lost."""
 _SHARED: Final = ""
-_KEPT_ENVIRONMENTS: Final = 4
+_MAX_ENVIRONMENTS: Final = 4
 
 Principal = tuple[ObjectKey, str]
-"""A server, and a user or an empty text where all share one connection."""
+"""A server and a user, or an empty text if all users share one session."""
+
+
+def _build_backoff() -> Backoff:
+    return Backoff(first=_FIRST_BACKOFF, last=_LAST_BACKOFF)
 
 
 @dataclass(kw_only=True, eq=False)
-class _Place:
-    """Where a principal's session is, or is made."""
+class _Slot:
+    """The session of one principal, or the attempt to open one."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     session: UpstreamSession | None = None
-    connecting: asyncio.Task[UpstreamSession] | None = None
-    """The newest attempt to make one. It goes on without the call that began it, whose time may be too short."""
-    failures: int = 0
-    """Attempts that failed, one after another."""
-    early_ends: int = 0
-    """Sessions that ended at once, one after another."""
+    opening: asyncio.Task[UpstreamSession] | None = None
+    """The latest attempt. It outlives the call that started it, whose time limit may be too short."""
+    open_backoff: Backoff = field(default_factory=_build_backoff)
+    """Delay after failed attempts."""
+    loss_backoff: Backoff = field(default_factory=_build_backoff)
+    """Delay after sessions that were lost at once."""
     retry_at: float = 0.0
-    why: ServerUnavailable | None = None
-    connected_at: float = 0.0
-    environments: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=_KEPT_ENVIRONMENTS), repr=False)
-    """What Secrets gave a stdio server: a pod that began before a change still has what was there then."""
+    """No attempt before this time, on the monotonic clock."""
+    failure: ServerUnavailable | None = None
+    opened_at: float = 0.0
+    environments: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=_MAX_ENVIRONMENTS), repr=False)
+    """Secrets in the environment of a stdio server, also earlier ones: an older pod still has those."""
 
-    def failed(self, why: ServerUnavailable) -> None:
-        """No session came up: nothing is tried for a while, which grows."""
-        self.failures += 1
-        self._pause(self.failures, why)
-
-    def ended_early(self, why: ServerUnavailable) -> None:
-        """One came up and ended: the same, but no attempt that failed before it counts."""
-        self.early_ends += 1
-        self._pause(self.early_ends, why)
-
-    def _pause(self, times: int, why: ServerUnavailable) -> None:
-        self.retry_at = monotonic() + min(_FIRST_BACKOFF * 2 ** min(times - 1, 10), _LAST_BACKOFF)
-        self.why = why
+    def delay_retry(self, backoff: Backoff, failure: ServerUnavailable) -> None:
+        """Delay the next attempt by a back-off that counts this failure."""
+        now = monotonic()
+        backoff.until = 0.0  # each failure counts, even one that `retry` allowed during the delay
+        backoff.fail(now)
+        self.retry_at, self.failure = backoff.until, failure
 
 
 @dataclass(kw_only=True, eq=False)
 class SessionPool:
-    """All connections."""
+    """All sessions."""
 
     secrets: SecretCache
-    tokens: ClientCredentialsTokens
-    http: aiohttp.ClientSession
-    bridge_key: bytes = field(repr=False)
+    transports: TransportFactory
     metrics: Metrics
+    on_stale_tools: Callable[[ObjectKey, str], None]
+    """Called with server and user when their tools may have changed: the server reported it, or a session was lost."""
     connect_timeout_seconds: float = 15.0
     idle_seconds: float = 300.0
     max_personal: int = 256
-    on_tools_changed: Callable[[ObjectKey, str], None] = lambda key, user: None
-    """Told by servers that say that their tools have changed."""
-    on_lost: Callable[[ObjectKey, str], None] = lambda key, user: None
-    """Told when a connection ended by itself."""
-    _places: OrderedDict[Principal, _Place] = field(default_factory=OrderedDict)
-    _connecting: set[asyncio.Task[UpstreamSession]] = field(default_factory=set)
-    _ending: set[asyncio.Task[None]] = field(default_factory=set)
+    _slots: OrderedDict[Principal, _Slot] = field(default_factory=OrderedDict)
+    _opening: set[asyncio.Task[UpstreamSession]] = field(default_factory=set)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def session(self, server: ToolServer, user: str | None) -> UpstreamSession:
-        """The session for the server's calls on behalf of a user, or of nobody.
+    def __len__(self) -> int:
+        """Return the number of principals with a session, an attempt, or a delay."""
+        return len(self._slots)
 
-        Raises Unusable where there is none, and UserUnknown.
+    async def get_session(self, server: ToolServer, user: str | None) -> UpstreamSession:
+        """Return the session for calls on behalf of a user, or of nobody.
+
+        Raises ServerUnavailable, and UserUnknown if the server needs credentials of the user and there are none.
         """
         spec = server.spec
         if spec is None:
-            raise ServerUnavailable("InvalidSpec", f"its spec can't be used: {server.wrong}")
+            raise ServerUnavailable("InvalidSpec", f"its spec can't be used: {server.invalid_spec}")
         principal = (server.key, user if user is not None and server.is_personal else _SHARED)
         try:
             credentials = await read_credentials(
@@ -110,143 +107,147 @@ class SessionPool:
             )
         except CredentialsMissing as error:
             raise ServerUnavailable(error.reason, str(error)) from None
-        place = self._places.setdefault(principal, _Place())
-        self._places.move_to_end(principal)
-        if (found := self._usable(place, server, credentials.version)) is not None:
-            return found
-        async with place.lock:
-            if place.connecting is not None:
-                await asyncio.wait({place.connecting})
-            if (found := self._usable(place, server, credentials.version)) is not None:
-                return found
-            if place.session is not None:
-                self._retire(place)
-            elif place.why is not None and monotonic() < place.retry_at:
-                # another one each time: an exception holds on to the calls that it was raised in
-                raise ServerUnavailable(place.why.reason, str(place.why))
-            return await self._begin(place, principal, UpstreamRoute(server=server, spec=spec, credentials=credentials))
+        slot = self._slots.setdefault(principal, _Slot())
+        self._slots.move_to_end(principal)
+        if (session := self._find_usable(slot, server, credentials.version)) is not None:
+            return session
+        async with slot.lock:
+            if slot.opening is not None:
+                await asyncio.wait({slot.opening})
+            if (session := self._find_usable(slot, server, credentials.version)) is not None:
+                return session
+            if slot.session is not None:
+                self._retire(slot)
+            elif slot.failure is not None and monotonic() < slot.retry_at:
+                # a copy: a raised exception keeps references to the calls that it passed through
+                raise ServerUnavailable(slot.failure.reason, str(slot.failure))
+            route = UpstreamRoute(server=server, spec=spec, credentials=credentials)
+            return await self._start_opening(slot, principal, route)
 
     @staticmethod
-    def _usable(place: _Place, server: ToolServer, version: str) -> UpstreamSession | None:
-        session = place.session
-        if session is None or session.ended or session.route.credentials.version != version:
+    def _find_usable(slot: _Slot, server: ToolServer, version: str) -> UpstreamSession | None:
+        session = slot.session
+        if session is None or session.has_ended or session.route.credentials.version != version:
             return None
-        return session if session.route.server.is_like(server) else None
+        return session if session.route.server.has_same_connection(server) else None
 
-    async def _begin(self, place: _Place, principal: Principal, route: UpstreamRoute) -> UpstreamSession:
-        task = asyncio.get_running_loop().create_task(self._connect(place, principal, route), name="a connection")
-        place.connecting = task
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # where nobody waits for it any more
+    async def _start_opening(self, slot: _Slot, principal: Principal, route: UpstreamRoute) -> UpstreamSession:
+        task = asyncio.get_running_loop().create_task(self._open(slot, principal, route), name="open session")
+        slot.opening = task
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody waits for it any more
         return await asyncio.shield(task)
 
-    async def _connect(self, place: _Place, principal: Principal, route: UpstreamRoute) -> UpstreamSession:
+    async def _open(self, slot: _Slot, principal: Principal, route: UpstreamRoute) -> UpstreamSession:
         key, user = principal
-        known: frozenset[str] = route.credentials.known
+        secrets: frozenset[str] = route.credentials.secrets
         if route.spec.stdio is not None:
             try:
-                known |= await self._environment(place, route)
+                secrets |= await self._read_environment(slot, route)
             except CredentialsMissing as error:
-                place.failed(why := ServerUnavailable(error.reason, str(error)))
-                raise why from None
+                failure = ServerUnavailable(error.reason, str(error))
+                slot.delay_retry(slot.open_backoff, failure)
+                raise failure from None
         session = UpstreamSession(
-            route=replace(route, credentials=replace(route.credentials, known=known)),
-            http=self.http,
-            tokens=self.tokens,
-            bridge_key=self.bridge_key,
-            on_tools_changed=lambda: self.on_tools_changed(key, user),
-            on_end=lambda ended: self._ended(place, principal, ended),
+            route=replace(route, credentials=replace(route.credentials, secrets=secrets)),
+            transports=self.transports,
+            on_tools_changed=lambda: self.on_stale_tools(key, user),
+            on_end=lambda ended: self._handle_end(slot, principal, ended),
         )
         try:
             await session.open(timeout_seconds=self.connect_timeout_seconds)
         except ServerUnavailable as error:
-            place.failed(why := ServerUnavailable(error.reason, redact_text(str(error), known)))
+            failure = ServerUnavailable(error.reason, redact_text(str(error), secrets))
+            slot.delay_retry(slot.open_backoff, failure)
             self.metrics.connects.labels("failed").inc()
-            raise why from None
-        if self._places.get(principal) is not place:  # forgotten meanwhile: nobody would ever end it
-            self._end(session)
+            raise failure from None
+        if self._slots.get(principal) is not slot:  # removed during the attempt: nobody would close the session
+            self._close_session(session)
             raise ServerUnavailable("Changed", "it has just changed")
-        place.session, place.why, place.failures, place.connected_at = session, None, 0, monotonic()
+        slot.session, slot.failure, slot.opened_at = session, None, monotonic()
+        slot.open_backoff.succeed()
         self.metrics.connects.labels("ok").inc()
-        self._bound()
+        self._close_unused()
         return session
 
-    async def _environment(self, place: _Place, route: UpstreamRoute) -> frozenset[str]:
-        """What the server may have from Secrets. They are read anew: its pod may be younger than the copies."""
-        self.reread(route.server)
-        found = await read_environment_secrets(self.secrets, route.spec, namespace=route.server.namespace)
-        if found not in place.environments:
-            place.environments.append(found)
-        return frozenset().union(*place.environments)
+    async def _read_environment(self, slot: _Slot, route: UpstreamRoute) -> frozenset[str]:
+        """Read the Secrets that the server's environment may contain again: its pod may be newer than the cache."""
+        self.expire_credentials(route.server)
+        environment = await read_environment_secrets(self.secrets, route.spec, namespace=route.server.namespace)
+        if environment not in slot.environments:
+            slot.environments.append(environment)
+        return frozenset().union(*slot.environments)
 
-    def _ended(self, place: _Place, principal: Principal, session: UpstreamSession) -> None:
-        if place.session is session:
-            place.session = None
-            if monotonic() - place.connected_at > _STEADY_SECONDS:
-                place.early_ends = 0
-            elif not session.was_closed:  # one that ends again and again is not asked without end
-                place.ended_early(ServerUnavailable("ConnectionLost", session.why or "it ends each session at once"))
-            if not session.was_closed:
-                log.warning(
-                    "a connection was lost",
-                    extra={"namespace": principal[0][0], "server": principal[0][1], "why": session.why},
-                )
-                self.metrics.connects.labels("lost").inc()
-                self.on_lost(*principal)
+    def _handle_end(self, slot: _Slot, principal: Principal, session: UpstreamSession) -> None:
+        if slot.session is not session:
+            return
+        slot.session = None
+        if monotonic() - slot.opened_at > _STABLE_SECONDS:
+            slot.loss_backoff.succeed()
+        elif not session.was_closed:
+            cause = session.end_cause or "it ends each session at once"
+            slot.delay_retry(slot.loss_backoff, ServerUnavailable("ConnectionLost", cause))
+        if not session.was_closed:
+            log.warning(
+                "lost the connection to a server",
+                extra={"namespace": principal[0][0], "server": principal[0][1], "why": session.end_cause},
+            )
+            self.metrics.connects.labels("lost").inc()
+            self.on_stale_tools(*principal)
 
-    def _retire(self, place: _Place) -> None:
-        """No new call gets the session; it ends when those that it has are over."""
-        session, place.session = place.session, None
+    def _retire(self, slot: _Slot) -> None:
+        """Close the slot's session after its active requests; new calls get another one."""
+        session, slot.session = slot.session, None
         if session is not None:
-            self._end(session)
+            self._close_session(session)
 
-    def _end(self, session: UpstreamSession, *, now: bool = False) -> None:
-        task = asyncio.get_running_loop().create_task(session.close(now=now), name="end of a session")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def _close_session(self, session: UpstreamSession, *, now: bool = False) -> None:
+        task = asyncio.get_running_loop().create_task(session.close(now=now), name="close session")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
-    def _bound(self) -> None:
-        """Ends personal sessions that nobody used for long, and the oldest where there are too many."""
-        moment = monotonic()
-        personal = [each for each in self._places.items() if each[0][1] != _SHARED]
-        spare = len(personal) - self.max_personal
-        for number, (principal, place) in enumerate(personal):
-            idle = place.session is None or place.session.idle_since < moment - self.idle_seconds
-            busy = place.lock.locked() or (place.session is not None and place.session.calls > 0)
-            if not busy and (idle or number < spare):
-                self._retire(place)
-                self._places.pop(principal, None)
+    def _close_unused(self) -> None:
+        """Close personal sessions that were idle for long, and the least recently used ones above the maximum."""
+        now = monotonic()
+        personal = [(principal, slot) for principal, slot in self._slots.items() if principal[1] != _SHARED]
+        excess = len(personal) - self.max_personal
+        for number, (principal, slot) in enumerate(personal):
+            is_idle = slot.session is None or slot.session.idle_since < now - self.idle_seconds
+            is_busy = slot.lock.locked() or (slot.session is not None and slot.session.active_requests > 0)
+            if not is_busy and (is_idle or number < excess):
+                self._retire(slot)
+                self._slots.pop(principal, None)
 
-    def sweep(self) -> None:
-        """Ends what is unused for too long; to be called now and then."""
-        self._bound()
-        self.metrics.connections.set(sum(place.session is not None for place in self._places.values()))
+    def clean_up(self) -> None:
+        """Close unused sessions and update the metric. Must be called regularly."""
+        self._close_unused()
+        self.metrics.connections.set(sum(slot.session is not None for slot in self._slots.values()))
 
-    def forget(self, key: ObjectKey) -> None:
-        """The server is gone, or another one now: what it has in flight may end."""
-        for principal in [each for each in self._places if each[0] == key]:
-            self._retire(self._places.pop(principal))
+    def remove(self, key: ObjectKey) -> None:
+        """Close the sessions of a server that was deleted or replaced, after their active requests."""
+        for principal in [principal for principal in self._slots if principal[0] == key]:
+            self._retire(self._slots.pop(principal))
 
     def retry(self, key: ObjectKey) -> None:
-        """Something about the server changed for the better: the next call tries at once."""
-        for principal, place in self._places.items():
+        """End the delay of a server that changed: the next call tries at once."""
+        for principal, slot in self._slots.items():
             if principal[0] == key:
-                place.retry_at = 0.0
+                slot.retry_at = 0.0
 
-    def reread(self, server: ToolServer) -> None:
-        """The server does not take its credentials: there may be new ones."""
+    def expire_credentials(self, server: ToolServer) -> None:
+        """Read the server's Secrets again at their next use, because it rejected its credentials."""
         if server.spec is not None:
             self.secrets.expire([(server.namespace, name) for name in list_secret_names(server.spec)])
 
     async def close(self) -> None:
-        """Ends all of them at once."""
-        for place in self._places.values():
-            session, place.session = place.session, None
+        """Close all sessions at once."""
+        for slot in self._slots.values():
+            session, slot.session = slot.session, None
             if session is not None:
-                self._end(session, now=True)
-        self._places.clear()
-        for task in self._connecting:
+                self._close_session(session, now=True)
+        self._slots.clear()
+        for task in self._opening:
             task.cancel()
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=5)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=5)

@@ -1,6 +1,6 @@
-"""The broker's side of the stdio bridge: one TCP connection is one process of the server, line by line JSON-RPC.
+"""Client of the stdio bridge: one TCP connection is one process of the server, with one JSON-RPC message per line.
 
-The first line says who connects, the answer whether a process was started; then the lines are the protocol's own.
+The first line authenticates the broker, and its answer reports whether a process was started.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from pydantic import ValidationError
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
-_GREETING_BYTES: Final = 4096
+_MAX_ANSWER_BYTES: Final = 4096
 
 
 class BridgeRefused(Exception):
-    """The bridge took no connection, for the reason that this says."""
+    """The bridge refused the connection; the text is the cause."""
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`. Raises ValueError where it is none."""
+    """Split `HOST:PORT`. Raises ValueError if it has another form."""
     host, mark, port = address.rpartition(":")
     if not (host and mark and port.isdigit()):
-        raise ValueError(f"{address!r} is no HOST:PORT")
+        raise ValueError(f"{address!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 
 
@@ -36,17 +36,17 @@ def split_address(address: str) -> tuple[str, int]:
 async def connect_bridge(
     address: str, *, token: str, max_line_bytes: int, on_end: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """The transport over the bridge at HOST:PORT. `on_end` is told why, when the server ends the connection.
+    """Connect to the bridge at HOST:PORT and yield the streams. `on_end` receives the cause of the connection's end.
 
-    Raises OSError where there is no connection, and BridgeRefused. A line that is longer than the bound ends it.
+    A line longer than `max_line_bytes` ends the connection. Raises OSError and BridgeRefused.
     """
     host, port = split_address(address)
     reader, writer = await asyncio.open_connection(host, port, limit=max_line_bytes)
     try:
-        await _greet(reader, writer, token)
+        await _authenticate(reader, writer, token)
         received, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write_stream, to_send = anyio.create_memory_object_stream[SessionMessage](0)
-        # what the session closes while a message is handed over is closed on both ends
+        # the session may close its ends during a transfer, so both ends are closed here
         async with received, read_stream, write_stream, to_send, anyio.create_task_group() as group:
             group.start_soon(_receive, reader, received, on_end)
             group.start_soon(_send, writer, to_send, received)
@@ -60,19 +60,19 @@ async def connect_bridge(
             await writer.wait_closed()
 
 
-async def _greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
+async def _authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
     writer.write(json.dumps({"token": token, "version": 1}).encode() + b"\n")
     await writer.drain()
     line = await reader.readline()
     if not line:
         raise BridgeRefused("the bridge closed the connection")
     try:
-        answer: Any = json.loads(line[:_GREETING_BYTES])
+        answer: Any = json.loads(line[:_MAX_ANSWER_BYTES])
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or answer.get("ok") is not True:
         error = answer.get("error") if isinstance(answer, dict) else None
-        raise BridgeRefused(f"the bridge refused: {str(error)[:300]}" if error else "the bridge's answer is no answer")
+        raise BridgeRefused(f"the bridge refused: {str(error)[:300]}" if error else "the bridge sent an invalid answer")
 
 
 async def _receive(
@@ -80,18 +80,18 @@ async def _receive(
     received: MemoryObjectSendStream[SessionMessage | Exception],
     on_end: Callable[[str], None],
 ) -> None:
-    why = "the server has ended"
+    cause = "the server has ended"
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        async with received:  # closing it tells the session that the connection ended
+        async with received:  # closing it ends the session
             try:
                 while line := await reader.readline():
                     if line.strip():
-                        await received.send(_message(line))
+                        await received.send(_parse_message(line))
             except ValueError:
-                why = "the server wrote a line that is longer than it may be"
+                cause = "the server wrote a line that exceeds its size limit"
             except OSError as error:
-                why = f"the connection broke: {type(error).__name__}"
-            on_end(why)
+                cause = f"the connection broke: {type(error).__name__}"
+            on_end(cause)
 
 
 async def _send(
@@ -108,8 +108,8 @@ async def _send(
         await received.aclose()
 
 
-def _message(line: bytes) -> SessionMessage | Exception:
+def _parse_message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValidationError:
-        return ValueError("the server wrote a line that is no JSON-RPC")
+        return ValueError("the server wrote a line that is not JSON-RPC")

@@ -1,1 +1,1 @@
-"""Arguments and results against JSON Schemas that nobody here wrote."""
+"""Validation of arguments and results against untrusted JSON Schemas."""

@@ -1,73 +1,65 @@
-"""Results against what their tools say that they return: code relies on it, and its wrappers promise it.
+"""Validation of a result against the output schema of its tool: code relies on it, and the wrappers declare it.
 
-The schema is the server's and not trusted. A check of a result is short: of a long list, the first rows are judged,
-and the rest is taken to be like them.
+The schema comes from the server and is untrusted. The check is short: of a long list it covers the first rows.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cachetools import LRUCache
 from jsonschema import ValidationError
 
-from mcp_exec_broker.calls.result import PythonValue, parse_value
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_broker.validation.schema import BoundedValidator
+from mcp_exec_broker.validation.schema import BoundedValidator, format_path
 
 _MAX_STEPS: Final = 1000
-"""Some 3 ms."""
+"""About 3 ms."""
 _MAX_TEXT: Final = 300
 
 
 class OutputValidator:
-    """Checks results. Schemas that are ready for use are kept, by catalog."""
+    """Validator of results that keeps parsed schemas by catalog and tool."""
 
-    def __init__(self, *, max_kept: int = 4096) -> None:
-        self._max_kept = max_kept
-        self._kept: OrderedDict[tuple[str, str], BoundedValidator] = OrderedDict()
+    def __init__(self, *, max_schemas: int = 4096) -> None:
+        self._validators: LRUCache[tuple[str, str], BoundedValidator] = LRUCache(max_schemas)
 
-    def check(
-        self, tool: str, result: Mapping[str, Any], schema: Mapping[str, Any] | None, *, catalog_hash: str
-    ) -> None:
-        """Raises Failure (ToolProtocolError, UnexpectedResult) where a `tools/call` result breaks the tool's schema.
+    @property
+    def parsed_schemas(self) -> int:
+        """Number of parsed schemas in the cache."""
+        return len(self._validators)
 
-        The failure's message has none of the result's values in it, but may have names. A server that leaves the
-        structured content out is forgiven where its text, as JSON, is what the schema asks for.
+    def validate(self, tool: str, value: Any, schema: Mapping[str, Any], *, catalog_hash: str) -> None:
+        """Raise ToolCallError (ToolProtocolError, UnexpectedResult) if a value breaks the tool's output schema.
+
+        The message contains none of the result's values, but may contain names.
         """
-        if schema is None:
-            return
-        if "structuredContent" in result:
-            value = result["structuredContent"]
-        elif isinstance(found := parse_value(result, None, modern=True), PythonValue):
-            value = found.value
-        else:
-            raise _unexpected(tool, "it has no structured content")
-        error = self._judge(tool, schema, catalog_hash).error(value)
+        error = self._get_validator(tool, schema, catalog_hash).find_error(value)
         if error is not None:
-            raise _unexpected(tool, _said(error))
+            raise build_output_error(tool, _describe(error))
 
-    def _judge(self, tool: str, schema: Mapping[str, Any], catalog_hash: str) -> BoundedValidator:
+    def _get_validator(self, tool: str, schema: Mapping[str, Any], catalog_hash: str) -> BoundedValidator:
         key = (catalog_hash, tool)
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = BoundedValidator(schema, name=tool, max_steps=_MAX_STEPS)
-            while len(self._kept) > self._max_kept:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(key)
-        return found
+        validator = self._validators.get(key)
+        if validator is None:
+            validator = self._validators[key] = BoundedValidator(schema, name=tool, max_steps=_MAX_STEPS)
+        return validator
 
 
-def _said(error: ValidationError) -> str:
-    """Where, and what the schema says there; never what stands there: the result was not looked through."""
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
-    wanted = json.dumps(error.validator_value)
-    if len(wanted) > _MAX_TEXT:
-        wanted = wanted[: _MAX_TEXT - 1] + "…"
-    return f"{where[:_MAX_TEXT] or 'the value'} breaks {error.validator or 'a part that allows nothing'}: {wanted}"
+def build_output_error(tool: str, cause: str) -> ToolCallError:
+    """Return the error of a result that does not match the output schema."""
+    return ToolCallError(
+        ErrorKind.PROTOCOL,
+        f"{tool} was called, but its result does not match its outputSchema: {cause}",
+        reason=ErrorReason.UNEXPECTED_RESULT,
+    )
 
 
-def _unexpected(tool: str, why: str) -> ToolCallError:
-    message = f"{tool} was called, but its result is not what its outputSchema says: {why}"
-    return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.UNEXPECTED_RESULT)
+def _describe(error: ValidationError) -> str:
+    """Return the place and the schema's requirement, but never the value: it has not been scanned."""
+    requirement = json.dumps(error.validator_value)
+    if len(requirement) > _MAX_TEXT:
+        requirement = requirement[: _MAX_TEXT - 1] + "…"
+    return (
+        f"{format_path(error) or 'the value'} breaks {error.validator or 'a part that allows nothing'}: {requirement}"
+    )

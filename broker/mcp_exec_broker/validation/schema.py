@@ -1,7 +1,7 @@
-"""JSON Schemas of servers, evaluated. They are not trusted.
+"""Bounded evaluation of the JSON Schemas of servers, which are untrusted.
 
-References out of a schema are never followed, patterns are evaluated by RE2 in linear time, and a check ends after so
-many steps and so much of the processor's time: steps end a check that is long, the time one whose steps are.
+References out of a schema are never followed, RE2 evaluates patterns in linear time, and a check ends after a number of
+steps and an amount of CPU time: the steps bound long checks, the time bounds checks with long steps.
 """
 
 import json
@@ -23,25 +23,25 @@ from referencing import Registry
 log = logging.getLogger(__name__)
 
 _MAX_SECONDS: Final = 0.25
-"""Of the processor's time."""
+"""CPU time of one check."""
 _SMALL: Final = 16 * 1024
-"""Characters of a value whose check no honest schema makes long."""
+"""Characters of a value that every honest schema checks quickly."""
 _MAX_ERRORS: Final = 20
 _MAX_TEXT: Final = 300
 _MAX_NAMES: Final = 8
-_UNMETERED: Final = ("unevaluatedProperties", "unevaluatedItems")
-"""Keywords whose evaluation walks the schema by itself, uncounted: they are left to the server."""
+_SKIPPED_KEYWORDS: Final = ("unevaluatedProperties", "unevaluatedItems")
+"""Keywords whose evaluation walks the schema without counted steps. The server checks them."""
 
 
 class _TooLong(Exception):
-    """The check took more steps than it may."""
+    """The check exceeded its steps or its time."""
 
 
 @dataclass(kw_only=True)
 class _Meter:
     left: int
     until: float
-    """By the clock of the thread's use of the processor."""
+    """On the clock of the thread's CPU time."""
 
 
 _METER: Final[ContextVar[_Meter]] = ContextVar("schema_meter")
@@ -50,64 +50,64 @@ _Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
 class BoundedValidator:
-    """Evaluates one schema. One that takes too long even for small values is not evaluated again."""
+    """Validator of one schema. A schema that takes too long even for a small value is never evaluated again."""
 
     def __init__(self, schema: Mapping[str, Any], *, name: str, max_steps: int) -> None:
         self._name = name
-        """Whose schema it is, for the log."""
+        """Name of the tool, for the log."""
         self._max_steps = max_steps
         self._validator: Any = None
         try:
             kind = validator_for(schema, default=Draft202012Validator)
-            self._validator = _metered(kind)(schema, registry=Registry())  # with no way to retrieve anything
-        except Exception as error:  # one whose $schema or $id is nonsense fails in any way
-            log.info("the schema of %s can't be evaluated: %s", name, type(error).__name__)
+            self._validator = _add_metering(kind)(schema, registry=Registry())  # the registry cannot retrieve anything
+        except Exception as error:  # an invalid $schema or $id fails in any way
+            log.info("cannot evaluate the schema of %s: %s", name, type(error).__name__)
 
-    def error(self, value: Any) -> ValidationError | None:
-        """What is wrong with a value; none where nothing is, or where it can't be told within the bounds."""
+    def find_error(self, value: Any) -> ValidationError | None:
+        """Return the most relevant error of a value, or None if it has none or the check exceeds its bounds."""
         if self._validator is None:
             return None
-        found: list[ValidationError] = []
+        errors: list[ValidationError] = []
         mark = _METER.set(_Meter(left=self._max_steps, until=thread_time() + _MAX_SECONDS))
         try:
-            # one by one: those that were found count also where the rest takes too long
+            # one by one: errors found count even if the rest takes too long
             for error in islice(self._validator.iter_errors(value), _MAX_ERRORS):
-                found.append(error)  # noqa: PERF402
-            return _best(found)
+                errors.append(error)  # noqa: PERF402
+            return _choose_best(errors)
         except _TooLong:
-            log.info("a value takes too long to judge by the schema of %s", self._name)
-            if not found and len(json.dumps(value)) <= _SMALL:
+            log.info("the check of a value by the schema of %s takes too long", self._name)
+            if not errors and len(json.dumps(value)) <= _SMALL:
                 self._validator = None
-            return found[0] if found else None
-        except Exception as error:  # one that loops, points elsewhere or is no schema fails in any way
-            log.info("the schema of %s can't be evaluated: %s", self._name, type(error).__name__)
+            return errors[0] if errors else None
+        except Exception as error:  # a loop, a foreign reference or an invalid schema fails in any way
+            log.info("cannot evaluate the schema of %s: %s", self._name, type(error).__name__)
             return None
         finally:
             _METER.reset(mark)
 
-    def refusing(self, value: Any, parts: Mapping[str, Any]) -> set[str]:
-        """The names of those parts of the schema that don't take a value; of none where it can't be told."""
+    def find_rejecting(self, value: Any, parts: Mapping[str, Any]) -> set[str]:
+        """Return the names of the subschemas that reject a value; none if the check exceeds its bounds."""
         if self._validator is None:
             return set()
         mark = _METER.set(_Meter(left=self._max_steps, until=thread_time() + _MAX_SECONDS))
         try:
-            return {name for name, part in parts.items() if self._refuses(value, part)}
+            return {name for name, part in parts.items() if self._rejects(value, part)}
         finally:
             _METER.reset(mark)
 
-    def _refuses(self, value: Any, part: Any) -> bool:
+    def _rejects(self, value: Any, part: Any) -> bool:
         try:
             return not self._validator.evolve(schema=part).is_valid(value)
-        except Exception:  # as above, and where it takes too long
+        except Exception:  # as above, or it takes too long
             return False
 
 
-def _best(errors: list[ValidationError]) -> ValidationError | None:
-    found: ValidationError | None = best_match(iter(errors))
-    return found
+def _choose_best(errors: list[ValidationError]) -> ValidationError | None:
+    best: ValidationError | None = best_match(iter(errors))
+    return best
 
 
-def _spend() -> None:
+def _count_step() -> None:
     meter = _METER.get()
     meter.left -= 1
     if meter.left < 0 or thread_time() > meter.until:
@@ -115,35 +115,35 @@ def _spend() -> None:
 
 
 @lru_cache(maxsize=16)
-def _metered(kind: Any) -> Any:
-    own: dict[str, _Keyword | None] = {"uniqueItems": _unique_items}
+def _add_metering(kind: Any) -> Any:
+    own: dict[str, _Keyword | None] = {"uniqueItems": _check_unique_items}
     if "pattern" in kind.VALIDATORS:
         own |= {
-            "pattern": _pattern,
-            "patternProperties": _pattern_properties,
-            "additionalProperties": _additional_properties,
+            "pattern": _check_pattern,
+            "patternProperties": _check_pattern_properties,
+            "additionalProperties": _check_additional_properties,
         }
-    keywords = {name: _counted(own.get(name) or keyword) for name, keyword in kind.VALIDATORS.items()}
+    keywords = {name: _count_keyword(own.get(name) or keyword) for name, keyword in kind.VALIDATORS.items()}
     untyped: Any = extend
-    return untyped(kind, keywords | dict.fromkeys(_UNMETERED, _nothing))
+    return untyped(kind, keywords | dict.fromkeys(_SKIPPED_KEYWORDS, _skip_keyword))
 
 
-def _counted(keyword: Any) -> _Keyword:
+def _count_keyword(keyword: Any) -> _Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
-        _spend()
-        found: Iterator[ValidationError] | None = keyword(validator, value, instance, schema)
-        return found
+        _count_step()
+        errors: Iterator[ValidationError] | None = keyword(validator, value, instance, schema)
+        return errors
 
     return counted
 
 
-def _nothing(validator: Any, value: Any, instance: Any, schema: Any) -> None:
+def _skip_keyword(validator: Any, value: Any, instance: Any, schema: Any) -> None:
     return None
 
 
 @lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> Any:
-    """The pattern, or None where RE2 can't do it: look-around, back references, or no pattern at all."""
+def _compile(pattern: str) -> Any:
+    """Return the compiled pattern, or None if RE2 rejects it: look-around, back references, invalid patterns."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 1 << 20
@@ -153,36 +153,36 @@ def _compiled(pattern: str) -> Any:
         return None
 
 
-def _pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _check_pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(instance, str) and isinstance(pattern, str):
-        compiled = _compiled(pattern)
-        if compiled is not None and compiled.search(_text(instance)) is None:
+        compiled = _compile(pattern)
+        if compiled is not None and compiled.search(_make_searchable(instance)) is None:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _check_pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, Mapping):
         return
     for pattern, subschema in patterns.items():
-        _spend()
-        compiled = _compiled(pattern)
+        _count_step()
+        compiled = _compile(pattern)
         for name, value in instance.items() if compiled is not None else ():
-            if compiled.search(_text(name)):
+            if compiled.search(_make_searchable(name)):
                 yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _check_additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, Mapping):
         return
     properties = schema.get("properties", {})
-    patterns = [_compiled(pattern) for pattern in schema.get("patternProperties", {})]
+    patterns = [_compile(pattern) for pattern in schema.get("patternProperties", {})]
     if None in patterns:
         return
     extra = []
     for name in instance:
         if patterns:
-            _spend()
-        if name not in properties and not any(pattern.search(_text(name)) for pattern in patterns):
+            _count_step()
+        if name not in properties and not any(pattern.search(_make_searchable(name)) for pattern in patterns):
             extra.append(name)
     if isinstance(wanted, Mapping):
         for name in extra:
@@ -191,25 +191,31 @@ def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: A
         yield ValidationError("unknown: " + ", ".join(name[:_MAX_TEXT] for name in extra[:_MAX_NAMES]))
 
 
-def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """In linear time, which the library's is not for objects."""
+def _check_unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """Check in linear time; the library takes quadratic time for objects."""
     if wanted is True and isinstance(instance, list):
-        seen = {json.dumps(_plain(each), sort_keys=True) for each in instance}
+        seen = {json.dumps(_normalize(item), sort_keys=True) for item in instance}
         if len(seen) < len(instance):
-            yield ValidationError("has items that are alike")
+            yield ValidationError("has equal items")
 
 
-def _plain(value: Any) -> Any:
-    """JSON's 1 and 1.0 are one number."""
+def _normalize(value: Any) -> Any:
+    """Make equal JSON values equal in Python's JSON text, such as 1 and 1.0."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_normalize(item) for item in value]
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _normalize(item) for name, item in value.items()}
     return value
 
 
-def _text(text: str) -> str:
-    """What RE2 can take: JSON may hold halves of surrogate pairs."""
+def _make_searchable(text: str) -> str:
+    """Replace lone surrogates, which JSON allows and RE2 rejects."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def format_path(error: ValidationError) -> str:
+    """Return the place of an error in its value, such as `rows[3].name`, empty for the value itself."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    return path.lstrip(".")[:_MAX_TEXT]

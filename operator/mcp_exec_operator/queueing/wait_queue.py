@@ -1,4 +1,4 @@
-"""Queue of the executions that wait for a pod of one partition: order, positions, expected wait. No I/O."""
+"""Those that wait for a pod of one pool: who is next, where each stands, how long it may take. No I/O."""
 
 import asyncio
 from contextlib import suppress
@@ -10,82 +10,81 @@ from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.queueing.fair_queue import FairQueue
 from mcp_exec_operator.queueing.throughput import Throughput
 
-_POSITIONS_SECONDS: Final = 1.0
-"""How long computed positions are used: each computation goes over all waiting executions."""
+_PLACES_SECONDS: Final = 1.0
+"""How long places that were counted are good enough: each count goes over all that wait."""
 
 
 class QueueFull(Exception):
-    """The queue has its maximum length."""
+    """As many wait as may."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Waiter:
-    """One execution that waits for a pod."""
+    """One execution that waits for a pod. Its future yields the pod."""
 
     future: asyncio.Future[Pod]
-    """Yields the pod."""
-    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the execution should check whether it still waits."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set where it should look whether it still waits."""
 
     async def pause(self, seconds: float) -> None:
-        """Return when it has its pod, is woken up, or after so many seconds."""
+        """Until it has its pod, is woken, or so many seconds are over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.wakeup.wait()
+                await self.woken.wait()
 
 
 @dataclass(kw_only=True, eq=False)
 class WaitQueue:
-    """A bounded, fair queue. Times are seconds of a monotonic clock."""
+    """A bounded, fair queue. Times are of a monotonic clock, in seconds."""
 
     _queue: FairQueue[Waiter] = field(default_factory=FairQueue)
     _throughput: Throughput = field(default_factory=Throughput)
-    _positions: dict[Waiter, int] = field(default_factory=dict)
-    _computed_at: float = 0.0
+    _places: dict[Waiter, int] = field(default_factory=dict)
+    _placed_at: float = 0.0
 
-    def join(self, waiter: Waiter, *, caller: str, priority: Priority, limit: int, now: float) -> None:
-        """Add a waiter. Raises QueueFull if `limit` already wait."""
-        if len(self) >= limit:
-            raise QueueFull(f"{len(self)} executions wait for a pod, of {limit} that may")
+    def join(self, waiter: Waiter, *, caller: str, priority: Priority, most: int, now: float) -> None:
+        """Raises QueueFull where `most` wait already."""
+        if len(self) >= most:
+            raise QueueFull(f"{len(self)} executions wait for a pod, of {most} that may")
         if not self:
-            self._throughput.start(now)
+            self._throughput.begin(now)
         self._queue.join(waiter, caller=caller, priority=priority)
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove a waiter from any position."""
+        """It waits no longer, wherever it stood."""
         self._queue.leave(waiter)
-        self._reset_if_empty()
+        self._settle()
 
     def pop(self, now: float) -> Waiter:
-        """Remove and return the next waiter, which gets a pod. Raises IndexError if the queue is empty."""
+        """The next one, which is about to be given a pod. Raises IndexError where nobody waits."""
         waiter = self._queue.pop()
-        self._throughput.record(now)
-        self._reset_if_empty()
+        self._throughput.served(now)
+        self._settle()
         return waiter
 
     def place(self, waiter: Waiter, now: float) -> QueuePlace:
-        """Return the position of a waiter."""
-        if waiter not in self._positions or now - self._computed_at >= _POSITIONS_SECONDS:
-            self._positions = {each: position for position, each in enumerate(self._queue.order(), start=1)}
-            self._computed_at = now
-        position = min(self._positions[waiter], len(self))
-        return QueuePlace(position=position, of=len(self), expected_wait_seconds=self._wait_for(position, now))
+        """Where one that waits stands."""
+        if waiter not in self._places or now - self._placed_at >= _PLACES_SECONDS:
+            self._places = {each: number for number, each in enumerate(self._queue.order(), start=1)}
+            self._placed_at = now
+        position = min(self._places[waiter], len(self))
+        return QueuePlace(position=position, of=len(self), expected_wait_seconds=self._seconds_for(position, now))
 
     def expected_wait(self, now: float) -> float | None:
-        """Return the seconds until all waiters have a pod, or None if the queue is empty or the rate is unknown."""
-        return self._wait_for(len(self), now) if self else None
+        """Seconds until all that wait have a pod; None where nobody waits, or it is not known."""
+        return self._seconds_for(len(self), now) if self else None
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def _wait_for(self, pods: int, now: float) -> float | None:
-        interval = self._throughput.interval(now)
-        if interval is None:
+    def _seconds_for(self, pods: int, now: float) -> float | None:
+        each = self._throughput.seconds_each(now)
+        if each is None:
             return None
-        seconds = pods * interval
+        seconds = pods * each
         return round(seconds, 1) if seconds < 10 else float(round(seconds))
 
-    def _reset_if_empty(self) -> None:
+    def _settle(self) -> None:
         if not self:
-            self._throughput.stop()
-            self._positions = {}
+            self._throughput.end()
+            self._places = {}

@@ -133,16 +133,16 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         kube = KubeClient(
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
-        async with BrokerManager.running(settings, kube=kube) as broker:
+        async with BrokerManager.run(settings, kube=kube) as broker:
             servers, tasks, urls = [], [], []
-            for app in (broker.calls_app, broker.control.app()):
+            for app in (broker.calls, broker.control.build_app()):
                 server = build_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
                 listener = socket.create_server(("127.0.0.1", 0))
                 urls.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
                 servers.append((server, listener))
                 tasks.append(asyncio.create_task(server.serve(sockets=[listener])))
             try:
-                await until(lambda: not broker.missing())
+                await until(lambda: not broker.health.list_missing())
                 yield World(api, broker, session, *urls)
             finally:
                 for server, _ in servers:

@@ -1,4 +1,4 @@
-"""Calls that wait for consent, against an API server in memory."""
+"""Calls that wait for an approval, against an API server in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,10 +33,11 @@ GRANT = Grant(
 
 
 class Cluster:
-    """The API server with one execution, and the approvals of a broker."""
+    """API server with two executions, and the approvals of a broker."""
 
     def __init__(self, server: FakeApiServer, kube: KubeClient) -> None:
         self.server = server
+        self.kube = kube
         self.registry = CollectorRegistry()
         self.approvals = Approvals(kube=kube, registry=self.registry)
         self.asked: asyncio.Queue[Approval] = asyncio.Queue()
@@ -44,25 +45,25 @@ class Cluster:
         server.put(PATH, {"metadata": {"name": "exec-2", "uid": "u-2"}, "spec": {}, "status": {"phase": "Running"}})
 
     def call(self, *, timeout_seconds: float = DEADLINE) -> asyncio.Task[Approval]:
-        """Makes a call that needs consent."""
+        """Start a call that needs an approval."""
         return asyncio.create_task(
-            self.approvals.consent(
+            self.approvals.wait_for_approval(
                 grant=GRANT,
                 call="c-1",
                 tool="github.delete",
                 arguments="{}",
                 timeout_seconds=timeout_seconds,
-                notice=self.asked.put,
+                notify=self.asked.put,
             )
         )
 
     async def next(self) -> Approval:
-        """What the sandbox is told next."""
+        """Return the next request that the sandbox receives."""
         async with asyncio.timeout(DEADLINE):
             return await self.asked.get()
 
     def decide(self, *decisions: dict[str, Any]) -> None:
-        """Writes into the execution's spec."""
+        """Write decisions into the execution's spec."""
         self.server.merge(PATH, "exec-1", {"spec": {"approvals": list(decisions)}})
 
     def count(self, state: str) -> float | None:
@@ -86,13 +87,13 @@ async def failure_of(call: "asyncio.Task[Approval]") -> ToolCallError:
 async def test_a_call_waits_until_it_is_approved(cluster: Cluster) -> None:
     call = cluster.call()
     asked = await cluster.next()
-    assert cluster.approvals.of("u-1") == [asked]
+    assert cluster.approvals.list_approvals("u-1") == [asked]
     assert (asked.state, asked.tool) == (ApprovalState.PENDING, "github.delete")
     cluster.decide({"id": asked.id, "decision": "Approve", "by": "jo"})
     async with asyncio.timeout(DEADLINE):
         found = await call
     assert (found.state, found.decided_by, found.id) == (ApprovalState.APPROVED, "jo", asked.id)
-    assert cluster.approvals.of("u-1") == [found]
+    assert cluster.approvals.list_approvals("u-1") == [found]
     assert cluster.count("Approved") == 1
     assert cluster.registry.get_sample_value("mcp_exec_broker_approvals_pending") == 0
 
@@ -104,7 +105,7 @@ async def test_a_refused_call_says_who_refused_it_and_why(cluster: Cluster) -> N
     failure = await failure_of(call)
     assert failure.reason is ErrorReason.NOT_APPROVED
     assert failure.message == "github.delete was not approved by jo: not on a Friday"
-    assert cluster.approvals.of("u-1")[0].state is ApprovalState.DENIED
+    assert cluster.approvals.list_approvals("u-1")[0].state is ApprovalState.DENIED
 
 
 async def test_the_first_decision_counts(cluster: Cluster) -> None:
@@ -123,14 +124,14 @@ async def test_approving_one_call_covers_no_other(cluster: Cluster) -> None:
     three = cluster.call()
     third = await cluster.next()
     assert third.id not in (first.id, second.id)
-    cluster.approvals.close("u-1")
+    cluster.approvals.close_execution("u-1")
     assert (await failure_of(three)).reason is ErrorReason.EXECUTION_ENDED
 
 
 async def test_a_call_that_nobody_decides_on_is_denied(cluster: Cluster) -> None:
     failure = await failure_of(cluster.call(timeout_seconds=0.01))
     assert failure.reason is ErrorReason.APPROVAL_EXPIRED
-    assert cluster.approvals.of("u-1")[0].state is ApprovalState.EXPIRED
+    assert cluster.approvals.list_approvals("u-1")[0].state is ApprovalState.EXPIRED
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ async def test_an_execution_that_ends_withdraws_its_calls(cluster: Cluster, chan
     await cluster.next()
     cluster.server.merge(PATH, "exec-1", change)
     assert (await failure_of(call)).reason is ErrorReason.EXECUTION_ENDED
-    assert cluster.approvals.of("u-1")[0].state is ApprovalState.WITHDRAWN
+    assert cluster.approvals.list_approvals("u-1")[0].state is ApprovalState.WITHDRAWN
 
 
 async def test_an_execution_that_is_deleted_withdraws_its_calls(cluster: Cluster) -> None:
@@ -152,7 +153,7 @@ async def test_an_execution_that_is_deleted_withdraws_its_calls(cluster: Cluster
     assert (await failure_of(call)).reason is ErrorReason.EXECUTION_ENDED
 
 
-async def test_an_execution_that_is_gone_already_gets_no_consent(cluster: Cluster) -> None:
+async def test_an_execution_that_is_gone_already_gets_no_approval(cluster: Cluster) -> None:
     cluster.server.remove(PATH, "exec-1")
     assert (await failure_of(cluster.call())).reason is ErrorReason.EXECUTION_ENDED
 
@@ -163,14 +164,14 @@ async def test_a_call_that_is_given_up_is_withdrawn(cluster: Cluster) -> None:
     call.cancel()
     await asyncio.wait({call})
     assert call.cancelled()
-    assert cluster.approvals.of("u-1")[0].state is ApprovalState.WITHDRAWN
+    assert cluster.approvals.list_approvals("u-1")[0].state is ApprovalState.WITHDRAWN
     assert cluster.count("Withdrawn") == 1
 
 
-async def test_a_closed_execution_gets_no_consent_any_more(cluster: Cluster) -> None:
-    cluster.approvals.close("u-1")
+async def test_a_closed_execution_gets_no_more_approvals(cluster: Cluster) -> None:
+    cluster.approvals.close_execution("u-1")
     assert (await failure_of(cluster.call())).reason is ErrorReason.EXECUTION_ENDED
-    assert cluster.approvals.of("u-1") == []
+    assert cluster.approvals.list_approvals("u-1") == []
 
 
 async def test_a_decision_is_seen_through_a_watch_that_breaks(cluster: Cluster) -> None:
@@ -189,14 +190,14 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     for _ in calls:
         await cluster.next()
     assert (await failure_of(cluster.call())).reason is ErrorReason.BUDGET_EXCEEDED
-    cluster.approvals.close("u-1")
+    cluster.approvals.close_execution("u-1")
     await asyncio.wait(calls)
-    other = Approvals(kube=cluster.approvals._kube)
+    other = Approvals(kube=cluster.kube)
     for _ in range(MAX_APPROVALS + 5):
         with pytest.raises(ToolCallError):
-            await other.consent(
-                grant=GRANT, call="c", tool="a.b", arguments="", timeout_seconds=0, notice=cluster.asked.put
+            await other.wait_for_approval(
+                grant=GRANT, call="c", tool="a.b", arguments="", timeout_seconds=0, notify=cluster.asked.put
             )
-    assert len(other.of("u-1")) == MAX_APPROVALS
+    assert len(other.list_approvals("u-1")) == MAX_APPROVALS
     for call in calls:
         assert isinstance(call.exception(), ToolCallError)

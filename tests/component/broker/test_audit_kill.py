@@ -16,17 +16,18 @@ DEADLINE = 20
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from mcp_exec_broker.audit.log import AuditLog, AuditRecord, write_to_stdout
+from mcp_exec_broker.audit.log import AuditLog
+from mcp_exec_broker.audit.record import AuditRecord, write_to_stdout
 from mcp_exec_broker.errors import CallOutcome
 
 async def main():
     write_to_stdout()
-    async with AuditLog.opened(Path(sys.argv[1])) as audit:
+    async with AuditLog.open(Path(sys.argv[1])) as audit:
         for number in range(1_000_000):
             fields = dict.fromkeys(("namespace", "execution", "uid", "pool", "server", "tool", "digest", "arguments", "decision", "reason"), "x")
-            await audit.begin(AuditRecord(id=f"c-{number}", caller=None, user=None, **fields))
+            await audit.begin_call(AuditRecord(id=f"c-{number}", caller=None, user=None, **fields))
             if number % 10:
-                await audit.end(f"c-{number}", CallOutcome.OK, milliseconds=1)
+                await audit.end_call(f"c-{number}", CallOutcome.OK, milliseconds=1)
 
 asyncio.run(main())
 """  # noqa: E501
@@ -49,11 +50,11 @@ async def test_a_broker_that_is_killed_leaves_no_call_without_a_record(tmp_path:
     begun = {line["id"] for line in told if line["event"] == "tool call started"}
     ended = {line["id"] for line in told if line["event"] == "tool call ended"}
 
-    async with AuditLog.opened(path) as audit:
+    async with AuditLog.open(path) as audit:
         records: dict[str, Any] = {}
         page: dict[str, Any] = {"next": ""}
         while page["next"] is not None:
-            page = await audit.query(limit=1000, cursor=page["next"])
+            page = await audit.find_records(limit=1000, cursor=page["next"])
             records |= {item["id"]: item for item in page["items"]}
     assert begun <= records.keys()
     assert {id for id in ended if records[id]["outcome"] != "ok"} == set()

@@ -13,7 +13,7 @@ from tests.component.broker.servers import Toolbox, managed, paged_server, servi
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_broker.api import control
+from mcp_exec_broker.api import catalogs
 from mcp_exec_tools.catalog import Catalog
 
 
@@ -28,13 +28,16 @@ async def test_the_status_says_what_is_there(world: World, box: Toolbox) -> None
 
 
 async def test_a_status_that_says_the_same_is_not_written_again(world: World, box: Toolbox) -> None:
-    await until(lambda: world.broker.servers.get("agents", "box").status.get("available"))  # type: ignore[union-attr]
+    def listings() -> float:
+        return world.broker.metrics.registry.get_sample_value("mcp_exec_broker_listings_total", {"outcome": "ok"}) or 0
+
+    await until(lambda: world.broker.tracker.servers.find("agents", "box").status.get("available"))  # type: ignore[union-attr]
     before = len(world.api.asked("PATCH", "/toolservers/box/status"))
     for _ in range(3):
-        listings = world.broker.metrics.listings.labels("ok")._value.get()
+        earlier = listings()
         world.broker.catalogs.refresh(("agents", "box"))
-        await until(lambda: world.broker.metrics.listings.labels("ok")._value.get() > listings)  # noqa: B023
-    await world.broker.status.write(("agents", "box"))
+        await until(lambda: listings() > earlier)  # noqa: B023
+    await world.broker.status_writer.write(("agents", "box"))
     assert len(world.api.asked("PATCH", "/toolservers/box/status")) == before
 
 
@@ -105,7 +108,7 @@ async def test_what_the_server_says_of_time_is_honoured(world: World) -> None:
     async with serving_app(low.streamable_http_app()) as url, managed(low.session_manager):
         world.add("timed", url=url + "/mcp", refreshSeconds=5)
         await world.listed("timed")
-        known = world.broker.catalogs.entry(("agents", "timed")).known
+        known = world.broker.catalogs.get_entry(("agents", "timed")).listing
         assert known is not None
         assert known.expires - asyncio.get_running_loop().time() > 3000
 
@@ -145,8 +148,8 @@ async def test_wrappers_are_made_anew_and_told_apart_where_their_generator_is_an
     world: World, box: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, before = await world.ask("GET", "/v1/namespaces/agents/wrappers")
-    monkeypatch.setattr(control, "compute_folder_digest", lambda folder: "another")
-    monkeypatch.setattr("mcp_exec_tools.wrappers.build_files", lambda catalogs: {"box/new.py": ""})
+    monkeypatch.setattr(catalogs, "compute_folder_digest", lambda folder: "another")
+    monkeypatch.setattr("mcp_exec_tools.wrappers.files_of", lambda catalogs: {"box/new.py": ""})
     _, after = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
     assert after["hash"] == catalog["hash"] != before["hash"]
@@ -157,11 +160,11 @@ def test_a_generator_is_told_by_its_files(tmp_path: Path) -> None:
     seen = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("overlay.json", "1"), ("b.py.in", "1")):
         (tmp_path / name).write_text(text)
-        seen.add(control.compute_folder_digest.__wrapped__(tmp_path))
+        seen.add(catalogs.compute_folder_digest.__wrapped__(tmp_path))
     assert len(seen) == 4
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.pyc").write_text("1")
-    assert control.compute_folder_digest.__wrapped__(tmp_path) in seen
+    assert catalogs.compute_folder_digest.__wrapped__(tmp_path) in seen
 
 
 async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: World, box: Toolbox) -> None:
@@ -174,7 +177,7 @@ async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: W
     _, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
     tool = next(tool for tool in found["servers"][0]["tools"] if tool["name"] == "echo")
     assert (tool["outputSchema"], tool["inferred"]) == (schema, True)
-    catalog = Catalog.from_tools("box", found["servers"][0]["tools"])
+    catalog = Catalog.of("box", found["servers"][0]["tools"])
     assert catalog.hash == world.status("box")["catalogHash"]
 
 
@@ -192,7 +195,7 @@ async def test_what_was_learned_of_a_tool_that_vanishes_leaves_the_status(world:
 
 async def test_a_toolserver_that_is_deleted_is_gone(world: World, box: Toolbox) -> None:
     world.api.remove(TS, "box")
-    await until(lambda: not list(world.broker.servers))
+    await until(lambda: not list(world.broker.tracker.servers))
     assert (await world.call("box.add", a=1, b=1))["reason"] == "NoSuchServer"
 
 

@@ -1,4 +1,4 @@
-"""Executions that don't stop to make calls that are denied."""
+"""Executions that repeat denied calls."""
 
 import sqlite3
 from pathlib import Path
@@ -8,15 +8,13 @@ import pytest
 from tests.component.broker.conftest import World, grant, running
 from tests.component.broker.servers import Toolbox
 from tests.support.api_server import FakeApiServer
-from tests.support.until import until
 
-from mcp_exec_broker.calls.denials import OWN_RECORDS
+from mcp_exec_broker.calls.denials import MAX_OWN_RECORDS
 
 Object = dict[str, Any]
 
 
 async def records(world: World, **filters: str) -> list[Object]:
-    await until(lambda: not world.broker.calls._records)
     query = "&".join(f"{name}={value}" for name, value in {"limit": "1000", **filters}.items())
     _, found = await world.ask("GET", f"/v1/audit?{query}")
     return list(found["items"])
@@ -26,23 +24,23 @@ async def test_calls_beyond_the_budget_are_counted_in_one_record_when_they_are_t
     world: World, box: Toolbox
 ) -> None:
     token = grant(tool_calls=2)
-    for _ in range(2 + OWN_RECORDS + 30):
+    for _ in range(2 + MAX_OWN_RECORDS + 30):
         answer = await world.call("box.add", token=token, a=1, b=1)
     assert (answer["kind"], answer["reason"]) == ("ToolDenied", "BudgetExceeded")
-    assert len(await records(world)) == 2 + OWN_RECORDS
+    assert len(await records(world)) == 2 + MAX_OWN_RECORDS
     _, ended = await world.ask("DELETE", "/v1/executions/uid-1")
-    assert ended["toolCalls"]["total"] == 2 + OWN_RECORDS + 30
+    assert ended["toolCalls"]["total"] == 2 + MAX_OWN_RECORDS + 30
     last, *others = await records(world)
     assert (last["calls"], last["outcome"], last["decision"]) == (30, "denied", "Deny")
     assert (last["reason"], last["execution"], last["uid"]) == ("BudgetExceeded", "exec-1", "uid-1")
     assert others[0]["at"] < last["at"] < last["endedAt"]
     assert {each["calls"] for each in others} == {1}
-    assert len(others) == 2 + OWN_RECORDS
+    assert len(others) == 2 + MAX_OWN_RECORDS
 
 
 async def test_each_reason_has_a_record_and_each_execution_its_own(world: World, box: Toolbox) -> None:
     first, second = grant(tools=["box.add"], tool_calls=1000), grant(execution="uid-2", name="exec-2", tools=[])
-    for _ in range(OWN_RECORDS + 5):
+    for _ in range(MAX_OWN_RECORDS + 5):
         assert (await world.call("box.echo", token=first, value=1))["reason"] == "NotAllowed"
     assert (await world.call("box.add", token=first, a=1, b=1))["value"] == 2
     assert (await world.call("box.add", token=second, a=1, b=1))["reason"] == "NotAllowed"
@@ -60,23 +58,23 @@ async def test_each_reason_has_a_record_and_each_execution_its_own(world: World,
 
 async def test_what_was_counted_is_written_when_the_broker_ends(api: FakeApiServer, tmp_path: Path) -> None:
     async with running(api, tmp_path) as world:
-        for _ in range(OWN_RECORDS + 7):
+        for _ in range(MAX_OWN_RECORDS + 7):
             await world.call("nowhere.add", token=grant(tool_calls=0))
     async with running(api, tmp_path) as world:
-        assert sum(each["calls"] for each in await records(world, outcome="denied")) == OWN_RECORDS + 7
+        assert sum(each["calls"] for each in await records(world, outcome="denied")) == MAX_OWN_RECORDS + 7
 
 
 async def test_what_can_t_be_written_stays_counted(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*given: object, **named: object) -> None:
+    async def fail(*arguments: object, **fields: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    for _ in range(OWN_RECORDS + 7):
+    for _ in range(MAX_OWN_RECORDS + 7):
         await world.call("nowhere.add", token=grant(tool_calls=0))
     with monkeypatch.context() as patch:
-        patch.setattr(world.broker.control.audit, "many", full)
+        patch.setattr(world.broker.control.audit, "record_denials", fail)
         assert (await world.ask("DELETE", "/v1/executions/uid-1"))[0] == 200
-    assert "denied calls are not in the audit yet" in caplog.text
-    world.broker.calls.denials.write()
+    assert "cannot write denied calls to the audit log" in caplog.text
+    await world.broker.denials.write_counts()
     assert (await records(world))[0]["calls"] == 7

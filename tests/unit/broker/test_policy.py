@@ -10,7 +10,7 @@ from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
 from mcp_exec_broker.access.policy import PolicyDecision, evaluate, is_destructive
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.patterns import any_matches
 
 Hints = dict[str, bool]
 SERVERS = ("github", "files", "gitlab")
@@ -76,11 +76,11 @@ def test_what_any_of_the_lists_denies_is_never_made(
     made = evaluate(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
     on_server = [f"*.{pattern}" for pattern in found.deny]
     denied = (
-        matches_any(pool.deny, server=server, tool=tool)
-        or matches_any(on_server, server=server, tool=tool)
-        or not matches_any(allowed, server=server, tool=tool)
-        or not matches_any(pool.allow, server=server, tool=tool)
-        or not matches_any([f"*.{pattern}" for pattern in found.allow], server=server, tool=tool)
+        any_matches(pool.deny, server=server, tool=tool)
+        or any_matches(on_server, server=server, tool=tool)
+        or not any_matches(allowed, server=server, tool=tool)
+        or not any_matches(pool.allow, server=server, tool=tool)
+        or not any_matches([f"*.{pattern}" for pattern in found.allow], server=server, tool=tool)
     )
     if denied:
         assert (made.action, made.reason) == (Action.DENY, ErrorReason.NOT_ALLOWED)
@@ -141,7 +141,7 @@ def test_the_first_rule_that_names_the_tool_counts() -> None:
     assert verdict("create_issue", policy=policy).action is Action.ALLOW
     made = verdict("create_pr", policy=policy)
     assert (made.action, made.reason) == (Action.DENY, ErrorReason.DENIED_BY_POLICY)
-    assert "rule 1" in made.why
+    assert "rule 1" in made.explanation
 
 
 def test_a_rule_counts_before_what_the_tool_says_of_itself() -> None:
@@ -170,6 +170,6 @@ def test_a_tool_is_destructive_that_says_so_and_does_not_only_read(
 
 def test_a_denied_call_fails_with_the_list_that_denied_it() -> None:
     with pytest.raises(ToolCallError, match=r"the pool denies github\.delete") as raised:
-        verdict("delete", pool=PoolTools(deny=["github.del*"])).check()
+        verdict("delete", pool=PoolTools(deny=["github.del*"])).raise_if_denied()
     assert (raised.value.kind, raised.value.reason) == (ErrorKind.DENIED, ErrorReason.NOT_ALLOWED)
-    verdict().check()
+    verdict().raise_if_denied()

@@ -1,7 +1,6 @@
 """Secrets and personal data in what goes to servers and comes back. The secrets here are made up."""
 
 import json
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -60,24 +59,24 @@ def scanner() -> Scanner:
 @pytest.mark.parametrize("kind", SECRETS)
 async def test_a_secret_in_a_result_is_redacted_whole(scanner: Scanner, kind: str) -> None:
     secret = SECRETS[kind]
-    scanned = await scanner.result({"a": [f"before {secret} after", 5, None]}, Scan(), Tokenizer())
+    scanned = await scanner.scan_result({"a": [f"before {secret} after", 5, None]}, Scan(), Tokenizer())
     assert scanned.value == {"a": [f"before [REDACTED {kind}] after", 5, None]}
-    assert scanned.found == {kind: 1}
+    assert scanned.findings == {kind: 1}
 
 
 async def test_a_password_in_an_address_is_redacted_alone(scanner: Scanner) -> None:
-    scanned = await scanner.result("postgres://jane:hunter2@db.test/app", Scan(), Tokenizer())
+    scanned = await scanner.scan_result("postgres://jane:hunter2@db.test/app", Scan(), Tokenizer())
     assert scanned.value == "postgres://jane:[REDACTED Basic Auth Credentials]@db.test/app"
 
 
 async def test_a_longer_secret_than_the_pattern_has_is_redacted_to_its_end(scanner: Scanner) -> None:
-    scanned = await scanner.result("x ghp_" + "a" * 50 + ", y", Scan(), Tokenizer())
+    scanned = await scanner.scan_result("x ghp_" + "a" * 50 + ", y", Scan(), Tokenizer())
     assert scanned.value == "x [REDACTED GitHub Token], y"
 
 
 async def test_a_secret_in_a_key_is_redacted_and_keys_stay_apart(scanner: Scanner) -> None:
     one, two = "ghp_" + "a" * 36, "ghp_" + "b" * 36
-    scanned = await scanner.result({one: 1, two: 2}, Scan(), Tokenizer())
+    scanned = await scanner.scan_result({one: 1, two: 2}, Scan(), Tokenizer())
     assert list(scanned.value.values()) == [1, 2]
     assert not {one, two} & set(scanned.value)
 
@@ -85,7 +84,7 @@ async def test_a_secret_in_a_key_is_redacted_and_keys_stay_apart(scanner: Scanne
 @pytest.mark.parametrize("kind", SECRETS)
 async def test_a_secret_in_arguments_ends_the_call(scanner: Scanner, kind: str) -> None:
     with pytest.raises(ToolCallError, match=kind) as raised:
-        await scanner.arguments({"body": SECRETS[kind]}, Scan(), Tokenizer())
+        await scanner.scan_arguments({"body": SECRETS[kind]}, Scan(), Tokenizer())
     assert raised.value.reason is ErrorReason.SECRET_FOUND
     assert SECRETS[kind] not in raised.value.message
 
@@ -93,64 +92,64 @@ async def test_a_secret_in_arguments_ends_the_call(scanner: Scanner, kind: str) 
 async def test_nothing_is_looked_for_where_it_is_off(scanner: Scanner) -> None:
     off = Scan(secrets_in_arguments=SecretAction.OFF, secrets_in_results=SecretAction.OFF)
     value = [*SECRETS.values(), *PERSONAL.values()]
-    assert (await scanner.arguments(value, off, Tokenizer())).value is value
-    assert (await scanner.result(value, off, Tokenizer())).value is value
+    assert (await scanner.scan_arguments(value, off, Tokenizer())).value is value
+    assert (await scanner.scan_result(value, off, Tokenizer())).value is value
 
 
 @pytest.mark.parametrize("kind", PERSONAL)
 async def test_personal_data_is_redacted_blocked_or_made_a_token(scanner: Scanner, kind: str) -> None:
     value = {"note": f"call {PERSONAL[kind]}, please"}
-    scanned = await scanner.result(value, REDACT, Tokenizer())
+    scanned = await scanner.scan_result(value, REDACT, Tokenizer())
     assert scanned.value == {"note": f"call [REDACTED {kind}], please"}
-    scanned = await scanner.result(value, TOKENIZE, Tokenizer())
+    scanned = await scanner.scan_result(value, TOKENIZE, Tokenizer())
     assert scanned.value == {"note": f"call [{kind}_1], please"}
     with pytest.raises(ToolCallError, match=kind) as raised:
-        await scanner.result(value, Scan(personal_in_results=PersonalDataAction.BLOCK), Tokenizer())
+        await scanner.scan_result(value, Scan(personal_in_results=PersonalDataAction.BLOCK), Tokenizer())
     assert raised.value.reason is ErrorReason.PERSONAL_DATA_FOUND
     assert PERSONAL[kind] not in raised.value.message
 
 
 async def test_plain_rows_pass_as_they_are(scanner: Scanner) -> None:
-    scanned = await scanner.result(PLAIN, TOKENIZE, Tokenizer())
-    assert scanned.found == {}
+    scanned = await scanner.scan_result(PLAIN, TOKENIZE, Tokenizer())
+    assert scanned.findings == {}
     assert scanned.value is PLAIN
 
 
 async def test_one_value_has_one_token_and_it_is_put_back_at_a_tool(scanner: Scanner) -> None:
-    vault = Tokenizer()
+    tokenizer = Tokenizer()
     rows = [{"email": "a@example.com"}, {"email": "b@example.com"}, {"cc": "a@example.com, b@example.com"}]
-    scanned = await scanner.result(rows, TOKENIZE, vault)
+    scanned = await scanner.scan_result(rows, TOKENIZE, tokenizer)
     assert scanned.value == [{"email": "[EMAIL_1]"}, {"email": "[EMAIL_2]"}, {"cc": "[EMAIL_1], [EMAIL_2]"}]
-    sent = await scanner.arguments({"to": "[EMAIL_2]", "text": "Hi [EMAIL_1] [EMAIL_9]"}, TOKENIZE, vault)
+    sent = await scanner.scan_arguments({"to": "[EMAIL_2]", "text": "Hi [EMAIL_1] [EMAIL_9]"}, TOKENIZE, tokenizer)
     assert sent.value == {"to": "b@example.com", "text": "Hi a@example.com [EMAIL_9]"}
-    kept = await scanner.arguments({"to": "[EMAIL_2]"}, Scan(untokenize=False), vault)
+    kept = await scanner.scan_arguments({"to": "[EMAIL_2]"}, Scan(untokenize=False), tokenizer)
     assert kept.value == {"to": "[EMAIL_2]"}
 
 
 async def test_a_number_that_is_a_card_comes_back_as_a_number(scanner: Scanner) -> None:
-    vault = Tokenizer()
-    scanned = await scanner.result({"card": 4111111111111111}, TOKENIZE, vault)
+    tokenizer = Tokenizer()
+    scanned = await scanner.scan_result({"card": 4111111111111111}, TOKENIZE, tokenizer)
     assert scanned.value == {"card": "[CARD_1]"}
-    assert vault.put_back(scanned.value) == {"card": 4111111111111111}
+    assert tokenizer.detokenize(scanned.value) == {"card": 4111111111111111}
 
 
 async def test_a_server_that_says_what_it_was_sent_does_not_give_tokens_away(scanner: Scanner) -> None:
-    vault = Tokenizer()
-    await scanner.result("a@example.com", TOKENIZE, vault)
-    scanned = await scanner.result("you sent a@example.com and other@example.com", Scan(), vault)
+    tokenizer = Tokenizer()
+    await scanner.scan_result("a@example.com", TOKENIZE, tokenizer)
+    scanned = await scanner.scan_result("you sent a@example.com and other@example.com", Scan(), tokenizer)
     assert scanned.value == "you sent [EMAIL_1] and other@example.com"
 
 
 async def test_a_full_vault_redacts_for_good(scanner: Scanner) -> None:
-    vault = Tokenizer(max_values=1)
-    scanned = await scanner.result(["a@example.com", "b@example.com", "a@example.com"], TOKENIZE, vault)
+    tokenizer = Tokenizer(max_values=1)
+    scanned = await scanner.scan_result(["a@example.com", "b@example.com", "a@example.com"], TOKENIZE, tokenizer)
     assert scanned.value == ["[EMAIL_1]", "[REDACTED EMAIL]", "[EMAIL_1]"]
-    assert Tokenizer(max_bytes=3).token("EMAIL", "a@example.com") is None
+    assert Tokenizer(max_bytes=3).tokenize("EMAIL", "a@example.com") is None
 
 
 async def test_a_large_result_is_looked_through_to_its_end(scanner: Scanner) -> None:
     rows = [{"text": "lorem ipsum dolor sit amet " * 20} for _ in range(2000)]
-    scanned = await scanner.result([*rows, SECRETS["GitHub Token"]], Scan(), Tokenizer())
+    scanned = await scanner.scan_result([*rows, SECRETS["GitHub Token"]], Scan(), Tokenizer())
     assert scanned.value[-1] == "[REDACTED GitHub Token]"
     assert scanned.value[:-1] == rows
 
@@ -161,24 +160,22 @@ async def test_a_large_result_is_looked_through_to_its_end(scanner: Scanner) -> 
              "AB12 CDEF " * 20_000, "xoxb-1-" * 30_000]
 )  # fmt: skip
 async def test_a_text_that_is_made_to_be_slow_is_not(scanner: Scanner, text: str) -> None:
-    began = perf_counter()
-    await scanner.result([text], TOKENIZE, Tokenizer())
-    assert perf_counter() - began < 20
+    await scanner.scan_result([text], TOKENIZE, Tokenizer())  # a quadratic scan would exceed the time limit of tests
 
 
 async def test_beyond_so_many_checks_what_has_the_form_of_a_number_is_taken_for_one(scanner: Scanner) -> None:
-    scanned = await scanner.result([f"555-{n:07d}" for n in range(6000)], REDACT, Tokenizer())
+    scanned = await scanner.scan_result([f"555-{n:07d}" for n in range(6000)], REDACT, Tokenizer())
     assert "REDACTED PHONE" in scanned.value[-1]
 
 
 def test_the_text_for_audit_and_approvals_is_redacted_and_bounded(scanner: Scanner) -> None:
     secret = SECRETS["GitHub Token"]
-    text = scanner.redacted({"to": "a@example.com", "key": secret, "n": 1})
+    text = scanner.redact_json({"to": "a@example.com", "key": secret, "n": 1})
     assert json.loads(text) == {"to": "[REDACTED EMAIL]", "key": "[REDACTED GitHub Token]", "n": 1}
-    long = scanner.redacted({"key": ["x" * 30, secret] * 1000}, limit=500)
+    long = scanner.redact_json({"key": ["x" * 30, secret] * 1000}, limit=500)
     assert len(long) == 500
     assert secret[:20] not in long
-    assert scanner.redacted("\ud800").encode()
+    assert scanner.redact_json("\ud800").encode()
 
 
 known_values = st.sampled_from([*SECRETS.values(), *PERSONAL.values()])
@@ -191,7 +188,7 @@ json_values = st.recursive(
 
 @given(json_values)
 async def test_no_secret_is_left_wherever_it_stands(scanner: Scanner, value: Any) -> None:
-    scanned = await scanner.result(value, REDACT, Tokenizer())
+    scanned = await scanner.scan_result(value, REDACT, Tokenizer())
     left = json.dumps(scanned.value, ensure_ascii=False)
     for secret in SECRETS.values():
         assert json.dumps(secret, ensure_ascii=False)[1:-1] not in left
@@ -199,12 +196,12 @@ async def test_no_secret_is_left_wherever_it_stands(scanner: Scanner, value: Any
 
 @given(json_values)
 async def test_what_is_made_tokens_is_had_back_as_it_was(scanner: Scanner, value: Any) -> None:
-    vault = Tokenizer()
+    tokenizer = Tokenizer()
     only = Scan(secrets_in_results=SecretAction.OFF, personal_in_results=PersonalDataAction.TOKENIZE)
-    scanned = await scanner.result(value, only, vault)
-    assert vault.put_back(scanned.value) == value
+    scanned = await scanner.scan_result(value, only, tokenizer)
+    assert tokenizer.detokenize(scanned.value) == value
 
 
 @given(json_values)
 def test_texts_without_marks_are_as_they_were(value: Any) -> None:
-    assert TextIndex(value).replaced([]) == value
+    assert TextIndex(value).replace([]) == value

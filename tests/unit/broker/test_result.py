@@ -61,10 +61,10 @@ def test_what_is_not_text_stays_as_it_came() -> None:
     content = [*text("look"), {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
     assert parse_value({"content": content}, None, modern=True) == ContentBlocks(content=content)
     both = parse_value({"content": content, "structuredContent": {"a": 1}}, None, modern=True)
-    assert both.line("s.t") == {"type": "result", "tool": "s.t", "content": content, "structured": {"a": 1}}
+    assert both.to_line("s.t") == {"type": "result", "tool": "s.t", "content": content, "structured": {"a": 1}}
 
 
 def test_an_error_says_what_the_tool_said() -> None:
     assert format_error_text({"content": text("one", "two")}) == "one\ntwo"
     assert format_error_text({"content": [], "structuredContent": {"why": "no"}}) == '{"why": "no"}'
-    assert format_error_text({"content": text(" ")}) == "the tool failed, and did not say why"
+    assert format_error_text({"content": text(" ")}) == "the tool failed without a message"

@@ -19,12 +19,12 @@ from mcp_exec_broker.errors import (
     build_unknown_tool_error,
     build_wait_timeout,
 )
-from mcp_exec_broker.suggestions import close_names
+from mcp_exec_broker.suggestions import find_close_names
 
 
 def test_the_line_has_all_that_the_code_may_want_to_know() -> None:
     failure = build_rejection(ErrorReason.INVALID_ARGUMENTS, "no", parameters=["a*", "b"], suggestions=["a"])
-    assert failure.at(tool="github.x", server="github").line() == {
+    assert failure.add_names(tool="github.x", server="github").to_line() == {
         "type": "error",
         "kind": "ToolError",
         "tool": "github.x",
@@ -38,11 +38,11 @@ def test_the_line_has_all_that_the_code_may_want_to_know() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    line = build_tool_error("boom", content=[{"type": "text", "text": "boom"}]).line()
+    line = build_tool_error("boom", content=[{"type": "text", "text": "boom"}]).to_line()
     assert line["content"] == [{"type": "text", "text": "boom"}]
     assert line["reason"] is None
     assert "parameters" not in line
-    assert "content" not in build_denial(ErrorReason.RATE_LIMITED, "no").line()
+    assert "content" not in build_denial(ErrorReason.RATE_LIMITED, "no").to_line()
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_an_unknown_tool_or_server_gets_what_was_probably_meant() -> None:
     assert failure.suggestions == ["github.create_issue"]
     assert failure.message == "github has no tool 'createIssue'; did you mean github.create_issue?"
     assert build_unknown_server_error("githib", known=["github", "files"]).suggestions == ["github"]
-    assert build_unknown_server_error("x", known=[]).line()["suggestions"] == []
+    assert build_unknown_server_error("x", known=[]).to_line()["suggestions"] == []
 
 
 def test_names_of_the_same_words_come_first() -> None:
-    assert close_names("ListIssues", ["list_issue", "list_issues", "list_pulls"]) == ["list_issues", "list_issue"]
-    assert close_names("issues", ["create_issue", "list_issues"])[0] == "list_issues"
-    assert close_names("a", ["a"]) == []
+    assert find_close_names("ListIssues", ["list_issue", "list_issues", "list_pulls"]) == ["list_issues", "list_issue"]
+    assert find_close_names("issues", ["create_issue", "list_issues"])[0] == "list_issues"
+    assert find_close_names("a", ["a"]) == []
 
 
 def test_very_many_or_long_names_take_no_long_time() -> None:
-    assert len(close_names("x" * 1_000_000, (f"{n}" * 100 for n in range(1_000_000)))) <= 3
+    assert len(find_close_names("x" * 1_000_000, (f"{n}" * 100 for n in range(1_000_000)))) <= 3

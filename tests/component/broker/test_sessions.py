@@ -15,7 +15,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.component.broker.conftest import SECRETS, TS, World, grant, running, secret
-from tests.component.broker.servers import Bridge, Toolbox, managed, module, real_bridge, serving, serving_app, toolbox
+from tests.component.broker.servers import (
+    Bridge,
+    Toolbox,
+    managed,
+    module,
+    real_bridge,
+    serving,
+    serving_app,
+    toolbox,
+)
 from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE, SANDBOX_KEY
 from tests.support.until import until
@@ -184,12 +193,12 @@ async def test_a_token_that_comes_bit_by_bit_is_read_whole(world: World) -> None
 async def test_failures_of_a_server_that_is_down_hold_on_to_no_calls(world: World) -> None:
     world.add("away", url="http://127.0.0.1:9/mcp")
     await until(lambda: world.status("away").get("available") is False)
-    server = world.broker.servers.get("agents", "away")
+    server = world.broker.tracker.servers.find("agents", "away")
     assert server is not None
     raised = []
     for _ in range(3):
         with pytest.raises(ServerUnavailable) as info:
-            await world.broker.connections.session(server, None)
+            await world.broker.sessions.get_session(server, None)
         raised.append(info.value)
     # each raise of one and the same exception would add its frames, with all that is in them
     assert len({id(error) for error in raised}) == 3
@@ -209,12 +218,12 @@ async def test_a_toolserver_that_goes_while_it_is_connected_leaves_no_connection
         world.add("slow", url=url + "/mcp")
         await until(lambda: asked)
         call = asyncio.create_task(world.lines("slow.add", a=1, b=1))
-        await until(lambda: world.broker.catalogs._locks)
+        await until(lambda: world.broker.catalogs.active_listings)
         world.api.remove(TS, "slow")
-        await until(lambda: not world.broker.connections._places)
+        await until(lambda: not len(world.broker.sessions))
         gate.set()
         assert (await call)[-1]["reason"] == "ServerUnavailable"
-        assert world.broker.connections._places == {}
+        assert len(world.broker.sessions) == 0
 
 
 async def test_redirects_to_other_hosts_are_not_followed(world: World) -> None:
@@ -299,7 +308,7 @@ async def test_a_real_server_behind_the_real_bridge_is_called(world: World, tmp_
 async def test_a_stdio_server_that_is_killed_is_started_again(world: World, clock: Bridge) -> None:
     clock.processes[0].kill()
     await until(lambda: len(clock.processes) == 2)
-    await until(lambda: world.broker.catalogs.entry(TIME).available)
+    await until(lambda: world.broker.catalogs.get_entry(TIME).available)
     answer = await world.call("time.get_current_time", timezone="UTC")
     assert answer["value"]["timezone"] == "UTC"
 
@@ -308,7 +317,7 @@ async def test_a_server_that_comes_up_slower_than_calls_wait_is_reached_all_the_
     world: World, clock: Bridge
 ) -> None:
     clock.gate.clear()
-    world.broker.connections.forget(TIME)
+    world.broker.sessions.remove(TIME)
     for _ in range(2):
         answer = await world.call("time.get_current_time", within=0.2, timezone="UTC")
         assert "it still waited for a connection to time" in answer["message"]
@@ -320,10 +329,10 @@ async def test_a_server_that_comes_up_slower_than_calls_wait_is_reached_all_the_
 
 async def test_what_failed_before_a_server_came_up_delays_nothing_when_it_ends(world: World, clock: Bridge) -> None:
     good, clock.token = clock.token, "another"
-    world.broker.connections.forget(TIME)
+    world.broker.sessions.remove(TIME)
     for _ in range(8):
         assert (await world.call("time.get_current_time", timezone="UTC"))["reason"] == "ServerUnavailable"
-        world.broker.connections.retry(TIME)
+        world.broker.sessions.retry(TIME)
     clock.token = good
     assert (await world.call("time.get_current_time", timezone="UTC"))["type"] == "result"
     clock.processes[-1].kill()
@@ -334,7 +343,7 @@ async def test_what_failed_before_a_server_came_up_delays_nothing_when_it_ends(w
 
 async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> None:
     token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="slow")
-    async with Bridge(module("tests.component.broker.slow"), token).running() as bridge:
+    async with Bridge(module("tests.component.broker.slow_server"), token).running() as bridge:
         world.add(
             "slow",
             stdio={"image": "i", "command": ["slow"]},
@@ -342,7 +351,7 @@ async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> Non
         )
         await world.listed("slow")
         calls = [asyncio.create_task(world.lines("slow.wait")) for _ in range(3)]
-        await until(lambda: world.broker.calls._active == 3)
+        await until(lambda: world.broker.pipeline.active_calls == 3)
         await world.call("slow.quick")  # answered after the others were taken in
         bridge.processes[0].kill()
         for call in calls:
@@ -355,7 +364,7 @@ async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> Non
 async def indiscreet(world: World, **references: dict[str, str]) -> AsyncIterator[Bridge]:
     """A server that tells its environment, as ToolServer `open`; variables of it are from Secrets."""
     token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="open")
-    async with Bridge(module("tests.component.broker.indiscreet"), token).running() as bridge:
+    async with Bridge(module("tests.component.broker.leaking_server"), token).running() as bridge:
         world.add(
             "open",
             stdio={
@@ -399,7 +408,7 @@ async def test_a_stdio_server_that_still_has_the_secret_of_before_does_not_tell_
             before = len(bridge.processes)
             bridge.processes[-1].kill()
             await until(lambda: len(bridge.processes) > before)  # noqa: B023
-            await until(lambda: world.broker.catalogs.entry(("agents", "open")).available)
+            await until(lambda: world.broker.catalogs.get_entry(("agents", "open")).available)
             assert (await world.call("open.environment"))["value"]["DB_PASSWORD"] == "[CREDENTIAL REDACTED]"
 
 
@@ -412,7 +421,7 @@ async def test_a_stdio_server_is_called_though_a_secret_of_its_environment_is_mi
 
 async def test_null_beside_text_is_no_value_in_the_older_era(world: World) -> None:
     token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="nulls")
-    async with Bridge(module("tests.component.broker.nulls"), token).running() as bridge:
+    async with Bridge(module("tests.component.broker.null_server"), token).running() as bridge:
         world.add(
             "nulls",
             stdio={"image": "i", "command": ["nulls"]},

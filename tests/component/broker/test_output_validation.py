@@ -104,7 +104,7 @@ async def test_a_server_that_declares_otherwise_by_now_is_listed_again(world: Wo
 
 
 async def test_names_in_what_is_said_are_looked_through(world: World, careless: Careless) -> None:
-    spec = world.broker.servers.get("agents", "careless")
+    spec = world.broker.tracker.servers.find("agents", "careless")
     assert spec is not None
     assert spec.spec is not None
     world.add("careless", url=spec.spec.url, scan={"personalInResults": "Redact"})

@@ -116,8 +116,8 @@ async def test_a_copy_that_is_no_good_is_logged_and_stops_nothing(
     spoil(copies(tmp_path)[0])
     async with started_anew(api, tmp_path) as (_, server):
         assert (server["available"], server["tools"]) == (False, [])
-    (said,) = [record for record in caplog.records if "the copy of a server's tools is no good" in record.message]
-    assert said.levelno == logging.WARNING
+    (warning,) = [record for record in caplog.records if "the cached catalog of a server is invalid" in record.message]
+    assert warning.levelno == logging.WARNING
 
 
 async def test_a_folder_that_can_t_be_written_stops_nothing(api: FakeApiServer, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_a_toolserver_that_went_while_the_broker_was_down_leaves_no_copy(
         await until(lambda: copies(tmp_path) == [])
         world.add("box", url=url)  # another one of the same name
         await until(lambda: world.status("box").get("available") is False)
-        assert world.broker.catalogs.entry(KEY).known is None
+        assert world.broker.catalogs.get_entry(KEY).listing is None
 
 
 async def test_a_toolserver_that_is_deleted_leaves_no_copy(api: FakeApiServer, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ MOMENT = datetime(2026, 11, 22, tzinfo=UTC)
 
 def server(**status: Any) -> ToolServer:
     item = {"metadata": {"namespace": "a", "name": "s", "generation": 3}, "spec": {"url": "http://s"}, "status": status}
-    return ToolServer.of(item)
+    return ToolServer.from_object(item)
 
 
 def entry(**changes: Any) -> CatalogEntry:

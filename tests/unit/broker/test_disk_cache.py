@@ -9,7 +9,7 @@ from mcp_exec_broker.upstream.servers import ToolServer
 
 def server(name: str, **spec: Any) -> ToolServer:
     meta = {"namespace": "agents", "name": name, "uid": f"u-{name}"}
-    return ToolServer.of({"metadata": meta, "spec": {"url": "http://there/mcp"} | spec})
+    return ToolServer.from_object({"metadata": meta, "spec": {"url": "http://there/mcp"} | spec})
 
 
 def copy(*, size: int = 0) -> CatalogCopy:
@@ -26,7 +26,7 @@ def test_a_copy_is_found_again_by_another_process(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_is_not_kept_nor_what_was_before_it(tmp_path: Path) -> None:
-    copies = CatalogDiskCache(tmp_path, most_bytes=1000)
+    copies = CatalogDiskCache(tmp_path, max_bytes=1000)
     copies.put(server("one"), copy())
     copies.put(server("one"), copy(size=1000))
     assert copies.get(server("one")) is None
@@ -35,12 +35,12 @@ def test_what_is_too_large_is_not_kept_nor_what_was_before_it(tmp_path: Path) ->
 
 def test_all_copies_together_are_bounded(tmp_path: Path) -> None:
     CatalogDiskCache(tmp_path).put(server("one"), copy(size=600))
-    copies = CatalogDiskCache(tmp_path, most_bytes_of_all=1000)
+    copies = CatalogDiskCache(tmp_path, max_total_bytes=1000)
     copies.put(server("two"), copy(size=600))
     assert copies.get(server("two")) is None
     copies.put(server("one"), copy(size=700))
     assert copies.get(server("one")) is not None
-    copies.keep([])
+    copies.retain([])
     copies.put(server("two"), copy(size=600))
     assert copies.get(server("two")) is not None
 

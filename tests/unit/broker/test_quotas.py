@@ -7,14 +7,8 @@ import pytest
 
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import ServerLimits
-from mcp_exec_broker.access.quotas import (
-    MAX_TOOL_NAMES,
-    ExecutionBudget,
-    ExecutionQuota,
-    ExecutionQuotas,
-    FifoLimiter,
-    ServerConcurrency,
-)
+from mcp_exec_broker.access.limiters import FifoLimiter, ServerConcurrency
+from mcp_exec_broker.access.quotas import MAX_TOOL_NAMES, ExecutionBudget, ExecutionQuota, ExecutionQuotas
 from mcp_exec_broker.errors import CallOutcome, ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import Grant
 
@@ -34,19 +28,19 @@ def grant(*, uid: str = "u-1", calls: int = 3) -> Grant:
     )
 
 
-def account(*, calls: int = 3, **budget: int) -> ExecutionQuota:
-    return ExecutionQuotas(budget=ExecutionBudget(**budget)).open(grant(calls=calls))
+def quota(*, calls: int = 3, **budget: int) -> ExecutionQuota:
+    return ExecutionQuotas(budget=ExecutionBudget(**budget)).get_or_create(grant(calls=calls))
 
 
 def call(found: ExecutionQuota, tool: str = "a.b", *, out: int = 1, into: int = 10, failed: bool = False) -> None:
-    found.begin(tool, argument_bytes=out)
-    found.end(failed=failed, result_bytes=into)
+    found.begin_call(tool, argument_bytes=out)
+    found.end_call(failed=failed, result_bytes=into)
 
 
 def denial(found: ExecutionQuota, tool: str = "a.b", *, out: int = 1) -> ToolCallError:
     with pytest.raises(ToolCallError) as raised:
-        found.begin(tool, argument_bytes=out)
-    found.end(failed=True, result_bytes=0)
+        found.begin_call(tool, argument_bytes=out)
+    found.end_call(failed=True, result_bytes=0)
     return raised.value
 
 
@@ -59,7 +53,7 @@ class Clock:
 
 
 def test_one_call_more_than_allowed_is_denied_and_counted() -> None:
-    found = account(calls=2)
+    found = quota(calls=2)
     call(found)
     call(found, "a.c", failed=True)
     assert denial(found).reason is ErrorReason.BUDGET_EXCEEDED
@@ -69,11 +63,11 @@ def test_one_call_more_than_allowed_is_denied_and_counted() -> None:
 
 
 def test_an_execution_that_may_make_no_calls_makes_none() -> None:
-    assert denial(account(calls=0)).reason is ErrorReason.BUDGET_EXCEEDED
+    assert denial(quota(calls=0)).reason is ErrorReason.BUDGET_EXCEEDED
 
 
 def test_bytes_are_bounded_both_ways() -> None:
-    found = account(calls=100, argument_bytes=100, result_bytes=50)
+    found = quota(calls=100, argument_bytes=100, result_bytes=50)
     call(found, out=60, into=30)
     assert denial(found, out=60).reason is ErrorReason.BUDGET_EXCEEDED
     call(found, out=40, into=30)
@@ -81,7 +75,7 @@ def test_bytes_are_bounded_both_ways() -> None:
 
 
 def test_beyond_fifty_tools_the_rest_are_one() -> None:
-    found = account(calls=1000)
+    found = quota(calls=1000)
     for number in range(MAX_TOOL_NAMES + 5):
         call(found, f"a.t{number}")
     call(found, "a.t0")
@@ -91,83 +85,83 @@ def test_beyond_fifty_tools_the_rest_are_one() -> None:
 
 
 async def test_a_closed_execution_makes_no_call_and_tells_those_under_way() -> None:
-    accounts, told = ExecutionQuotas(), list[str]()
-    found = accounts.open(grant())
-    found.on_close(lambda: told.append("first"))
-    found.on_close(lambda: told.append("gone"))()
-    assert accounts.close("u-1") is found
-    accounts.close("u-1")
-    found.on_close(lambda: told.append("late"))
+    quotas, told = ExecutionQuotas(), list[str]()
+    found = quotas.get_or_create(grant())
+    found.add_close_callback(lambda: told.append("first"))
+    found.add_close_callback(lambda: told.append("gone"))()
+    assert quotas.close_execution("u-1") is found
+    quotas.close_execution("u-1")
+    found.add_close_callback(lambda: told.append("late"))
     assert told == ["first", "late"]
     failure = denial(found)
     assert (failure.reason, failure.outcome) == (ErrorReason.EXECUTION_ENDED, CallOutcome.CANCELLED)
     with pytest.raises(ToolCallError, match="ended"):
-        async with found.slot():
+        async with found.acquire_slot():
             pass
 
 
 def test_an_execution_that_ended_before_its_first_call_stays_ended() -> None:
-    accounts = ExecutionQuotas()
-    accounts.close("u-1")
-    assert denial(accounts.open(grant())).reason is ErrorReason.EXECUTION_ENDED
+    quotas = ExecutionQuotas()
+    quotas.close_execution("u-1")
+    assert denial(quotas.get_or_create(grant())).reason is ErrorReason.EXECUTION_ENDED
 
 
-def test_accounts_are_forgotten_after_an_hour_but_not_with_a_call_under_way() -> None:
+def test_a_quota_is_dropped_after_an_hour_but_not_during_a_call() -> None:
     clock = Clock()
-    accounts = ExecutionQuotas(clock=clock)
-    busy, idle = accounts.open(grant(uid="busy")), accounts.open(grant(uid="idle"))
-    busy.begin("a.b", argument_bytes=1)
-    call(idle)
+    quotas = ExecutionQuotas(clock=clock)
+    busy = quotas.get_or_create(grant(uid="busy"))
+    busy.begin_call("a.b", argument_bytes=1)
+    call(quotas.get_or_create(grant(uid="idle")))
     clock.now = 3601
-    accounts.open(grant(uid="new"))
-    assert accounts.find("idle") is None
-    assert accounts.find("busy") is busy
-    assert accounts.under_way == 1
+    quotas.get_or_create(grant(uid="new"))
+    assert quotas.find("idle") is None
+    assert quotas.find("busy") is busy
+    assert quotas.count_active_calls() == 1
 
 
 async def test_no_more_than_so_many_calls_of_an_execution_are_made_at_once() -> None:
-    found = account(concurrency=2)
+    found = quota(concurrency=2)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(found.slot())
-        await stack.enter_async_context(found.slot())
-        third = asyncio.create_task(stack.enter_async_context(found.slot()))
+        await stack.enter_async_context(found.acquire_slot())
+        await stack.enter_async_context(found.acquire_slot())
+        third = asyncio.create_task(stack.enter_async_context(found.acquire_slot()))
         await asyncio.wait({third}, timeout=0)
         assert not third.done()
         third.cancel()
         await asyncio.wait({third})
-    async with found.slot(), found.slot():
+    async with found.acquire_slot(), found.acquire_slot():
         pass
 
 
 async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_up() -> None:
-    gate, order = FifoLimiter(), list[int]()
-    await gate.enter(1)
+    limiter, order = FifoLimiter(), list[int]()
+    await limiter.acquire(1)
 
     async def wait(number: int) -> None:
-        await gate.enter(1)
+        await limiter.acquire(1)
         order.append(number)
-        gate.leave(1)
+        limiter.release(1)
 
     tasks = [asyncio.create_task(wait(number)) for number in range(4)]
     await asyncio.wait(tasks, timeout=0)
     tasks[1].cancel()
-    gate.leave(1)
+    limiter.release(1)
     tasks[0].cancel()  # at the moment in which it has the place
     async with asyncio.timeout(DEADLINE):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert order == [2, 3]
-    assert gate.idle
+    assert limiter.is_idle
 
 
 async def test_a_server_takes_so_many_calls_at_once_and_who_gives_up_takes_no_place() -> None:
     servers, limits, key = ServerConcurrency(), ServerLimits(concurrency=1), ("agents", "github")
-    async with servers.slot(key, limits):
+    async with servers.acquire_slot(key, limits):
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01), servers.slot(key, limits):
+            async with asyncio.timeout(0.01), servers.acquire_slot(key, limits):
                 pass
-        async with servers.slot(("agents", "other"), limits):
+        async with servers.acquire_slot(("agents", "other"), limits):
             pass
-    async with asyncio.timeout(DEADLINE), servers.slot(key, limits):
+    async with asyncio.timeout(DEADLINE), servers.acquire_slot(key, limits):
         pass
 
 
@@ -175,12 +169,12 @@ async def test_a_server_takes_so_many_calls_a_minute() -> None:
     clock = Clock()
     servers, limits, key = ServerConcurrency(clock=clock), ServerLimits(calls_per_minute=2), ("agents", "github")
     for clock.now in (0.0, 10.0):
-        async with servers.slot(key, limits):
+        async with servers.acquire_slot(key, limits):
             pass
     with pytest.raises(ToolCallError, match="the next one in 50 s") as raised:
-        async with servers.slot(key, limits):
+        async with servers.acquire_slot(key, limits):
             pass
     assert raised.value.reason is ErrorReason.RATE_LIMITED
     clock.now = 60.0
-    async with servers.slot(key, limits):
+    async with servers.acquire_slot(key, limits):
         pass

@@ -1,0 +1,177 @@
+"""The thread that owns the audit log's SQLite connection, so that no statement blocks the event loop."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Final
+
+from mcp_exec_broker.audit.store import connect, create_tables
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING: Final = 10_000
+"""Jobs in the queue. Each call has at most two, and the broker bounds its calls, so only a stuck disk fills it."""
+_MAX_BATCH: Final = 128
+"""Jobs of one transaction."""
+_CLOSE_SECONDS: Final = 5.0
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    run: Callable[[sqlite3.Connection], Any]
+    result: "asyncio.Future[Any]"
+    on_written: Callable[[], None] | None
+
+
+@dataclass(slots=True)
+class _Outcome:
+    job: _Job
+    value: Any = None
+    error: Exception | None = None
+
+    def deliver(self) -> None:
+        """Hand the outcome to the job's future. Runs in the event loop."""
+        if self.job.result.done():  # the caller was cancelled; the job ran nevertheless
+            return
+        if self.error is None:
+            self.job.result.set_result(self.value)
+        else:
+            self.job.result.set_exception(self.error)
+
+
+class AuditWriter:
+    """Runs jobs on the SQLite file in the order of their submission, all that wait in one transaction.
+
+    A job is durable, short of a crash of the node, once its future is done.
+    """
+
+    def __init__(self, path: Path, *, max_pending: int = MAX_PENDING) -> None:
+        self._path = path
+        self._max_pending = max_pending
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed = True
+        # a daemon: a stuck disk must not keep the process alive
+        self._thread = Thread(target=self._run, name="audit-writer", daemon=True)
+
+    async def open(self) -> None:
+        """Open the file and start the thread. Raises sqlite3.Error, OSError."""
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._ended = asyncio.Event()
+        self._thread.start()
+        await self._opened
+        self._closed = False
+
+    async def close(self, *, timeout_seconds: float = _CLOSE_SECONDS) -> None:
+        """Wait a bounded time until the queue is empty and the file is closed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            log.error("the audit log was not closed within %g s; %d jobs wait", timeout_seconds, self._jobs.qsize())
+
+    def submit(
+        self, run: Callable[[sqlite3.Connection], Any], *, on_written: Callable[[], None] | None = None
+    ) -> "asyncio.Future[Any]":
+        """Queue a job and return its result's future, which a caller may ignore.
+
+        The thread calls `on_written` after the commit. The future raises what the job raises, and
+        sqlite3.OperationalError if the queue is full or the writer is closed.
+        """
+        result = self._loop.create_future()
+        result.add_done_callback(_mark_retrieved)
+        if self._closed:
+            result.set_exception(sqlite3.OperationalError("the audit log is closed"))
+        elif self._jobs.qsize() >= self._max_pending:
+            result.set_exception(sqlite3.OperationalError(f"{self._max_pending} writes to the audit log wait already"))
+        else:
+            self._jobs.put(_Job(run, result, on_written))
+        return result
+
+    # in the thread
+
+    def _run(self) -> None:
+        try:
+            self._file = connect(self._path)
+            create_tables(self._file)
+        except Exception as error:
+            self._call_in_loop(self._opened.set_exception, error)
+            return
+        self._call_in_loop(self._opened.set_result, None)
+        try:
+            while (job := self._jobs.get()) is not None:
+                self._run_batch(job)
+        finally:
+            self._file.close()
+            self._call_in_loop(self._ended.set)
+
+    def _run_batch(self, first: _Job) -> None:
+        batch, last = [first], False
+        with suppress(Empty):
+            while len(batch) < _MAX_BATCH:
+                job = self._jobs.get_nowait()
+                if job is None:
+                    last = True
+                    break
+                batch.append(job)
+        outcomes = self._run_alone(batch) if len(batch) == 1 else self._run_together(batch)
+        self._call_in_loop(_deliver, outcomes)
+        for outcome in outcomes:
+            if outcome.error is None and outcome.job.on_written is not None:
+                outcome.job.on_written()
+        if last:
+            self._jobs.put(None)
+
+    def _run_together(self, batch: list[_Job]) -> list[_Outcome]:
+        try:
+            self._file.execute("BEGIN IMMEDIATE")
+            outcomes = [self._run_in_transaction(job) for job in batch]
+            self._file.execute("COMMIT")
+        except sqlite3.Error:
+            with suppress(sqlite3.Error):
+                if self._file.in_transaction:
+                    self._file.execute("ROLLBACK")
+            return self._run_alone(batch)  # so that each job gets its own error
+        return outcomes
+
+    def _run_in_transaction(self, job: _Job) -> _Outcome:
+        try:
+            return _Outcome(job, value=job.run(self._file))
+        except sqlite3.Error:
+            raise
+        except Exception as error:
+            return _Outcome(job, error=error)
+
+    def _run_alone(self, batch: list[_Job]) -> list[_Outcome]:
+        outcomes = []
+        for job in batch:
+            try:
+                outcomes.append(_Outcome(job, value=job.run(self._file)))
+            except Exception as error:
+                outcomes.append(_Outcome(job, error=error))
+        return outcomes
+
+    def _call_in_loop(self, callback: Callable[..., object], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+def _deliver(outcomes: list[_Outcome]) -> None:
+    for outcome in outcomes:
+        outcome.deliver()
+
+
+def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
+    """Keep asyncio from logging an error that nobody awaits."""
+    if not future.cancelled():
+        future.exception()
