@@ -88,7 +88,8 @@ class Nodes:
     pods_per_node: int
     start_seconds: float
     """How long a pod takes to start."""
-    _names: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    """Names of the nodes."""
     _addresses: dict[str, str] = field(default_factory=dict)
     """Addresses of the pods that were seen, by their uids."""
     _ending: set[str] = field(default_factory=set)
@@ -99,7 +100,7 @@ class Nodes:
     async def register(self) -> None:
         """Makes the nodes and waits until the cluster counts them in."""
         names = [node_name(number) for number in range(self.count)]
-        self._names = frozenset(names)
+        self.names = frozenset(names)
         moment = seconds_time()
         bodies = [node_object(name, pods=self.pods_per_node, moment=moment) for name in names]
         await all_of([lambda body=body: self.kube.create(resource_path("nodes"), body) for body in bodies])  # type: ignore[misc]
@@ -127,13 +128,13 @@ class Nodes:
         )
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
-                group.create_task(self._work())
+                group.create_task(self.work())
             group.create_task(self._beat())
             group.create_task(pods.run())
 
     def on_pod(self, pod: Object, deleted: bool) -> None:
         """What became of a pod on any node: one of ours is started, or ended."""
-        if pod["spec"].get("nodeName") not in self._names:
+        if pod["spec"].get("nodeName") not in self.names:
             return
         uid = pod["metadata"]["uid"]
         if deleted:
@@ -167,7 +168,8 @@ class Nodes:
         self.supervisors.remove(self._addresses.get(uid, ""))
         await self.kube.delete(pod_path(pod), grace_seconds=0, uid=uid)
 
-    async def _work(self) -> None:
+    async def work(self) -> None:
+        """Do the jobs in turn, until it is cancelled."""
         while True:
             job = await self._jobs.get()
             try:
@@ -180,8 +182,8 @@ class Nodes:
     async def _beat(self) -> None:
         """The heartbeat of each node in turn, spread over the time that there is for all."""
         for turn in itertools.count(1):
-            for name in sorted(self._names):
-                await asyncio.sleep(HEARTBEAT_SECONDS / len(self._names))
+            for name in sorted(self.names):
+                await asyncio.sleep(HEARTBEAT_SECONDS / len(self.names))
                 try:
                     await self.kube.patch(lease_path(name), {"spec": {"renewTime": micro_time(now())}})
                     if turn % STATUS_EVERY == 0:

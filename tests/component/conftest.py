@@ -30,6 +30,7 @@ async def supervisor_port(tmp_path: Path) -> AsyncIterator[int]:
         cwd="/",
         env={
             "PATH": os.environ["PATH"],
+            **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
             "PYTHONPATH": os.pathsep.join((str(ROOT / "sandbox_image"), str(ROOT / "crds"))),
             "MCP_EXEC_TOKEN_SHA256": token_digest(token),
             "MCP_EXEC_PORT": "0",

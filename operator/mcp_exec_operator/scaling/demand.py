@@ -24,6 +24,11 @@ class SlidingCount:
         self._buckets: deque[list[int]] = deque()
         self._total = 0
 
+    @property
+    def size(self) -> int:
+        """Number of counters in memory."""
+        return len(self._buckets)
+
     def add(self, now: float) -> None:
         """One event."""
         self._forget(now)

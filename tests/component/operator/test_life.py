@@ -8,21 +8,25 @@ from typing import Any
 import pytest
 from tests.support.world import NODES, PODS, SBP, World
 
-from mcp_exec_operator.pods.cache import PodCache, PodState
+from mcp_exec_operator.pods.cache import PodCache
 
 Operating = Callable[..., Any]
 
 
 def watch_warm(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pods were warm after each change, from now on."""
+    """Return a list that receives the number of warm pods after each change, from now on."""
     counts: list[int] = []
-    move = PodCache._move
 
-    def count(inventory: PodCache, pod: Any, state: PodState) -> None:
-        move(inventory, pod, state)
-        counts.append(inventory.counts.warm)
+    def count_after(method: Callable[..., Any]) -> Callable[..., Any]:
+        def change(cache: PodCache, *arguments: Any, **named: Any) -> Any:
+            result = method(cache, *arguments, **named)
+            counts.append(cache.counts.warm)
+            return result
 
-    monkeypatch.setattr(PodCache, "_move", count)
+        return change
+
+    for name in ("observe", "mark_ready", "recheck_node", "take", "release", "retire", "forget"):
+        monkeypatch.setattr(PodCache, name, count_after(getattr(PodCache, name)))
     return counts
 
 

@@ -52,11 +52,11 @@ async def done_with(*events: tuple[dict[str, Any], bool], calls: int, refusals: 
         count=1,
         pods_per_node=10,
         start_seconds=0.0,
-        _names=frozenset({"simulated-0000"}),
+        names=frozenset({"simulated-0000"}),
     )
     for event in events:
         nodes.on_pod(*event)
-    working = asyncio.create_task(nodes._work())
+    working = asyncio.create_task(nodes.work())
     async with asyncio.timeout(10):
         await kube.done.wait()
     working.cancel()

@@ -201,25 +201,30 @@ def test_a_reused_address_belongs_to_the_younger_pod() -> None:
 
 
 @pytest.fixture
-def watcher() -> Any:
-    return watch.Watcher(url="https://127.0.0.1:1", tls=ssl.create_default_context(), changed=threading.Event())
+def changed() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def watcher(changed: threading.Event) -> Any:
+    return watch.Watcher(url="https://127.0.0.1:1", tls=ssl.create_default_context(), changed=changed)
 
 
 def event(kind: str, name: str = "a", version: str = "7") -> dict[str, Any]:
     return {"type": kind, "object": {"metadata": {"namespace": "n", "name": name, "resourceVersion": version}}}
 
 
-def test_a_watch_event_changes_the_copy_and_says_so(watcher: Any) -> None:
+def test_a_watch_event_changes_the_copy_and_says_so(watcher: Any, changed: threading.Event) -> None:
     assert watcher.apply(event("ADDED")) == "7"
-    assert watcher._changed.is_set()
+    assert changed.is_set()
     assert [item["metadata"]["name"] for item in watcher.objects()] == ["a"]
     watcher.apply(event("DELETED"))
     assert watcher.objects() == []
 
 
-def test_a_bookmark_moves_the_version_on_and_changes_nothing(watcher: Any) -> None:
+def test_a_bookmark_moves_the_version_on_and_changes_nothing(watcher: Any, changed: threading.Event) -> None:
     assert watcher.apply(event("BOOKMARK", version="99")) == "99"
-    assert not watcher._changed.is_set()
+    assert not changed.is_set()
 
 
 def test_an_expired_version_asks_for_a_new_list(watcher: Any) -> None:

@@ -22,7 +22,7 @@ def test_a_window_counts_what_it_had_to_a_twentieth_of_its_length(gaps: list[flo
         inside = sum(now - each < seconds * 0.949 for each in times)
         around = sum(now - each <= seconds * 1.001 for each in times)
         assert inside <= count.total(now) <= around
-        assert len(count._buckets) <= 21
+        assert count.size <= 21
     assert count.total(now + seconds * 1.001) == 0
 
 

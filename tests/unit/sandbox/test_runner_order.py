@@ -5,6 +5,7 @@ import os
 import socket
 
 import pytest
+from tests.support.until import until
 
 from mcp_exec_sandbox.protocol import RunnerLimits, encode
 from mcp_exec_sandbox.supervisor.execution import runner_process as module
@@ -49,35 +50,40 @@ async def ends(monkeypatch):
     runner = RunnerProcess(limits=RunnerLimits(memory_bytes=1, max_tasks=1, storage_bytes=1), environment={})
     stdout, stderr, channel = kept
     yield runner, stdout, channel
-    loop = asyncio.get_running_loop()
-    for descriptor in runner._outputs.values():
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-    loop.remove_reader(runner._control)
-    runner._control.close()
+    runner.close()
     os.close(stdout)
     os.close(stderr)
     channel.close()
 
 
-async def test_what_is_written_while_the_messages_are_read_stays_behind_its_own_message(ends, monkeypatch):
+class WrittenMeanwhile(Told):
+    """The code writes on while the first message is read; the supervisor gets its second message late."""
+
+    def __init__(self, runner, stdout, channel):
+        super().__init__(runner)
+        self.stdout = stdout
+        self.late = lambda: channel.sendall(encode({"type": "call", "written": 13}))
+
+    def on_message(self, message):
+        super().on_message(message)
+        if message["type"] == "first":
+            os.write(self.stdout, b"before\n")
+            os.write(self.stdout, b"after\n")
+
+    def on_output(self, stream, data):
+        super().on_output(stream, data)
+        self.late()
+        self.late = lambda: None
+
+
+async def test_what_is_written_while_the_messages_are_read_stays_behind_its_own_message(ends):
     runner, stdout, channel = ends
-    told = Told(runner)
-    read, turns = runner._read_control, []
-
-    def read_and_be_late():
-        read()
-        turns.append(None)
-        if len(turns) == 1:
-            os.write(stdout, b"before\n")
-            channel.sendall(encode({"type": "call", "written": 13}))
-            os.write(stdout, b"after\n")
-
-    monkeypatch.setattr(runner, "_read_control", read_and_be_late)
+    told = WrittenMeanwhile(runner, stdout, channel)
     runner.listen(told)
-    os.write(stdout, b"start\n")
-    await told.until(len("start before call after "))
-    assert told.heard == "start\nbefore\n<call>after\n"
+    os.write(stdout, b"start\n")  # readable before the message, and so handled first
+    channel.sendall(encode({"type": "first", "written": 0}))
+    await told.until(len("<first>start before <call>after "))
+    assert told.heard == "<first>start\nbefore\n<call>after\n"
 
 
 async def test_an_output_that_is_closed_is_read_to_its_end_and_watched_no_more(ends):
@@ -89,10 +95,5 @@ async def test_an_output_that_is_closed_is_read_to_its_end_and_watched_no_more(e
     os.close(nothing)
     runner.listen(told)
     await told.until(len("last words"))
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(10):
-        while 1 in runner._outputs:
-            turn = loop.create_future()
-            loop.call_later(0.001, turn.set_result, None)
-            await turn
+    await until(lambda: 1 not in runner.open_streams)
     assert told.heard == "last words"

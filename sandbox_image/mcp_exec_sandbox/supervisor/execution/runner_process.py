@@ -114,6 +114,21 @@ class RunnerProcess:
                 if not self._read_output(stream, max_bytes=missing):
                     break
 
+    @property
+    def open_streams(self) -> frozenset[int]:
+        """The streams that the code has not closed."""
+        return frozenset(self._outputs)
+
+    def close(self) -> None:
+        """Close the pipes unread."""
+        loop = asyncio.get_running_loop()
+        for descriptor in self._outputs.values():
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+        self._outputs.clear()
+        loop.remove_reader(self._control)
+        self._control.close()
+
     def _on_readable(self, stream: int) -> None:
         # Messages first: they say how much output precedes them. Then at most the output that was available before
         # the messages were read: later output may follow a message that had not arrived yet.
