@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What a cluster changes on the machine beside its processes, and how each of it is undone.
+# Changes that a cluster makes to the machine in addition to its processes, and how to undo each of them.
 # Reads: run, state, node_ip, pod_net, service_net, cgroup.
 
 # kubelet, kube-proxy and `up` set these.

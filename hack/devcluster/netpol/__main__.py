@@ -1,6 +1,6 @@
-"""Enforces NetworkPolicies on a single-node cluster with nftables: the whole rule set anew at each change, atomically.
+"""Enforce NetworkPolicies on a single-node cluster with nftables. Each change replaces all rules atomically.
 
-Runs with the standard library alone: a fresh machine has nothing else yet.
+This program needs only the standard library, because a fresh machine has nothing else.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rules import ruleset
+from rules import build_ruleset
 from watch import Watcher
 
 RESOURCES = {
@@ -21,20 +21,20 @@ RESOURCES = {
 PAUSE_SECONDS = 0.02  # a burst of pod changes becomes one rule set
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="the API server's URL")
     parser.add_argument("--ca", required=True, type=Path, help="the API server's certificate authority")
     parser.add_argument("--certificate", required=True, type=Path, help="a client certificate")
     parser.add_argument("--key", required=True, type=Path, help="its key")
     parser.add_argument("--pod-network", required=True, help="the CIDR of all pods")
-    parser.add_argument("--node", required=True, help="the node that this is: pods of others are not on this machine")
+    parser.add_argument("--node", required=True, help="name of this node, whose pods run on this machine")
     return parser.parse_args()
 
 
 def apply(script: str) -> bool:
-    """Replaces the rules by `script`'s; false, and the old rules stay, when nft refuses it."""
+    """Replace the rules by those of `script`. Return False and keep the old rules if nft rejects it."""
     done = subprocess.run(["nft", "-f", "-"], input=script, text=True, capture_output=True, timeout=60)
     if done.returncode:
         print(done.stderr, script, file=sys.stderr, flush=True)
@@ -42,8 +42,8 @@ def apply(script: str) -> bool:
 
 
 def main() -> None:
-    """Follows the cluster until it is stopped."""
-    options = arguments()
+    """Follow the cluster until the process is stopped."""
+    options = parse_arguments()
     tls = ssl.create_default_context(cafile=str(options.ca))
     tls.load_cert_chain(options.certificate, options.key)
     changed = threading.Event()
@@ -58,7 +58,7 @@ def main() -> None:
     while True:
         changed.wait()
         changed.clear()
-        script = ruleset(
+        script = build_ruleset(
             pods=watchers["pods"].objects(),
             namespaces=watchers["namespaces"].objects(),
             policies=watchers["policies"].objects(),

@@ -1,10 +1,10 @@
-"""NetworkPolicies as an nftables script: a pure function of the cluster's pods, namespaces and policies.
+"""Pure conversion of pods, namespaces and NetworkPolicies to an nftables script.
 
-Covers podSelector, namespaceSelector, ipBlock (with except), ports by number, range and (for ingress) name, TCP, UDP
-and SCTP. IPv4 alone, as the cluster is. What can't be expressed opens nothing.
+It covers podSelector, namespaceSelector, ipBlock (with except), ports by number, range and (for ingress) name, TCP, UDP
+and SCTP, for IPv4 only, like the cluster. What it cannot express opens nothing.
 
-Two rules go beyond the policies: an address of the pod network whose pod is not known yet may not send at all, so that
-a new pod can't run ahead of its policy; and the node always reaches its pods, as Kubernetes asks (probes).
+Two rules go beyond the policies. An address of the pod network whose pod is not listed yet cannot send, so that a new
+pod never runs before its policy applies. And the node always reaches its pods, as Kubernetes requires for probes.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ TABLE = "inet devcluster_netpol"
 DIRECTIONS = (("Ingress", "ingress", "from", "daddr", "saddr"), ("Egress", "egress", "to", "saddr", "daddr"))
 
 
-def ruleset(*, pods: list[Object], namespaces: list[Object], policies: list[Object], pod_network: str) -> str:
-    """The nftables script that replaces the rules that stand."""
+def build_ruleset(*, pods: list[Object], namespaces: list[Object], policies: list[Object], pod_network: str) -> str:
+    """Return an nftables script that replaces the current rules."""
     owners = address_owners(pods)
     labels = {item["metadata"]["name"]: _namespace_labels(item) for item in namespaces}
-    chains = {direction[1]: _chain(direction, policies, owners, labels) for direction in DIRECTIONS}
+    chains = {direction[1]: _build_chain(direction, policies, owners, labels) for direction in DIRECTIONS}
     jumps = {
         "egress": f"    ip saddr {_set(chains['egress'][0])} jump egress" if chains["egress"][0] else "",
         "ingress": f"    ip daddr {_set(chains['ingress'][0])} jump ingress" if chains["ingress"][0] else "",
@@ -48,7 +48,7 @@ def ruleset(*, pods: list[Object], namespaces: list[Object], policies: list[Obje
 
 
 def address_owners(pods: list[Object]) -> dict[str, Object]:
-    """The pod behind each address: terminating pods count while they run, and of two the younger has it."""
+    """Return the pod of each address. A terminating pod counts while it runs; of two pods the younger one counts."""
     owners: dict[str, Object] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
         address = pod.get("status", {}).get("podIP")
@@ -59,15 +59,15 @@ def address_owners(pods: list[Object]) -> dict[str, Object]:
 
 
 def selects(selector: Object | None, labels: dict[str, str]) -> bool:
-    """Whether a label selector matches; none matches nothing, an empty one everything."""
+    """Return whether a label selector matches. None matches nothing; an empty selector matches everything."""
     if selector is None:
         return False
     if any(labels.get(name) != value for name, value in (selector.get("matchLabels") or {}).items()):
         return False
-    return all(_expression(rule, labels) for rule in selector.get("matchExpressions") or [])
+    return all(_matches_expression(rule, labels) for rule in selector.get("matchExpressions") or [])
 
 
-def _expression(rule: Object, labels: dict[str, str]) -> bool:
+def _matches_expression(rule: Object, labels: dict[str, str]) -> bool:
     value = labels.get(rule["key"])
     if rule["operator"] == "In":
         return value in rule["values"]
@@ -80,7 +80,7 @@ def _expression(rule: Object, labels: dict[str, str]) -> bool:
 
 def _namespace_labels(namespace: Object) -> dict[str, str]:
     name = namespace["metadata"]["name"]
-    # Kubernetes sets this label from 1.21 on; policies may count on it.
+    # Kubernetes sets this label from 1.21 on, and policies may use it
     return {**(namespace["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": name}
 
 
@@ -88,15 +88,15 @@ def _pod_labels(pod: Object) -> dict[str, str]:
     return pod["metadata"].get("labels") or {}
 
 
-def _chain(
+def _build_chain(
     direction: tuple[str, str, str, str, str],
     policies: list[Object],
     owners: dict[str, Object],
     labels: dict[str, dict[str, str]],
 ) -> tuple[list[str], list[str]]:
-    """The addresses that policies of one direction isolate, and the lines that let traffic through.
+    """Return the addresses that policies of one direction isolate, and the rules that allow traffic.
 
-    A packet that egress lets out must still pass ingress: lines return instead of accepting.
+    A packet that egress allows must still pass ingress, so rules return instead of accepting it.
     """
     kind, rules_key, peers_key, own_side, peer_side = direction
     isolated: set[str] = set()
@@ -113,18 +113,18 @@ def _chain(
         }
         isolated.update(selected)
         for rule in spec.get(rules_key) or []:
-            sources = list(_peers(rule.get(peers_key), peer_side, namespace, owners, labels))
-            for addresses, port in _ports(rule.get("ports"), selected, named=kind == "Ingress"):
+            sources = list(_match_peers(rule.get(peers_key), peer_side, namespace, owners, labels))
+            for addresses, port in _match_ports(rule.get("ports"), selected, named=kind == "Ingress"):
                 own = f"ip {own_side} {_set(addresses)}"
                 wanted = sources if rule.get(peers_key) else [""]
                 lines += [" ".join(part for part in ("   ", own, peer, port, "return") if part) for peer in wanted]
     return sorted(isolated), [*lines, "    drop"]
 
 
-def _peers(
+def _match_peers(
     peers: list[Object] | None, side: str, namespace: str, owners: dict[str, Object], labels: dict[str, dict[str, str]]
 ) -> Iterator[str]:
-    """The match of each peer that stands for anything."""
+    """Yield the match of each peer that has an address."""
     for peer in peers or []:
         if "ipBlock" in peer:
             block = peer["ipBlock"]
@@ -147,8 +147,10 @@ def _is_peer(pod: Object, peer: Object, namespace: str, labels: dict[str, dict[s
     return "podSelector" not in peer or selects(peer["podSelector"], _pod_labels(pod))
 
 
-def _ports(ports: list[Object] | None, selected: dict[str, Object], *, named: bool) -> Iterator[tuple[list[str], str]]:
-    """Groups of the selected pods' addresses, each with the match of a port that is open there."""
+def _match_ports(
+    ports: list[Object] | None, selected: dict[str, Object], *, named: bool
+) -> Iterator[tuple[list[str], str]]:
+    """Yield groups of addresses of the selected pods, each with the match of a port that is open there."""
     if not selected:
         return
     if not ports:

@@ -1,4 +1,4 @@
-"""A copy of one kind of objects, kept by a list and a watch."""
+"""Local copy of all objects of one kind, from a list and a watch."""
 
 import json
 import ssl
@@ -9,15 +9,15 @@ from http.client import HTTPException
 from typing import Any
 
 RETRY_SECONDS = 0.5
-WATCH_SECONDS = 300  # the server ends a watch then, so that a dead connection is noticed
+WATCH_SECONDS = 300  # the server ends a watch after this time, so a dead connection is detected
 
 
 class Expired(Exception):
-    """The watch can't go on from its resource version (410, or another ERROR event): list again."""
+    """A watch that cannot continue from its resource version (410 or another ERROR event)."""
 
 
 class Watcher:
-    """All objects under one URL, as they are now."""
+    """Copy of all objects under one URL."""
 
     def __init__(self, *, url: str, tls: ssl.SSLContext, changed: threading.Event) -> None:
         self.listed = threading.Event()
@@ -28,12 +28,12 @@ class Watcher:
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
 
     def objects(self) -> list[dict[str, Any]]:
-        """A snapshot, in a fixed order."""
+        """Return a snapshot in a fixed order."""
         with self._lock:
             return [self._objects[key] for key in sorted(self._objects)]
 
     def follow(self) -> None:
-        """Lists and watches for ever; a lost connection or an expired version leads to a new list."""
+        """List and watch forever. List again after a lost connection or an expired version."""
         while True:
             try:
                 version = self._list()
@@ -46,9 +46,9 @@ class Watcher:
                 threading.Event().wait(RETRY_SECONDS)
 
     def url(self, query: str = "") -> str:
-        """The URL with a query beside its own."""
-        joint = "&" if "?" in self._url else "?"
-        return self._url + joint + query if query else self._url
+        """Return the URL with an additional query."""
+        separator = "&" if "?" in self._url else "?"
+        return self._url + separator + query if query else self._url
 
     def _get(self, query: str = "") -> Any:
         return urllib.request.urlopen(self.url(query), context=self._tls, timeout=WATCH_SECONDS + 30)
@@ -63,7 +63,7 @@ class Watcher:
         return str(listing["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
-        """Follows one watch to its end; the version to go on from."""
+        """Follow one watch to its end and return the version from which to continue."""
         query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}"
         with self._get(query) as stream:
             for line in stream:
@@ -72,7 +72,7 @@ class Watcher:
         return version
 
     def apply(self, event: dict[str, Any]) -> str:
-        """Takes one watch event over; the version it carries."""
+        """Apply one watch event and return its version."""
         item = event["object"]
         if event["type"] == "ERROR":
             raise Expired(item.get("message", "the watch failed"))

@@ -50,7 +50,7 @@ def lines(
     pods: list[dict[str, Any]], *policies: dict[str, Any], namespaces: dict[str, dict[str, str]] | None = None
 ) -> dict[str, list[str]]:
     """The rules of each chain."""
-    script = rules.ruleset(
+    script = rules.build_ruleset(
         pods=pods,
         namespaces=[{"metadata": {"name": name, "labels": labels}} for name, labels in (namespaces or {}).items()],
         policies=list(policies),
