@@ -31,7 +31,7 @@ def kubeconfig(api: FakeApiServer, tmp_path: Path) -> Path:
 
 
 class Seen:
-    """What the command printed, and how it ended."""
+    """Output and exit code of the command."""
 
     def __init__(self, lines: list[str], end: str) -> None:
         self.lines = lines
@@ -114,7 +114,7 @@ async def test_a_gateway_that_stops_is_not_ready(gateway: Gateway, capsys: pytes
     assert "not ready but stopping; still missing: nothing" in seen.about("gateway")
 
 
-async def test_a_trial_run_that_fails_tells_why_and_what_to_do(
+async def test_a_trial_run_that_fails_is_reported_with_a_hint(
     gateway: Gateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = {"type": "ImagePullFailed", "message": "ErrImagePull: no such image"}

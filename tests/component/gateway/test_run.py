@@ -30,7 +30,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command against a scripted model: its exit code, its answer, its steps, and its trace."""
+    """Run the command with a scripted model; return its exit code, answer, steps and trace."""
 
     async def command(model: MessagesApi, *options: str) -> tuple[str, str, list[str], dict[str, Any]]:
         trace = tmp_path / "trace.json"
@@ -83,7 +83,7 @@ async def test_a_model_sees_only_the_tools_that_its_code_may_call(run: Run) -> N
 
 
 @pytest.mark.parametrize(
-    ("used", "told"),
+    ("used", "reason"),
     [
         (uses("search_tools", query="x", detail_level="everything"), "detail_level must be one of"),
         (uses("search_tools", query="x", depth=1), "unknown: depth"),
@@ -94,19 +94,19 @@ async def test_a_model_sees_only_the_tools_that_its_code_may_call(run: Run) -> N
         (uses("shell", command="ls"), "there is no tool 'shell'"),
     ],
 )
-async def test_a_model_that_asks_for_what_can_not_be_done_is_told_and_may_go_on(
-    run: Run, used: dict[str, Any], told: str
+async def test_a_model_receives_the_reason_of_an_invalid_tool_use_and_may_go_on(
+    run: Run, used: dict[str, Any], reason: str
 ) -> None:
     model = MessagesApi([used], [says("I see.")])
     end, answer, _, trace = await run(model, "--tool", "github.*")
     (result,) = results_in(model.requests[1])
     assert result["is_error"]
-    assert told in result["content"]
+    assert reason in result["content"]
     assert (end, answer) == ("0", "I see.\n")
     assert [step["kind"] for step in trace["steps"] if step["failed"]] == ["results"]
 
 
-async def test_what_failed_in_the_sandbox_is_told_so_that_the_code_can_be_mended(run: Run, gateway: Gateway) -> None:
+async def test_a_model_receives_the_error_of_its_code(run: Run, gateway: Gateway) -> None:
     error = {"kind": "UserError", "type": "ToolError", "message": "no parameter ownr; there are owner, repo"}
     gateway.finish_all(phase="Failed", reason="UserError", error=error)
     model = MessagesApi([uses("execute_code", code="1"), uses("execute_code", code="2")], [says("It can't be done.")])

@@ -1,4 +1,4 @@
-"""Stdio servers: their Deployment, Service and NetworkPolicy, and what their status says."""
+"""Stdio servers: their Deployment, Service, NetworkPolicy and status."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -24,7 +24,7 @@ STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]
 
 @pytest.fixture
 async def running(world: World, operating: Operating) -> AsyncIterator[Operating]:
-    """Runs an operator that knows a broker and the servers' image."""
+    """Run an operator with a broker and the image of the servers."""
     async with running_broker(world):
         yield lambda **changes: operating(
             **({"broker_service": SERVICE, "servers_image": "example.invalid/servers:1"} | changes)
@@ -45,7 +45,7 @@ def deployment(world: World) -> Object:
     return world.collections.get(DEPLOYMENTS, {}).get("ts-git") or {}
 
 
-async def test_a_stdio_server_has_a_pod_a_service_and_a_wall(world: World, running: Operating) -> None:
+async def test_a_stdio_server_has_a_pod_a_service_and_a_network_policy(world: World, running: Operating) -> None:
     add(world)
     async with running():
         await world.until(lambda: workload(world).get("address"))
@@ -78,7 +78,7 @@ async def test_another_spec_changes_the_deployment(world: World, running: Operat
         )
 
 
-async def test_what_somebody_changed_is_put_right(world: World, running: Operating) -> None:
+async def test_changes_by_others_are_undone(world: World, running: Operating) -> None:
     add(world)
     async with running():
         await world.until(lambda: workload(world).get("address"))
@@ -152,7 +152,7 @@ async def test_the_pods_of_servers_are_no_sandboxes(world: World, running: Opera
     assert "ts-git-1" in world.pods()
 
 
-async def test_what_is_refused_is_told_and_tried_again(world: World, running: Operating) -> None:
+async def test_a_refused_write_shows_in_the_status_and_is_retried(world: World, running: Operating) -> None:
     world.faults.append(Fault("POST", "/deployments", 403, "exceeded quota"))
     add(world)
     async with running():

@@ -1,4 +1,4 @@
-"""Executions with tools: their grant, their wrappers, what is counted, and what waits for consent."""
+"""Executions with tools: grant, wrappers, counted calls, approvals."""
 
 from collections.abc import AsyncIterator, Callable
 from time import time
@@ -35,7 +35,7 @@ async def broker(world: World) -> AsyncIterator[FakeBroker]:
 
 @pytest.fixture
 def equipped(operating: Operating, broker: FakeBroker) -> Operating:
-    """Runs an operator that knows the broker."""
+    """Run an operator with the broker."""
     return lambda **changes: operating(broker_service=SERVICE, **changes)
 
 
@@ -44,7 +44,7 @@ def add_server(world: World, **status: Any) -> None:
 
 
 async def job_of(world: World, name: str) -> Object:
-    """The job that the sandbox of an execution was given, which waits and is released here; the execution has ended."""
+    """Return the job of an execution that waits, after releasing it and waiting for its end."""
     await world.until(lambda: world.ran)
     job = world.supervisor_of(name).job
     world.release.set()
@@ -158,7 +158,7 @@ async def test_a_pod_that_takes_no_wrappers_is_warm_and_runs_none_the_less(
     assert job["tools"]["wrappers"] is None
 
 
-async def test_what_was_called_is_counted_at_the_end(world: World, broker: FakeBroker, equipped: Operating) -> None:
+async def test_calls_are_counted_at_the_end(world: World, broker: FakeBroker, equipped: Operating) -> None:
     world.pool()
     async with equipped():
         await world.warm(1)
@@ -192,7 +192,7 @@ async def test_a_broker_that_does_not_answer_costs_the_counts_and_not_the_execut
     assert (status["toolCalls"]["complete"], status["toolCalls"]["total"]) == (False, 0)
 
 
-async def test_a_call_that_waits_for_consent_shows_in_the_status_and_as_an_event(
+async def test_a_call_that_waits_for_an_approval_shows_in_the_status_and_as_an_event(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
     world.pool()
@@ -213,7 +213,7 @@ async def test_a_call_that_waits_for_consent_shows_in_the_status_and_as_an_event
     assert reasons == ["ApprovalNeeded"]
 
 
-async def test_a_hint_that_nothing_bears_out_changes_nothing(
+async def test_a_hint_without_an_approval_changes_nothing(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
     world.pool()

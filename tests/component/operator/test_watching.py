@@ -23,7 +23,7 @@ from mcp_exec_operator.settings import Settings
 
 
 class Discovered(World):
-    """A cluster that says what it serves, as kopf asks it."""
+    """A cluster with the discovery API that kopf uses."""
 
     installed = True
 
@@ -63,7 +63,7 @@ def made(tmp_path: Path, kubeconfig: Path) -> Settings:
     return settings(sandbox_key_file=key, kubeconfig=kubeconfig, port=0, sweep_seconds=60)
 
 
-async def test_it_runs_what_its_watches_tell_and_stops_at_sigterm(made: Settings, kubeconfig: Path) -> None:
+async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
         world.pool()
@@ -99,7 +99,7 @@ async def test_it_refuses_to_start_without_the_right_to_read_nodes(made: Setting
             await operate(made)
 
 
-async def test_it_works_without_nodes_where_it_is_told_to(made: Settings, kubeconfig: Path) -> None:
+async def test_it_works_without_nodes_if_configured(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
         world.pool()
@@ -162,7 +162,7 @@ async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
     assert "mcp_exec_leader 0.0" in answers[2][1]
 
 
-async def test_news_is_heard_after_the_watches_expired(made: Settings, kubeconfig: Path) -> None:
+async def test_events_arrive_after_the_watches_expired(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
         world.pool()

@@ -1,4 +1,4 @@
-"""The bridge as a process, with the real mcp-server-time and with programs that behave badly behind it."""
+"""The bridge as a process, with the real mcp-server-time and with misbehaving programs."""
 
 import ast
 import asyncio
@@ -26,7 +26,7 @@ ECHO = [sys.executable, "-c", "import sys\nfor line in sys.stdin: print(line, en
 
 @dataclass
 class Session:
-    """A connection that got a process."""
+    """A connection with a process."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -49,7 +49,7 @@ class Session:
 
 @dataclass
 class Running:
-    """A bridge that takes connections."""
+    """A bridge that accepts connections."""
 
     process: asyncio.subprocess.Process
     port: int
@@ -74,7 +74,7 @@ class Running:
             yield session
 
     async def said(self, what: str) -> dict[str, Any]:
-        """The next line of its log with that message."""
+        """Return the next record of the log with that message."""
         assert self.process.stderr is not None
         async with asyncio.timeout(DEADLINE):
             while True:
@@ -118,7 +118,7 @@ def alive(pid: int) -> bool:
 
 
 async def gone(pid: int) -> None:
-    """Returns when a process has ended."""
+    """Wait until a process has ended."""
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -181,7 +181,7 @@ async def test_a_connection_without_the_token_gets_a_reason_and_no_process(
     assert (await running.said("refused a connection"))["reason"] == reason
 
 
-async def test_a_program_that_can_not_be_started_is_told(start: Start) -> None:
+async def test_a_program_that_can_not_be_started_is_reported(start: Start) -> None:
     running = await start("/nowhere/server")
     async with running.connected() as session:
         answer = json.loads(await session.line())

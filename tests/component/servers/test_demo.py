@@ -1,4 +1,4 @@
-"""The demo servers, as clients meet them: in this process, over standard input and output, and over HTTP."""
+"""The demo servers, for clients in this process, over stdio and over HTTP."""
 
 import asyncio
 import importlib
@@ -28,7 +28,7 @@ async def client_of(name: str) -> AsyncIterator[Client]:
 
 
 async def value(client: Client, tool: str, /, **arguments: Any) -> Any:
-    """What a tool answers, as its schema says it; the text of its error where it fails."""
+    """Return a tool's structured value. Raises AssertionError with the text of its error."""
     result = await client.call_tool(tool, arguments)
     assert isinstance(result, CallToolResult)
     if result.is_error:

@@ -160,12 +160,12 @@ def test_options_that_cannot_be_used_are_refused_with_the_reason(
 
 @pytest.fixture
 def answers() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A gateway for GET, an MCP server with two pages of tools for POST; its address, and what it was asked."""
+    """Serve a gateway for GET and an MCP server with two pages of tools for POST; yield address and requests."""
     seen: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
         def answer(self, data: Any, status: int = 200) -> None:
             body = json.dumps(data).encode()

@@ -1,4 +1,4 @@
-"""The manifests of stdio servers, and what their pods' states mean."""
+"""Manifests of stdio servers, and their status by the state of their pods."""
 
 from typing import Any
 
