@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
+from mcp_exec_common.process.health import report_liveness, report_readiness
 from mcp_exec_gateway.dependencies import Injected
 from mcp_exec_gateway.http.json import json_response
 
@@ -13,7 +14,8 @@ router = APIRouter(tags=["health"])
 @router.get("/healthz", summary="Liveness", response_model=None)
 async def check_liveness() -> Response:
     """Return 200 while the event loop turns."""
-    return json_response({"status": "ok"})
+    report = report_liveness()
+    return json_response(report.body, status=report.status_code)
 
 
 @router.get(
@@ -24,12 +26,8 @@ async def check_liveness() -> Response:
 )
 async def check_readiness(dependencies: Injected) -> Response:
     """Return 200 if the gateway accepts requests, and 503 while it starts or stops."""
-    missing = dependencies.find_unsynced()
-    if dependencies.shutdown.draining.is_set():
-        return json_response({"status": "stopping", "missing": missing}, status=503)
-    if missing:
-        return json_response({"status": "starting", "missing": missing}, status=503)
-    return json_response({"status": "ready", "missing": []})
+    report = report_readiness(dependencies.find_unsynced(), stopping=dependencies.shutdown.draining.is_set())
+    return json_response(report.body, status=report.status_code)
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_model=None)
