@@ -25,7 +25,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 SYSTEM, NAMESPACE, RELEASE = "mcp-exec-system", "agents", "mcp-exec"
 Result = TypeVar("Result")
 STAGES = ("queued", "bind", "dispatch", "run", "collect", "total")
-POOL_PODS = r'^mcp_exec_pool_pods{{pool="{pool}",state="{state}"}} (\S+)$'
+POOL_PODS = r'^mcp_exec_pool_pods{{namespace="{namespace}",pool="{pool}",state="{state}"}} (\S+)$'
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
@@ -119,7 +119,9 @@ class Bench:
         if not self.operator:
             return int((await self.pool(name)).get("status", {}).get("warm", 0))
         async with self.session.get(f"{self.operator}/metrics") as response:
-            found = re.search(POOL_PODS.format(pool=name, state="warm"), await response.text(), re.MULTILINE)
+            found = re.search(
+                POOL_PODS.format(namespace=self.namespace, pool=name, state="warm"), await response.text(), re.MULTILINE
+            )
         return int(float(found[1])) if found else 0
 
     async def until_warm(self, name: str, number: int, *, seconds: float) -> float:

@@ -1,11 +1,11 @@
 """Replays arrivals against the operator's own decisions, beside a fixed pool and a HorizontalPodAutoscaler's rule.
 
 A simulation: pods take a log-normal time to start, executions an exponential time to run, each uses one pod, and who
-finds none warm waits for the next. The pool in it is the operator's (queue, inventory, decision, refill), with a clock
+finds none warm waits for the next. The pool in it is the operator's (queue, pods, decision, refill), with a clock
 of the simulation. Three policies are compared at equal cost, in pod-seconds that pods start or stand warm:
 
 demand   the pool with `warm.max` and default options (or those given)
-fixed    `warm.min` alone, the size that costs the same, in between two sizes as a mixture of both
+fixed    `warm.min` alone, the size that costs the same, in between two sizes as a weighted mean of both
 hpa      a HorizontalPodAutoscaler on the pool's scale subresource: the share of pods that are busy against a target,
          every 15 s, up by at most 4 pods or 100%, down to the highest of 300 s, with the target that costs the same
 
@@ -34,7 +34,8 @@ from harness import table, write_json
 from traces import TRACES, arrivals
 
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.partition import Partition, Waiter
+from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.queueing.wait_queue import Waiter
 
 POLICIES: Final = ("demand", "fixed", "hpa")
 MAX_PODS: Final = 400
@@ -73,9 +74,10 @@ class Simulation:
 
     def __init__(self, *, spec: dict[str, Any], hpa: Hpa | None, seed: int) -> None:
         self.now, self.hpa, self.rng = 0.0, hpa, random.Random(seed)
-        self.pool = Partition(namespace="bench", name="bench", clock=lambda: self.now)
+        self.pool = WarmPool(namespace="bench", name="bench", clock=lambda: self.now)
         self.pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", **spec}})
         self.pool.isolated = True
+        self.partition = self.pool.base
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.made = self.hits = self.asked = 0
         self.waiting: deque[tuple[float, Waiter]] = deque()
@@ -99,7 +101,7 @@ class Simulation:
         self.at(0.0, lambda: None)
         while self.events and self.events[0][0] < seconds:
             moment, _, do = heapq.heappop(self.events)
-            counts = self.pool.inventory.counts
+            counts = self.pool.counts
             self.idle_seconds += (counts.warm + counts.coming) * max(0.0, moment - max(self.now, FILLING))
             self.now = moment
             do()
@@ -111,28 +113,28 @@ class Simulation:
         }
 
     def _arrive(self) -> None:
-        pod = self.pool.take()
+        pod = self.partition.take()
         counted = self.now > FILLING
         self.asked += counted
         if pod is not None:
             self.hits += counted
             self._use(pod)
         else:
-            self.waiting.append((self.now, self.pool.wait()))
+            self.waiting.append((self.now, self.pool.wait(self.partition)))
 
     def _use(self, pod: Pod) -> None:
         self.at(self.now + self.rng.expovariate(1 / RUN_SECONDS), lambda: self._end(pod))
 
     def _end(self, pod: Pod) -> None:
         self._retire(pod)
-        self.pool.room_was_made()
+        self.pool.refill_now()
 
     def _retire(self, pod: Pod) -> None:
-        self.pool.inventory.retire(pod)
-        self.at(self.now + END_SECONDS, lambda: self.pool.inventory.forget(pod.name))
+        self.partition.pods.retire(pod)
+        self.at(self.now + END_SECONDS, lambda: self.partition.pods.forget(pod.name))
 
     def _ready(self, name: str) -> None:
-        self.pool.became_ready(name)
+        self.partition.mark_ready(name)
         while self.waiting and self.waiting[0][1].future.done():
             since, waiter = self.waiting.popleft()
             if since > FILLING:
@@ -141,29 +143,30 @@ class Simulation:
 
     def _autoscale(self) -> None:
         assert self.hpa is not None
-        counts = self.pool.inventory.counts
+        counts = self.pool.counts
         pods = counts.busy + counts.warm + counts.coming
         self.replicas = self.hpa.replicas(busy=counts.busy, pods=pods, now=self.now)
 
     def _turn(self) -> None:
-        """What the pool's keeper does whenever something happened."""
-        pool = self.pool
+        """Reconcile the pool as its controller does after each event."""
+        pool, partition = self.pool, self.partition
         assert pool.spec is not None
         if self.hpa is not None:
-            warm = min(max(0, self.replicas - pool.inventory.counts.busy), MOST_WARM)
+            warm = min(max(0, self.replicas - pool.counts.busy), MOST_WARM)
             if warm != pool.spec.warm.min:
                 pool.spec = pool.spec.model_copy(update={"warm": pool.spec.warm.model_copy(update={"min": warm})})
-        pool.decide(self.now)
-        for pod in pool.stock.surplus(self.now):
+        pool.rebalance(self.now)
+        plan = pool.plan_pods(partition, now=self.now, max_create=5000)
+        for pod in plan.delete:
             self._retire(pod)
-        for _ in range(pool.stock.missing(self.now)):
+        for _ in range(plan.create):
             self.made += 1
             name = f"p{self.made}"
-            pool.inventory.expect(name, template=pool.template, now=self.now)
-            pool.inventory.created(name, uid=name, now=self.now)
+            partition.pods.add_expectation(name, template=partition.template_hash, now=self.now)
+            partition.pods.confirm_created(name, uid=name, now=self.now)
             start = START_MEDIAN * math.exp(START_SIGMA * self.rng.gauss(0, 1))
             self.at(self.now + start, lambda name=name: self._ready(name))  # type: ignore[misc]
-        looks = [pool.stock.missing_at(self.now), self.now + look if (look := pool.look_in()) is not None else None]
+        looks = [plan.next_at, self.now + look if (look := pool.rebalance_after()) is not None else None]
         again = min((max(each, self.now + 0.01) for each in looks if each is not None), default=None)
         if again is not None and (self._look is None or not self.now < self._look <= again):
             self._look = again
@@ -201,7 +204,7 @@ def line_of(run: Callable[[float], Outcome], values: list[float], *, cost: float
 
 
 def at_cost(line: list[Outcome], cost: float) -> Outcome:
-    """The point of a line at a cost, between the two that enclose it as a mixture of both."""
+    """The point of a line at a cost, between the two that enclose it as a weighted mean of both."""
     index = min(max(bisect_left([each["idle"] for each in line], cost), 1), len(line) - 1)
     low, high = line[index - 1], line[index]
     span = high["idle"] - low["idle"]

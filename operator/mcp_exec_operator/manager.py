@@ -19,9 +19,8 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
-from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.resync import Sweep
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.toolservers.broker import BrokerDiscovery
@@ -63,21 +62,19 @@ class Service:
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
         )
 
-        def make_keeper(pool: Partition) -> PoolController:
-            report = PoolStatusWriter(pool=pool, api=api, metrics=metrics)
+        def make_controller(pool: WarmPool) -> PoolController:
             return PoolController(
                 pool=pool,
                 api=api,
-                sandboxes=sandboxes,
+                supervisors=sandboxes,
                 tasks=tasks,
                 metrics=metrics,
                 config=config,
-                report=report,
                 write_priority=write_priority,
-                on_warm=lambda pool, pod: distributor.deliver(pool.namespace, pod),
+                on_warm=distributor.deliver,
             )
 
-        pools = PoolRegistry(tasks=tasks, make_keeper=make_keeper)
+        pools = PoolRegistry(tasks=tasks, make_controller=make_controller)
         tool_servers = None
         if broker is not None:
             tool_servers = ToolServerComponent.create(

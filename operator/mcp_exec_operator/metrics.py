@@ -1,4 +1,4 @@
-"""The operator's metrics, in a registry of their own."""
+"""Metrics of the operator, in a registry of their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+_POOL: Final = ("namespace", "pool")
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """All metrics. Their labels take values from small sets: phases, reasons, stages and the names of pools and
-    their variants."""
+    """All metrics. Their labels have few values: phases, reasons, stages, and names of pools and their variants."""
 
     registry: CollectorRegistry
     executions: Counter
@@ -38,70 +38,73 @@ class Metrics:
 
     @classmethod
     def create(cls) -> "Metrics":
-        """Fresh metrics in a fresh registry."""
+        """Return new metrics in a new registry."""
         registry = CollectorRegistry()
         return cls(
             registry=registry,
             executions=Counter(
                 "mcp_exec_executions",
-                "Executions that ended",
-                ["phase", "reason", "start", "pool", "variant"],
+                "Finished executions",
+                ["phase", "reason", "start", *_POOL, "variant"],
                 registry=registry,
             ),
             code_findings=Counter(
                 "mcp_exec_code_findings",
-                "What stood out in code before it ran",
-                ["pool", "rule", "mode"],
+                "Findings of the code check before a run",
+                [*_POOL, "rule", "mode"],
                 registry=registry,
             ),
             stages=Histogram(
                 "mcp_exec_execution_stage_seconds",
-                "Seconds that executions spent in each stage",
+                "Seconds that executions spend in each stage",
                 ["stage"],
                 buckets=_SECONDS,
                 registry=registry,
             ),
-            active=Gauge("mcp_exec_executions_active", "Executions that wait or run", registry=registry),
-            pods=Gauge("mcp_exec_pool_pods", "Pods by pool and state", ["pool", "state"], registry=registry),
-            queued=Gauge("mcp_exec_pool_queued", "Executions that wait for a pod", ["pool"], registry=registry),
+            active=Gauge("mcp_exec_executions_active", "Executions that are waiting or running", registry=registry),
+            pods=Gauge("mcp_exec_pool_pods", "Pods of a pool by state", [*_POOL, "state"], registry=registry),
+            queued=Gauge("mcp_exec_pool_queued", "Executions that wait for a pod", _POOL, registry=registry),
             pool_desired=Gauge(
-                "mcp_exec_pool_desired", "Pods that should be warm or on their way", ["pool"], registry=registry
+                "mcp_exec_pool_desired", "Pods that should be warm or starting", _POOL, registry=registry
             ),
             pool_arrivals=Gauge(
                 "mcp_exec_pool_arrivals_per_second",
-                "Executions a second that ask for a pod, by which its warm pods are scaled",
-                ["pool"],
+                "Executions per second that ask for a pod; the pool is scaled by it",
+                _POOL,
                 registry=registry,
             ),
             pool_startup=Gauge(
                 "mcp_exec_pool_startup_p95_seconds",
-                "Seconds that 95 of 100 pods don't exceed until they are warm, by which they are scaled",
-                ["pool"],
+                "95th percentile of the seconds until a pod is warm; the pool is scaled by it",
+                _POOL,
                 registry=registry,
             ),
             pool_hits=Gauge(
                 "mcp_exec_pool_warm_hit_ratio",
-                "Share of executions that found a warm pod lately",
-                ["pool"],
+                "Share of recent executions that found a warm pod",
+                _POOL,
                 registry=registry,
             ),
             variants=Gauge(
                 "mcp_exec_pool_variant_in_rotation",
-                "1 where callers are assigned to a pool's variant, else 0",
-                ["pool", "variant"],
+                "1 if callers are assigned to a pool's variant, else 0",
+                [*_POOL, "variant"],
                 registry=registry,
             ),
             pod_starts=Histogram(
                 "mcp_exec_pod_start_seconds",
                 "Seconds from a pod's creation until its supervisor answered",
-                ["pool"],
+                _POOL,
                 buckets=_SECONDS,
                 registry=registry,
             ),
             pod_failures=Counter(
-                "mcp_exec_pod_failures", "Pods that were refused or failed", ["pool", "reason"], registry=registry
+                "mcp_exec_pod_failures",
+                "Pods that the API server refused or that failed",
+                [*_POOL, "reason"],
+                registry=registry,
             ),
-            events=Counter("mcp_exec_watch_events", "Events that the watches told", ["kind"], registry=registry),
+            events=Counter("mcp_exec_watch_events", "Events received from watches", ["kind"], registry=registry),
             writes=Counter("mcp_exec_api_writes", "Writes to the API server", ["what"], registry=registry),
             sweeps=Histogram("mcp_exec_sweep_seconds", "Seconds that sweeps took", buckets=_SECONDS, registry=registry),
             missed=Counter(
@@ -116,3 +119,20 @@ class Metrics:
         began = perf_counter()
         yield
         self.sweeps.observe(perf_counter() - began)
+
+    def drop_pool(self, namespace: str, pool: str) -> None:
+        """Drop all series of a deleted pool, so that their number stays bounded."""
+        for metric in (
+            self.executions,
+            self.code_findings,
+            self.pods,
+            self.queued,
+            self.pool_desired,
+            self.pool_arrivals,
+            self.pool_startup,
+            self.pool_hits,
+            self.variants,
+            self.pod_starts,
+            self.pod_failures,
+        ):
+            metric.remove_by_labels({"namespace": namespace, "pool": pool})

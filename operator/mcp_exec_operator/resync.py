@@ -61,7 +61,7 @@ class Sweep:
         with self.metrics.sweep():
             for namespace in self.namespaces:
                 news += await self._namespace(namespace)
-        self.pools.end_leftovers(self.reconciler.held(), at_once=first)
+        self.pools.delete_leftovers(self.reconciler.held(), at_once=first)
         if not first and news:
             self.metrics.missed.inc(news)
         self._in_a_row = self._in_a_row + 1 if news and not first else 0

@@ -11,6 +11,7 @@ from mcp_exec_operator.executions.outcome import Decided
 from mcp_exec_operator.executions.status import failed
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import WarmPool
 
 _NAMED = 3
 """Findings that a message names; the status has them all."""
@@ -31,7 +32,9 @@ class CodeChecks:
 
     metrics: Metrics
 
-    async def check(self, spec: CodeExecutionSpec, pool: Partition, *, before: Checked | None = None) -> Checked:
+    async def check(
+        self, spec: CodeExecutionSpec, pool: WarmPool | Partition, *, before: Checked | None = None
+    ) -> Checked:
         """What stands out in the code, by the pool's rules as they are now; `before` where those have not changed.
 
         Raises Decided where the pool refuses such code. Without rules it does not give way to other tasks.
@@ -45,7 +48,7 @@ class CodeChecks:
         # long code takes longer than other executions should wait
         found = await asyncio.to_thread(check_code, spec.code, rules)
         for each in found:
-            self.metrics.code_findings.labels(pool.name, each.rule, rules.mode).inc()
+            self.metrics.code_findings.labels(pool.namespace, pool.name, each.rule, rules.mode).inc()
         stored = [each.to_api() for each in found]
         if found and rules.mode is CodeCheckMode.STRICT:
             raise Decided(replace(failed(Reason.REJECTED, _refusal(pool.name, found)), code_findings=stored))

@@ -22,8 +22,9 @@ from mcp_exec_operator.executions.tools import Tooling
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.queueing.updates import QueueUpdate, first_after, next_after
+from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
 
 _MOST_WAITS: Final = 20
@@ -95,28 +96,30 @@ class Binder:
         self._check_pool(spec, pool)
         checked = await self.checks.check(spec, pool)
         pool = self.pools.get(entry.pool)  # it may have been deleted and made anew meanwhile
-        pool = pool.mixture.assign(entry.variant_key)
-        pod, start = pool.take(), Start.WARM
+        partition = pool.assign(entry.variant_key)
+        pod, start = partition.take(), Start.WARM
         if pod is None:
             start = Start.COLD
-            pool, pod = await self._wait(entry, pool, spec.priority)
+            partition, pod = await self._wait(entry, pool, partition, spec.priority)
         entry.pod = pod.name
-        lease = Lease(pool=pool, pod=pod, spec=spec)
+        lease = Lease(pool=partition, pod=pod, spec=spec)
         try:
-            self._check_pool(spec, pool)
-            checked = await self.checks.check(spec, pool, before=checked)
+            self._check_pool(spec, partition)
+            checked = await self.checks.check(spec, partition, before=checked)
             if spec.tools:
-                lease.tools = await self.tooling.equip(entry, spec, pool=pool, pod=pod, run_seconds=longest_run(spec))
+                lease.tools = await self.tooling.equip(
+                    entry, spec, pool=partition, pod=pod, run_seconds=longest_run(spec)
+                )
             began = monotonic()
-            sandbox = self.sandboxes.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
+            sandbox = self.sandboxes.get_connection(namespace=partition.namespace, pod=pod.name, address=pod.address)
             lease.offer = sandbox.prepare_run(job_of(entry, spec, lease.tools), timeout_seconds=longest_run(spec))
-            await self._record(entry, pod, start, pool.variant, checked)
+            await self._record(entry, pod, start, partition.variant, checked)
         except BaseException as error:
             lease.withdraw()
             # after a cancellation nobody knows whether it is recorded, so nobody else may have the pod
             if isinstance(error, Exception):
                 entry.pod = None
-                pool.put_back(pod)
+                partition.release(pod)
             raise
         lease.bound = monotonic()
         lease.bind_milliseconds = (lease.bound - began) * 1000
@@ -126,8 +129,8 @@ class Binder:
         """The pod that the execution's status names."""
         pool = self.pools.get(entry.pool)
         entry.pod = str(entry.status.get("podName") or "")
-        part, pod = pool.mixture.adopt(entry.pod, now=monotonic())
-        return Lease(pool=part, pod=pod)
+        partition, pod = pool.adopt(entry.pod, now=monotonic())
+        return Lease(pool=partition, pod=pod)
 
     def checked(self, entry: Entry) -> CodeExecutionSpec:
         """The execution's spec. Raises Decided where it can't run, or is not wanted any more."""
@@ -139,7 +142,7 @@ class Binder:
             text = "; ".join(f"spec.{found.field}: {found.message}" for found in field_errors(error))
             raise Decided(failed(Reason.REJECTED, text)) from error
 
-    def _check_pool(self, spec: CodeExecutionSpec, pool: Partition) -> None:
+    def _check_pool(self, spec: CodeExecutionSpec, pool: WarmPool | Partition) -> None:
         if pool.spec is not None and spec.timeout_seconds > pool.spec.max_timeout_seconds:
             most = pool.spec.max_timeout_seconds
             message = f"spec.timeoutSeconds: {spec.timeout_seconds} is more than the {most} of pool {pool.name}"
@@ -172,53 +175,58 @@ class Binder:
 
         await self.writer.write(entry, decide, what="bind")
 
-    async def _wait(self, entry: Entry, pool: Partition, priority: Priority) -> tuple[Partition, Pod]:
-        """The pod that becomes ready for it, and of which part of the pool it is: another than at first where that one
-        is taken out of rotation. Says meanwhile why it waits and where it stands, as often as is useful."""
-        waiter = self._join(entry, pool, priority)
+    async def _wait(
+        self, entry: Entry, pool: WarmPool, partition: Partition, priority: Priority
+    ) -> tuple[Partition, Pod]:
+        """Wait for a pod. Return it and its partition, which is another one if the first variant was ejected meanwhile.
+
+        Updates the reason and the position in the status as often as is useful.
+        """
+        waiter = self._join(entry, pool, partition, priority)
         began = monotonic()
-        told, tell_at = QueueUpdate.of(entry.status), began + first_after(len(pool.waiters))
+        told, tell_at = QueueUpdate.from_status(entry.status), began + first_update_after(len(partition.queue))
         try:
             while not waiter.future.done():
-                next_at = min(self._deadline(began, pool), tell_at)
+                next_at = min(self._deadline(began, partition), tell_at)
                 await waiter.pause(min(_LOOK_SECONDS, max(0.0, next_at - monotonic())))
                 if waiter.future.done():
                     break
                 entry.wakeup.clear()
                 self._still_wanted(entry)
-                if not pool.open:
-                    pool.leave(waiter)
-                    pool = pool.mixture.assign(entry.variant_key)
-                    waiter = self._join(entry, pool, priority)
+                if not partition.allocation.accepting:
+                    partition.leave(waiter)
+                    partition = pool.assign(entry.variant_key)
+                    waiter = self._join(entry, pool, partition, priority)
                 at = monotonic()
-                if at >= self._deadline(began, pool):
-                    problem = pool.why_not()
+                if at >= self._deadline(began, partition):
+                    problem = pool.explain_shortage(partition)
                     raise Decided(failed(problem.reason, problem.message))
                 if at >= tell_at:
-                    tell_at = at + next_after(len(pool.waiters))
-                    problem, place = pool.why_not(), pool.waiters.place(waiter, at)
+                    tell_at = at + next_update_after(len(partition.queue))
+                    problem, place = pool.explain_shortage(partition), partition.queue.place(waiter, at)
                     news = QueueUpdate(reason=problem.reason, place=place)
-                    if news.says_more_than(told):
+                    if news.differs_enough_from(told):
                         told = news
                         await self._tell(entry, problem, place)
         except BaseException:
-            pool.leave(waiter)
+            partition.leave(waiter)
             self.pools.discard(pool)
             raise
-        return pool, waiter.future.result()
+        return partition, waiter.future.result()
 
-    def _join(self, entry: Entry, pool: Partition, priority: Priority) -> Waiter:
+    def _join(self, entry: Entry, pool: WarmPool, partition: Partition, priority: Priority) -> Waiter:
         try:
-            waiter = pool.wait(caller=entry.caller, priority=priority)
+            waiter = pool.wait(partition, caller=entry.caller, priority=priority)
         except QueueFull as error:
-            raise Decided(failed(Reason.QUEUE_FULL, f"{error}: {pool.why_not().message}")) from error
-        waiter.woken = entry.wakeup
+            problem = pool.explain_shortage(partition)
+            raise Decided(failed(Reason.QUEUE_FULL, f"{error}: {problem.message}")) from error
+        waiter.wakeup = entry.wakeup
         return waiter
 
-    def _deadline(self, began: float, pool: Partition) -> float:
-        """Until when it waits: a queue that moves is waited in longer, but not for ever."""
+    def _deadline(self, began: float, partition: Partition) -> float:
+        """Return until when it waits: longer in a queue that moves, but not forever."""
         longest = began + _MOST_WAITS * self.bind_timeout_seconds
-        return min(max(began, pool.served_at) + self.bind_timeout_seconds, longest)
+        return min(max(began, partition.served_at) + self.bind_timeout_seconds, longest)
 
     async def _tell(self, entry: Entry, problem: PodProblem, place: QueuePlace) -> None:
         def decide(body: Object) -> Object | None:

@@ -118,7 +118,7 @@ class Reconciler:
         entry = self._entries[body["metadata"]["uid"]] = Entry.of(body)
         if entry.phase is Phase.RUNNING and entry.pod:
             # before its task has a turn: nobody else may take its pod
-            self.pools.get(entry.pool).mixture.adopt(entry.pod, now=monotonic())
+            self.pools.get(entry.pool).adopt(entry.pod, now=monotonic())
         self.metrics.active.inc()
         entry.task = self.tasks.spawn(self._reconcile(entry), name=f"execution {entry.name}")
 
@@ -163,8 +163,8 @@ class Reconciler:
     def _release(self, entry: Entry, lease: Lease | None) -> None:
         """The pod has served: it is deleted, whatever became of it."""
         pool = self.pools.get(entry.pool)
-        part = pool.mixture.part_with(entry.pod or "")
-        pod = lease.pod if lease is not None else part.inventory.get(entry.pod or "") if part is not None else None
+        partition = pool.partition_with(entry.pod or "")
+        pod = lease.pod if lease is not None else partition.pods.get(entry.pod or "") if partition is not None else None
         if pod is not None:
             self.pools.retire(pool, pod)
         self.pools.discard(pool)
@@ -248,10 +248,12 @@ class Reconciler:
         status = entry.status
         known = self.pools.get(entry.pool)
         # names that no pool has would be without bound
-        pool = known.name if known.newest is not None else ""
-        variant = said if (said := str(status.get("variant") or "")) in known.mixture.weights else ""
-        known.mixture.ended(variant, outcome.reason, now=monotonic())
-        self.metrics.executions.labels(outcome.phase, outcome.reason, status.get("start") or "", pool, variant).inc()
+        pool = known.name if known.body is not None else ""
+        variant = said if (said := str(status.get("variant") or "")) in known.weights else ""
+        known.record_run(variant, outcome.reason, now=monotonic())
+        start = status.get("start") or ""
+        labels = (outcome.phase, outcome.reason, start, entry.namespace, pool, variant)
+        self.metrics.executions.labels(*labels).inc()
         for stage, milliseconds in (status.get("durations") or {}).items():
             self.metrics.stages.labels(stage).observe(milliseconds / 1000)
         log.info(

@@ -157,13 +157,13 @@ class Run:
 
     def _doubt(self, sandbox: SupervisorConnection) -> None:
         """Where its node is lost, finds out whether it goes on none the less, as it does when a kubelet restarts."""
-        if not self._questioned and self.nodes.loss(self.lease.pod.node):
+        if not self._questioned and self.nodes.loss_reason(self.lease.pod.node):
             self._questioned = True
             self.tasks.spawn(self._question(sandbox), name=f"question {self.lease.pod.name}")
 
     async def _question(self, sandbox: SupervisorConnection) -> None:
         failures = 0
-        while not self._over and self.nodes.loss(self.lease.pod.node):
+        while not self._over and self.nodes.loss_reason(self.lease.pod.node):
             try:
                 await sandbox.get_execution()
                 failures = 0
@@ -193,7 +193,7 @@ class Run:
 
     async def _find(self) -> PodProblem | None:
         """Looks up a pod of which only the name is known. Returns why it is lost, if it is. Raises ApiError."""
-        name, inventory = self.lease.pod.name, self.lease.pool.inventory
+        name, inventory = self.lease.pod.name, self.lease.pool.pods
         item = await self.api.get_pod(self.entry.namespace, name)
         if item is not None:
             inventory.observe(item, now=monotonic())
@@ -260,7 +260,10 @@ class Run:
     def _loss(self, pod: Object | None) -> PodProblem:
         known = self.lease.pod
         return loss_of(
-            pod, name=known.name, node_loss=self.nodes.loss(known.node), drained=self.nodes.cordoned(known.node)
+            pod,
+            name=known.name,
+            node_loss=self.nodes.loss_reason(known.node),
+            drained=self.nodes.is_cordoned(known.node),
         )
 
     def _lost(self, problem: PodProblem) -> Outcome:

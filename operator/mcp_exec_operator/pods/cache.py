@@ -1,7 +1,7 @@
-"""The pods of one pool, in memory: which stand ready, which start, run or end. A state machine without I/O.
+"""Cache of the pods of one partition, by state. A state machine without I/O.
 
-A pod that was asked for counts before any watch tells of it, so that nothing is made twice behind the cache. A pod
-that was taken is never handed out again, unless whoever took it says that it is unused.
+A pod counts from the moment the operator asks for it, before any watch event, so that no pod is created twice because
+the cache lags. A taken pod is never taken again, unless its taker releases it unused.
 """
 
 import asyncio
@@ -17,81 +17,83 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.status import address_of, age_of, is_over, is_terminating, is_unready, node_of
 
 EXPECTATION_SECONDS: Final = 300.0
-"""Seconds after which a pod that was asked for and never seen is counted no more."""
-DOUBT_SECONDS: Final = 5.0
-"""The same, where the API server's answer was lost: it ends what nobody waits for any more."""
+"""Seconds after which a requested pod that was never seen is not counted any more."""
+UNCERTAIN_SECONDS: Final = 5.0
+"""The same if the API server's answer to the request was lost."""
 
 
 class PodState(StrEnum):
-    """Where a pod is in its one way through life."""
+    """States of a pod, in the order of its life. The values are labels of metrics."""
 
     CREATING = "creating"
-    """Asked for; the API server has not answered."""
+    """Requested; the API server has not answered yet."""
     STARTING = "starting"
     WARM = "warm"
-    UNFIT = "unfit"
-    """It was warm and is not ready any more, by its node: nobody gets it, unless it becomes ready again."""
+    NOT_READY = "unfit"
+    """Was warm, is not ready or its node is lost. It is not taken, and starts again if it becomes ready."""
     BUSY = "busy"
     TERMINATING = "terminating"
 
 
 @dataclass(kw_only=True, eq=False)
 class Pod:
-    """What is known of one pod. Times are of a monotonic clock, in seconds."""
+    """One pod as the operator last saw it. Times are seconds of a monotonic clock."""
 
     name: str
     state: PodState
     template: str = ""
+    """Hash of the template from which it was created."""
     uid: str | None = None
     address: str = ""
     node: str | None = None
-    asked_for: bool = False
-    """Whether this process asked for it, and so knows how long it takes to start."""
+    created_here: bool = False
+    """Whether this process created it, and so measures its startup time."""
     since: float = 0.0
-    """When it was asked for or first seen."""
+    """Time of the request, or of its first observation."""
     existing_since: float = 0.0
-    """When it was first known to exist."""
+    """Time since which it is known to exist."""
     expected_seconds: float = EXPECTATION_SECONDS
-    """How much younger a list must be that it is missing from, while the API server has not answered."""
+    """How much younger a list without it must be to prove that it was not created."""
     ready_at: float = 0.0
-    """When it became warm."""
-    born: float | None = None
-    """When it was created, where another process asked for it and somebody wants to know."""
+    """Time at which it became warm."""
+    created_at: float | None = None
+    """Creation time of a pod that another process created, computed when it is first needed."""
     newest: Object | None = None
-    """Its object as last seen."""
+    """Its object as last observed."""
     gone: bool = False
     """Whether it does not exist any more."""
     labelled_busy: bool = False
     wrappers: str | None = None
-    """The hash of the wrappers that it is known to have."""
-    blame_at: float = 0.0
-    """When its variant is next to be blamed for an image that can't be pulled."""
+    """Hash of the tool wrappers that it has."""
+    next_failure_at: float = 0.0
+    """Time from which another failed image pull counts against its variant."""
     warning: str = ""
-    """What the newest warning Event says of it, where somebody looked."""
-    looked_for_events: bool = False
+    """Message of its newest warning Event, if Events were read."""
+    reading_events: bool = False
+    """Whether its Events were read or are being read."""
     held_at: float = 0.0
-    """When it was last seen to be held for a reason that is not its own: it had no node, say."""
+    """Time at which a reason that is not its own, such as full nodes, was last seen to delay it."""
     overtaken_at: float = 0.0
-    """When one that was made much later came up on its node before it."""
+    """Time at which a much younger pod on its node became ready before it."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the pod is lost or its node changes. An execution that has the pod puts its own event here."""
 
     def age(self, now: float, moment: datetime) -> float:
-        """Seconds since it was created. `now` and `moment` are the same moment."""
-        if self.asked_for:
+        """Return the seconds since its creation. `now` and `moment` are the same moment."""
+        if self.created_here:
             return now - self.existing_since
-        if self.born is None:
-            self.born = now - (age_of(self.newest, moment) if self.newest is not None else 0.0)
-        return now - self.born
+        if self.created_at is None:
+            self.created_at = now - (age_of(self.newest, moment) if self.newest is not None else 0.0)
+        return now - self.created_at
 
     def starting_for(self, now: float, moment: datetime) -> float:
-        """Seconds in which it might have come up: since it was created, or was held no more."""
+        """Return the seconds in which it could have become ready: since its creation, or since nothing delayed it."""
         since = now - self.since if self.address else self.age(now, moment)
         return min(since, now - self.held_at) if self.held_at else since
 
     @property
     def lost(self) -> bool:
-        """Whether its container has ended, or somebody deleted it."""
+        """Whether its container has ended, or it was deleted."""
         if self.gone:
             return True
         return self.newest is not None and (is_over(self.newest) or is_terminating(self.newest))
@@ -99,12 +101,12 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class PodCounts:
-    """How many pods are in each state."""
+    """Number of pods in each state."""
 
     creating: int = 0
     starting: int = 0
     warm: int = 0
-    unfit: int = 0
+    not_ready: int = 0
     busy: int = 0
     terminating: int = 0
 
@@ -113,74 +115,76 @@ class PodCounts:
 
     @property
     def total(self) -> int:
-        """All of them: those that end still take room."""
-        return self.creating + self.starting + self.warm + self.unfit + self.busy + self.terminating
+        """All pods. Terminating ones still take room."""
+        return self.creating + self.starting + self.warm + self.not_ready + self.busy + self.terminating
 
     @property
     def coming(self) -> int:
-        """Those that may become warm."""
+        """Pods that may become warm."""
         return self.creating + self.starting
 
 
 @dataclass(kw_only=True)
 class PodCache:
-    """All pods of a pool. Every operation is O(1) but for those over all pods."""
+    """All pods of a partition. Every operation is O(1), except those over all pods."""
 
-    trusts: Callable[[str | None], bool] = lambda node: True
-    """Whether pods on a node can be handed out."""
+    is_trusted_node: Callable[[str | None], bool] = lambda node: True
+    """Whether pods on a node may be taken."""
     _pods: dict[str, Pod] = field(default_factory=dict)
-    _in: dict[PodState, OrderedDict[str, Pod]] = field(
+    _by_state: dict[PodState, OrderedDict[str, Pod]] = field(
         default_factory=lambda: {each: OrderedDict() for each in PodState}
     )
     _ended: dict[str, Pod] = field(default_factory=dict)
-    """Those whose container has ended, for good."""
+    """Pods whose container has ended."""
 
     @property
     def counts(self) -> PodCounts:
-        """How many pods are in each state."""
-        return PodCounts(**{state.value: len(pods) for state, pods in self._in.items()})
+        """Number of pods in each state."""
+        return PodCounts(**{state.name.lower(): len(pods) for state, pods in self._by_state.items()})
 
     def get(self, name: str) -> Pod | None:
-        """The pod of that name, if it is known."""
+        """Return the pod of that name, or None."""
         return self._pods.get(name)
 
     def all(self, *states: PodState) -> list[Pod]:
-        """The pods in these states, or all where none is given; the longest in a state first."""
-        return [pod for state in states or PodState for pod in self._in[state].values()]
+        """Return the pods in these states, or all pods; within a state, the longest in it first."""
+        return [pod for state in states or PodState for pod in self._by_state[state].values()]
 
-    def failed(self) -> list[Pod]:
-        """The pods that ended before anybody used them."""
-        idle = (PodState.STARTING, PodState.WARM, PodState.UNFIT)
+    def all_failed(self) -> list[Pod]:
+        """Return the pods that ended before they were used."""
+        idle = (PodState.STARTING, PodState.WARM, PodState.NOT_READY)
         return [pod for pod in self._ended.values() if pod.state in idle]
 
-    def expect(self, name: str, *, template: str, now: float) -> Pod:
-        """Counts a pod that is about to be asked for."""
-        pod = Pod(name=name, state=PodState.CREATING, template=template, asked_for=True, since=now, existing_since=now)
+    def add_expectation(self, name: str, *, template: str, now: float) -> Pod:
+        """Count a pod that is about to be requested."""
+        pod = Pod(
+            name=name, state=PodState.CREATING, template=template, created_here=True, since=now, existing_since=now
+        )
         self._add(pod)
         return pod
 
-    def created(self, name: str, *, uid: str, now: float) -> None:
-        """The API server has made it."""
+    def confirm_created(self, name: str, *, uid: str, now: float) -> None:
+        """Record that the API server created a pod."""
         if (pod := self._pods.get(name)) is not None and pod.state is PodState.CREATING:
             pod.uid, pod.existing_since = uid, now
             self._move(pod, PodState.STARTING)
 
-    def doubt(self, name: str, *, now: float) -> None:
-        """Nobody knows whether it was made: a list that is a little younger tells."""
+    def mark_uncertain(self, name: str, *, now: float) -> None:
+        """Record that the answer to a request was lost. A list that is a little younger shows whether it exists."""
         if (pod := self._pods.get(name)) is not None and pod.state is PodState.CREATING:
-            pod.existing_since, pod.expected_seconds = now, DOUBT_SECONDS
+            pod.existing_since, pod.expected_seconds = now, UNCERTAIN_SECONDS
 
     def forget(self, name: str) -> None:
-        """It does not exist, or no longer."""
+        """Drop a pod that does not exist."""
         pod = self._pods.pop(name, None)
         if pod is not None:
             self._ended.pop(name, None)
-            del self._in[pod.state][name]
+            del self._by_state[pod.state][name]
             pod.gone = True
             pod.wakeup.set()
 
     def observe(self, item: Object, *, now: float) -> Pod:
-        """Takes in a pod's object, from a watch or a list, and returns what is known of it now."""
+        """Update the cache from a pod's object of a watch or a list. Return the cached pod."""
         meta = item["metadata"]
         labels = meta.get("labels") or {}
         pod = self._pods.get(meta["name"])
@@ -201,96 +205,101 @@ class PodCache:
             self._move(pod, PodState.STARTING)
         if pod.lost:
             pod.wakeup.set()
-            if pod.state in (PodState.STARTING, PodState.WARM, PodState.UNFIT) and is_terminating(item):
+            if pod.state in (PodState.STARTING, PodState.WARM, PodState.NOT_READY) and is_terminating(item):
                 self._move(pod, PodState.TERMINATING)
-        self._judge(pod, now)
+        self._update_readiness(pod, now)
         return pod
 
-    def node_changed(self, node: str, *, now: float) -> None:
-        """Looks again at the pods on a node: it was lost, or is back."""
+    def recheck_node(self, node: str, *, now: float) -> None:
+        """Check the readiness of all pods on a node after the node changed."""
         for pod in self._pods.values():
             if pod.node == node:
-                self._judge(pod, now)
+                self._update_readiness(pod, now)
                 pod.wakeup.set()
 
-    def ready(self, name: str, *, now: float) -> Pod | None:
-        """Its supervisor answered that it is idle: it is warm, if it was starting."""
+    def mark_ready(self, name: str, *, now: float) -> Pod | None:
+        """Make a starting pod warm after its supervisor reported that it is idle. Return it if it is warm."""
         pod = self._pods.get(name)
         if pod is None or pod.state is not PodState.STARTING or pod.lost:
             return None
         pod.ready_at = now
         self._move(pod, PodState.WARM)
-        return pod if self._judge(pod, now) else None
+        return pod if self._update_readiness(pod, now) else None
 
     def take(self) -> Pod | None:
-        """The pod that has been warm for longest, busy from now on."""
-        while warm := self._in[PodState.WARM]:
+        """Take the pod that has been warm the longest. It is busy from now on."""
+        while warm := self._by_state[PodState.WARM]:
             pod = next(iter(warm.values()))
-            # one that ended counts as starting again, and is replaced like any that failed to start
+            # an ended pod counts as starting again, and is replaced like one that failed to start
             self._move(pod, PodState.STARTING if pod.lost else PodState.BUSY)
             if not pod.lost:
                 return pod
         return None
 
     def adopt(self, name: str, *, now: float) -> Pod:
-        """An execution has it by its status: it is busy, whatever it was thought to be, and even if it is unknown."""
+        """Make the pod that an execution's status names busy, whatever its state, even if it is unknown."""
         pod = self._pods.get(name)
         if pod is None:
             pod = Pod(name=name, state=PodState.BUSY, since=now, existing_since=now)
             self._add(pod)
-        if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.UNFIT):
+        if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.NOT_READY):
             self._move(pod, PodState.BUSY)
         return pod
 
-    def put_back(self, pod: Pod) -> bool:
-        """It was taken and not used: it is the next to be taken. False where it is lost in the meantime."""
+    def release(self, pod: Pod) -> bool:
+        """Return an unused pod, which is the next to be taken. Return False if it is not warm any more."""
         if self._pods.get(pod.name) is not pod or pod.state is not PodState.BUSY:
             return False
         if pod.lost:
             self._move(pod, PodState.STARTING)  # as in `take`
             return False
         self._move(pod, PodState.WARM)
-        self._in[PodState.WARM].move_to_end(pod.name, last=False)
-        return self._judge(pod, pod.since)
+        self._by_state[PodState.WARM].move_to_end(pod.name, last=False)
+        return self._update_readiness(pod, pod.since)
 
     def retire(self, pod: Pod) -> bool:
-        """It is about to be deleted. False where it is on its way out already."""
+        """Mark a pod that is about to be deleted. Return False if it already is."""
         if self._pods.get(pod.name) is not pod or pod.state is PodState.TERMINATING:
             return False
         self._move(pod, PodState.TERMINATING)
         return True
 
     def replace(self, items: Iterable[Object], *, listed_at: float, now: float) -> list[str]:
-        """Takes in a list of all pods that was begun at `listed_at`; what is not in it is gone. Returns new names."""
-        found = list(items)
-        names = {item["metadata"]["name"] for item in found}
-        news = [name for name in names if name not in self._pods]
-        for pod in list(self._pods.values()):
-            old = pod.expected_seconds if pod.state is PodState.CREATING else 0.0
-            if pod.name not in names and pod.existing_since + old < listed_at:
-                self.forget(pod.name)
-        for item in found:
-            self.observe(item, now=now)
-        return news
+        """Update the cache from a list of all pods, requested at `listed_at`. Return the names of unknown pods.
 
-    def _judge(self, pod: Pod, now: float) -> bool:
-        """Takes a warm pod away that is not ready any more, and lets one that is again start anew: its supervisor is
-        asked. True where it is warm."""
-        if pod.state not in (PodState.WARM, PodState.UNFIT):
+        Pods that are not in the list are gone.
+        """
+        objects = list(items)
+        names = {item["metadata"]["name"] for item in objects}
+        unknown = [name for name in names if name not in self._pods]
+        for pod in list(self._pods.values()):
+            margin = pod.expected_seconds if pod.state is PodState.CREATING else 0.0
+            if pod.name not in names and pod.existing_since + margin < listed_at:
+                self.forget(pod.name)
+        for item in objects:
+            self.observe(item, now=now)
+        return unknown
+
+    def _update_readiness(self, pod: Pod, now: float) -> bool:
+        """Move a pod between warm and not ready. Return whether it is warm.
+
+        A pod that becomes ready again starts again: its supervisor is probed.
+        """
+        if pod.state not in (PodState.WARM, PodState.NOT_READY):
             return False
-        fit = self.trusts(pod.node) and (pod.newest is None or not is_unready(pod.newest))
-        if pod.state is PodState.WARM and not fit:
-            self._move(pod, PodState.UNFIT)
-        elif pod.state is PodState.UNFIT and fit:
+        ready = self.is_trusted_node(pod.node) and (pod.newest is None or not is_unready(pod.newest))
+        if pod.state is PodState.WARM and not ready:
+            self._move(pod, PodState.NOT_READY)
+        elif pod.state is PodState.NOT_READY and ready:
             pod.since = now
             self._move(pod, PodState.STARTING)
         return pod.state is PodState.WARM
 
     def _add(self, pod: Pod) -> None:
         self._pods[pod.name] = pod
-        self._in[pod.state][pod.name] = pod
+        self._by_state[pod.state][pod.name] = pod
 
     def _move(self, pod: Pod, state: PodState) -> None:
-        del self._in[pod.state][pod.name]
-        self._in[state][pod.name] = pod
+        del self._by_state[pod.state][pod.name]
+        self._by_state[state][pod.name] = pod
         pod.state = state

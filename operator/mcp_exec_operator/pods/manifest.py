@@ -152,6 +152,13 @@ def pool_labels(pool_name: str) -> dict[str, str]:
     return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME, LABEL_POOL: pool_name}
 
 
+def pool_of(pod: Object) -> str | None:
+    """Return the name of the pool of a pod, or None if it does not have all labels of a pool's pods."""
+    labels = pod["metadata"].get("labels") or {}
+    name = labels.get(LABEL_POOL)
+    return name if name and pool_labels(name).items() <= labels.items() else None
+
+
 def _owner(kind: str, name: str, uid: str) -> Object:
     owner = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
     return owner | {"controller": True, "blockOwnerDeletion": False}

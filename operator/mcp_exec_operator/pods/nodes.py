@@ -40,21 +40,21 @@ class NodeCache:
         found = self._nodes[name] = Node(name=name, lost=f"node {name} is gone") if deleted else read_node(item)
         return name if found != known else None
 
-    def loss(self, name: str | None) -> str:
+    def loss_reason(self, name: str | None) -> str:
         """Why nothing on the node can be relied on, or an empty text."""
         node = self._nodes.get(name or "")
         return node.lost if node is not None else ""
 
-    def trusts(self, name: str | None) -> bool:
+    def is_trusted(self, name: str | None) -> bool:
         """Whether pods on the node can be handed out."""
-        return not self.loss(name)
+        return not self.loss_reason(name)
 
-    def cordoned(self, name: str | None) -> bool:
+    def is_cordoned(self, name: str | None) -> bool:
         """Whether the node takes no new pods."""
         node = self._nodes.get(name or "")
         return node is not None and node.cordoned
 
-    def why_leave(self, name: str | None, tolerations: Iterable[Object]) -> str:
+    def reason_to_leave(self, name: str | None, tolerations: Iterable[Object]) -> str:
         """Why a pod with these tolerations should leave the node, or an empty text.
 
         A pod that tolerates it stays: its replacement could come to stand on the very same node.

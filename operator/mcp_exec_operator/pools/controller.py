@@ -1,4 +1,4 @@
-"""Keeps one pool as it should be: makes pods, finds out when they are ready, ends those that are too many or failed."""
+"""The controller of one pool: creates pods, finds out when they are ready, deletes excess and failed ones."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.code_execution import Reason
-from mcp_exec_api.meta import now
+from mcp_exec_api.meta import now as utc_now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -24,35 +24,37 @@ from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, bu
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
+from mcp_exec_operator.scaling.stragglers import is_stuck
 
 log = logging.getLogger(__name__)
 
-_ANSWER_FIRST_SECONDS: Final = 0.05
-"""How long a used pod is left alone: its deletion, and the start of another, must not compete with the answer."""
-_AT_ONCE: Final = 8
-"""Pods of one pool that are asked for at the same time."""
-_PUT_OFF_SECONDS: Final = 0.1
-"""How often it is asked whether there are still so many claims that pods are not made ahead."""
+_RESULT_FIRST_SECONDS: Final = 0.05
+"""Delay before a used pod is deleted: its deletion, and its replacement, must not compete with the result."""
+_MAX_CREATING: Final = 8
+"""Concurrent creations per partition."""
+_DEFER_CHECK_SECONDS: Final = 0.1
+"""Interval of checks whether status writes still defer refill."""
 _GATHER_SECONDS: Final = 0.01
-"""How long what happens to a pool is gathered before it is looked at: a look costs more with each pod."""
-_LOOK_AGAIN_SECONDS: Final = 2.0
-"""How often a pool is looked at while pods start, beside whenever something happens to it."""
-_LOOK_FOR_EVENTS_SECONDS: Final = 10.0
-"""How long a pod may be created by its node before its Events are read for a reason."""
-_FORCE_SECONDS: Final = 120.0
-"""How long after its deletion a pod may stay, on a node that may be lost, before it is deleted without its node."""
-_BLAME_AGAIN_SECONDS: Final = 10.0
-"""How long a pod's image fails to be pulled until its variant is blamed once more: the pod is held, not replaced."""
+"""How long events are gathered before a reconcile: a reconcile costs more with each pod."""
+_RECHECK_SECONDS: Final = 2.0
+"""Interval of reconciles while pods start."""
+_READ_EVENTS_SECONDS: Final = 10.0
+"""How long a pod may be starting before its Events are read for a reason."""
+_FORCE_DELETE_SECONDS: Final = 120.0
+"""How long after its deletion a pod may exist, on a node that may be lost, before it is deleted by force."""
+_IMAGE_FAILURE_SECONDS: Final = 10.0
+"""Interval in which a failed image pull counts against the variant again: the pod is kept, not replaced."""
 _NO_FAULT: Final = frozenset({Reason.POOL_UNAVAILABLE, Reason.QUOTA_EXCEEDED, Reason.UNSCHEDULABLE})
-"""Why pods don't become ready without their variant's fault: there is no room, or no answer."""
+"""Reasons that are not the variant's fault: there is no room, or no answer."""
 _ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolControllerConfig:
-    """What all keepers share."""
+    """Options shared by all pool controllers."""
 
     release_namespace: str
     forbidden_address: str
@@ -63,237 +65,242 @@ class PoolControllerConfig:
 
 @dataclass(kw_only=True, eq=False)
 class PoolController:
-    """The task of one pool. Decisions are the pool's; the calls to API server and supervisors are made here."""
+    """Reconciles one pool. The pool decides; the calls to the API server and to supervisors are made here."""
 
-    pool: Partition
+    pool: WarmPool
     api: OperatorApi
-    sandboxes: SupervisorClient
+    supervisors: SupervisorClient
     tasks: TaskRegistry
     metrics: Metrics
     config: PoolControllerConfig
-    report: PoolStatusWriter
-    """The whole pool's, which the keeper of its base alone writes."""
     write_priority: WritePriority = field(default_factory=WritePriority)
-    """What its own work is put off for."""
+    on_warm: OnWarm = lambda namespace, pod: None
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
-    on_warm: OnWarm = lambda pool, pod: None
-    wall: NetworkPolicyEnforcer = field(init=False)
+    network_policy: NetworkPolicyEnforcer = field(init=False)
     prober: ReadinessProber = field(init=False)
+    status_writer: PoolStatusWriter = field(init=False)
     _leftovers: set[str] = field(default_factory=set)
-    """Pods that the last sweep found to be of no use."""
+    """Pods that the last resync found to be in use but not held by an execution."""
 
     def __post_init__(self) -> None:
-        # all parts of a pool share the policy that its base sees to
-        self.wall = NetworkPolicyEnforcer(
+        self.network_policy = NetworkPolicyEnforcer(
             pool=self.pool,
             api=self.api,
             release_namespace=self.config.release_namespace,
             broker=self.config.broker,
-            wanted=not self.pool.variant,
         )
         self.prober = ReadinessProber(
-            pool=self.pool,
-            sandboxes=self.sandboxes,
+            supervisors=self.supervisors,
             tasks=self.tasks,
             metrics=self.metrics,
             timeout_seconds=self.config.pod_start_timeout_seconds,
             retire=self.retire,
             on_warm=self.on_warm,
         )
+        self.status_writer = PoolStatusWriter(pool=self.pool, api=self.api, metrics=self.metrics)
 
     async def run(self) -> None:
-        """Works until it is cancelled."""
+        """Reconcile until cancelled."""
         while True:
-            self.pool.kicked.clear()
+            self.pool.wakeup.clear()
             try:
-                wake_in = await self._turn()
+                wait_seconds = await self._reconcile()
             except Exception:
-                # whatever it is, the pool goes on being kept
-                log.exception("pool %s can't be kept", self.pool.name, extra={"pool": self.pool.name})
-                wake_in = _LOOK_AGAIN_SECONDS
+                log.exception("reconciling pool %s failed", self.pool.name, extra={"pool": self.pool.name})
+                wait_seconds = _RECHECK_SECONDS
             with suppress(TimeoutError):
                 # not wait_for, which before Python 3.12 may lose a cancellation
-                async with asyncio.timeout(wake_in):
-                    await self.pool.kicked.wait()
+                async with asyncio.timeout(wait_seconds):
+                    await self.pool.wakeup.wait()
                     await asyncio.sleep(_GATHER_SECONDS)
 
     def retire(self, pod: Pod) -> None:
-        """Ends a pod, once and for all."""
-        if self.pool.inventory.retire(pod):
-            self.tasks.spawn(self._replace(pod), name=f"delete {pod.name}")
+        """Delete a pod, once."""
+        partition = self.pool.partition_with(pod.name)
+        if partition is not None and partition.pods.retire(pod):
+            self.tasks.spawn(self._replace(partition, pod), name=f"delete {pod.name}")
 
-    def end_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
-        """Ends pods that run, or ran, for no execution that has one, and those whose deletion did not get through.
+    def delete_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
+        """Delete pods that run, or ran, for no known execution, and pods whose deletion did not succeed.
 
-        A pod is so for a moment while it changes hands, so it has to be found so twice, but for the first sweep
-        (`at_once`): then none changes hands yet, and an operator that dies young must not leave them to take room.
+        A pod in transit looks orphaned briefly, so two consecutive resyncs must agree. The first resync of a leader
+        passes `at_once`: no pod is in transit yet, and leftovers must not take room if the leader dies early.
         """
         found: set[str] = set()
-        for pod in self.pool.inventory.all():
-            if (self.pool.namespace, pod.name) in held:
-                continue
-            deleted_for = age_of_deletion(pod.newest, now()) if pod.newest is not None else 0.0
-            stuck = deleted_for > _FORCE_SECONDS
-            left = pod.state is PodState.BUSY or (pod.state is PodState.STARTING and pod.labelled_busy)
-            undead = pod.state is PodState.TERMINATING and (stuck or not deleted_for)
-            if not left and not undead:
-                continue
-            found.add(pod.name)
-            if at_once or pod.name in self._leftovers:
-                log.warning("pod %s is left over and is deleted", pod.name, extra={"pool": self.pool.name})
-                self.pool.inventory.retire(pod)
-                self.tasks.spawn(self._delete(pod, grace_seconds=0 if stuck else 1), name=f"delete {pod.name}")
+        for partition in self.pool:
+            for pod in partition.pods.all():
+                if (self.pool.namespace, pod.name) in held:
+                    continue
+                deleted_for = age_of_deletion(pod.newest, utc_now()) if pod.newest is not None else 0.0
+                overdue = deleted_for > _FORCE_DELETE_SECONDS
+                orphaned = pod.state is PodState.BUSY or (pod.state is PodState.STARTING and pod.labelled_busy)
+                undeleted = pod.state is PodState.TERMINATING and (overdue or not deleted_for)
+                if not orphaned and not undeleted:
+                    continue
+                found.add(pod.name)
+                if at_once or pod.name in self._leftovers:
+                    log.warning("deleting the leftover pod %s", pod.name, extra={"pool": self.pool.name})
+                    partition.pods.retire(pod)
+                    self.tasks.spawn(self._delete(pod, grace_seconds=0 if overdue else 1), name=f"delete {pod.name}")
         self._leftovers = found
 
-    async def _turn(self) -> float | None:
-        """One look at everything. Returns the seconds to the next, or None where only an event calls for it."""
-        pool, at = self.pool, monotonic()
+    def drop_metrics(self) -> None:
+        """Drop the metrics of the pool, which was deleted."""
+        self.metrics.drop_pool(self.pool.namespace, self.pool.name)
+
+    async def _reconcile(self) -> float | None:
+        """Reconcile once. Return the seconds to the next reconcile, or None if only an event requires it."""
+        pool, now = self.pool, monotonic()
         if pool.spec is None:
-            return await self._tell(at)
-        await self.wall.verify(at)
-        self._end_failed(at)
-        pool.decide(at)
-        for pod in pool.stock.surplus(at):
+            return await self.status_writer.write(now)
+        await self.network_policy.ensure(now)
+        for partition in pool:
+            self._delete_failed(partition, now)
+        pool.rebalance(now)
+        next_times = [self._reconcile_pods(partition, now) for partition in pool]
+        status_after = await self.status_writer.write(monotonic())
+        return self._next_reconcile_after(now, status_after, next_times)
+
+    def _reconcile_pods(self, partition: Partition, now: float) -> float | None:
+        """Create and delete pods of a partition. Return the time from which missing pods may be created."""
+        # pods that an execution waits for are part of its binding; refill is not
+        deferred = not partition.queue and self.write_priority.defer_seconds() > 0
+        max_create = 0 if deferred else _MAX_CREATING - partition.pods.counts.creating
+        plan = self.pool.plan_pods(partition, now=now, max_create=max_create)
+        for pod in plan.delete:
             self.retire(pod)
-        pool.note_warmth(at)
-        self.prober.probe_started()
-        # pods that somebody waits for are part of a claim, those that are made ahead are not
-        yields = not pool.waiters and self.write_priority.defer_seconds() > 0
-        room = 0 if yields else _AT_ONCE - pool.inventory.counts.creating
-        for _ in range(pool.stock.missing(at, room=room)):
-            self._ask_for_pod(at)
-        report_in = await self._tell(monotonic())
-        return self._next_look(at, report_in)
+        partition.update_lacking(now)
+        self.prober.probe_starting(partition)
+        for _ in range(plan.create):
+            self._start_creation(partition, now)
+        return plan.next_at
 
-    async def _tell(self, at: float) -> float | None:
-        if not self.pool.variant:
-            return await self.report.write(at)
-        self.pool.mixture.base.kicked.set()
-        return None
+    def _next_reconcile_after(
+        self, now: float, status_after: float | None, next_times: list[float | None]
+    ) -> float | None:
+        deferred = min(self.write_priority.defer_seconds(), _DEFER_CHECK_SECONDS)
+        delays = [max(at - now, deferred) for at in next_times if at is not None]
+        delays += [seconds for seconds in (status_after, self.pool.rebalance_after()) if seconds is not None]
+        if self.network_policy.dirty:
+            delays.append(self.network_policy.backoff.until - now)
+        if any(partition.pods.counts.coming or partition.lacking_since is not None for partition in self.pool):
+            delays.append(_RECHECK_SECONDS)
+        return max(min(delays), 0.01) if delays else None
 
-    def _next_look(self, at: float, report_in: float | None) -> float | None:
-        pool = self.pool
-        times = [report_in] if report_in is not None else []
-        if (missing_at := pool.stock.missing_at(at)) is not None:
-            times.append(max(missing_at - at, min(self.write_priority.defer_seconds(), _PUT_OFF_SECONDS)))
-        if (look_in := pool.look_in()) is not None:
-            times.append(look_in)
-        if self.wall.wanted:
-            times.append(self.wall.backoff.until - at)
-        if pool.inventory.counts.coming or pool.lacking_since is not None:
-            times.append(_LOOK_AGAIN_SECONDS)
-        return max(min(times), 0.01) if times else None
+    def _delete_failed(self, partition: Partition, now: float) -> None:
+        for pod in partition.pods.all_failed():
+            self._fail(partition, pod, starting_problem(pod.newest) if pod.newest is not None else None, now)
+        for pod in partition.pods.all(PodState.STARTING):
+            self._check_starting(partition, pod, now)
 
-    def _end_failed(self, at: float) -> None:
-        for pod in self.pool.inventory.failed():
-            self._fail(pod, starting_problem(pod.newest) if pod.newest is not None else None, at)
-        for pod in self.pool.inventory.all(PodState.STARTING):
-            self._judge_slow(pod, at)
-
-    def _judge_slow(self, pod: Pod, at: float) -> None:
+    def _check_starting(self, partition: Partition, pod: Pod, now: float) -> None:
         problem = starting_problem(pod.newest) if pod.newest is not None else None
         if problem is not None and problem.held:
-            pod.held_at = at
-            if problem.reason is Reason.IMAGE_PULL_FAILED and at >= pod.blame_at:
-                pod.blame_at = at + _BLAME_AGAIN_SECONDS
-                self._blame(problem)
+            pod.held_at = now
+            if problem.reason is Reason.IMAGE_PULL_FAILED and now >= pod.next_failure_at:
+                pod.next_failure_at = now + _IMAGE_FAILURE_SECONDS
+                self._record_failure(partition, problem)
             return
-        waited = pod.starting_for(at, now())
-        if self.pool.stragglers.is_stuck(pod, at):
-            self._give_up(pod, waited)
-        elif waited > self.config.pod_start_timeout_seconds:
-            message = pod.warning or f"pod {pod.name} was not ready after {waited:.0f} s"
-            self._fail(pod, problem or PodProblem(reason=Reason.POD_FAILED, message=message), at)
-        elif waited > _LOOK_FOR_EVENTS_SECONDS and not pod.address and not pod.looked_for_events:
-            pod.looked_for_events = True
-            self.tasks.spawn(self._look_for_events(pod), name=f"events of {pod.name}")
+        seconds = pod.starting_for(now, utc_now())
+        if is_stuck(pod, now):
+            self._replace_stuck(partition, pod, seconds)
+        elif seconds > self.config.pod_start_timeout_seconds:
+            message = pod.warning or f"pod {pod.name} was not ready after {seconds:.0f} s"
+            self._fail(partition, pod, problem or PodProblem(reason=Reason.POD_FAILED, message=message), now)
+        elif seconds > _READ_EVENTS_SECONDS and not pod.address and not pod.reading_events:
+            pod.reading_events = True
+            self.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
 
-    def _give_up(self, pod: Pod, waited: float) -> None:
-        """It is stuck. Nothing is wrong with the pool: another came up."""
-        told = f"not ready after {waited:.0f} s, as one is that was made later on its node; it is replaced"
-        message = f"pod {pod.name}: {told}" + (f": {pod.warning}" if pod.warning else "")
+    def _replace_stuck(self, partition: Partition, pod: Pod, seconds: float) -> None:
+        """Replace a stuck pod. This is no failure of the pool: another pod became ready."""
+        message = f"pod {pod.name} is not ready after {seconds:.0f} s, unlike a younger pod on its node; replacing it"
+        message += f": {pod.warning}" if pod.warning else ""
         log.warning(message, extra={"pool": self.pool.name, "pod": pod.name})
-        self.metrics.pod_failures.labels(self.pool.name, Reason.POD_FAILED).inc()
+        self._count_failure(partition, Reason.POD_FAILED)
         self.retire(pod)
 
-    def _fail(self, pod: Pod, problem: PodProblem | None, at: float) -> None:
-        pool = self.pool
-        pool.failure = problem or PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
-        pool.backoff.fail(at)
-        self.metrics.pod_failures.labels(pool.name, pool.failure.reason).inc()
+    def _fail(self, partition: Partition, pod: Pod, problem: PodProblem | None, now: float) -> None:
+        failure = problem or PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
+        partition.failure = failure
+        partition.create_backoff.fail(now)
+        self._count_failure(partition, failure.reason)
         if not pod.ready_at:
-            self._blame(pool.failure)
-        log.warning("pod %s: %s", pod.name, pool.failure.message, extra={"pool": pool.name, "pod": pod.name})
+            self._record_failure(partition, failure)
+        log.warning("pod %s: %s", pod.name, failure.message, extra={"pool": self.pool.name, "pod": pod.name})
         self.retire(pod)
 
-    def _blame(self, problem: PodProblem) -> None:
-        """A pod did not become ready for a reason that may be its variant's."""
-        if self.pool.variant and problem.reason not in _NO_FAULT:
-            self.pool.mixture.record(self.pool.variant).failed(problem.message)
-            self.pool.kicked.set()
+    def _record_failure(self, partition: Partition, problem: PodProblem) -> None:
+        """Record that a pod did not become ready for a reason that may be its variant's fault."""
+        if partition.variant and problem.reason not in _NO_FAULT:
+            partition.health.record_failure(problem.message)
+            self.pool.wakeup.set()
 
-    async def _look_for_events(self, pod: Pod) -> None:
-        pod.warning = await self.api.get_pod_warning(self.pool.namespace, pod.name)
-        self.pool.kicked.set()
+    def _count_failure(self, partition: Partition, reason: Reason) -> None:
+        self.metrics.pod_failures.labels(partition.namespace, partition.name, reason).inc()
 
-    def _ask_for_pod(self, at: float) -> None:
-        pool = self.pool
-        suffix = "".join(random.SystemRandom().choices(_ALPHABET, k=6))
-        name = f"{pool.name[:50].rstrip('-')}-{suffix}"
-        pool.inventory.expect(name, template=pool.template, now=at)
-        self.tasks.spawn(self._create(name), name=f"create {name}")
-
-    async def _create(self, name: str) -> None:
-        pool = self.pool
-        if pool.spec is None:
-            pool.inventory.forget(name)
-            return
-        token = supervisor_token(key=self.sandboxes.key, namespace=pool.namespace, pod=name)
-        identity = PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid())
-        manifest = build_pod(
-            spec=pool.spec,
-            pool=pool.identity,
-            pod=identity,
-            template_hash=pool.template,
-            forbidden_address=self.config.forbidden_address,
-            variant=pool.variant,
-        )
-        pool.refused_fields = manifest.refused
+    async def _read_events(self, pod: Pod) -> None:
         try:
-            made = await self.api.create_pod(manifest.body)
+            pod.warning = await self.api.get_pod_warning(self.pool.namespace, pod.name)
         except ApiError as error:
-            self._refused(name, error)
+            pod.reading_events = False  # the next reconcile reads them again
+            log.warning("reading the Events of pod %s failed: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
-            if pool.refusal is not None:
-                pool.refusal = None
-                pool.backoff.succeed()
-            pool.inventory.created(name, uid=made["metadata"]["uid"], now=monotonic())
-        pool.kicked.set()
+            self.pool.wakeup.set()
 
-    def _refused(self, name: str, error: ApiError) -> None:
-        pool = self.pool
+    def _start_creation(self, partition: Partition, now: float) -> None:
+        suffix = "".join(random.SystemRandom().choices(_ALPHABET, k=6))
+        name = f"{self.pool.name[:50].rstrip('-')}-{suffix}"
+        partition.pods.add_expectation(name, template=partition.template_hash, now=now)
+        self.tasks.spawn(self._create(partition, name), name=f"create {name}")
+
+    async def _create(self, partition: Partition, name: str) -> None:
+        if partition.spec is None:
+            partition.pods.forget(name)
+            return
+        token = supervisor_token(key=self.supervisors.key, namespace=self.pool.namespace, pod=name)
+        manifest = build_pod(
+            spec=partition.spec,
+            pool=self.pool.identity,
+            pod=PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid()),
+            template_hash=partition.template_hash,
+            forbidden_address=self.config.forbidden_address,
+            variant=partition.variant,
+        )
+        partition.refused_fields = manifest.refused
+        try:
+            created = await self.api.create_pod(manifest.body)
+        except ApiError as error:
+            self._handle_refusal(partition, name, error)
+        else:
+            if partition.refusal is not None:
+                partition.refusal = None
+                partition.create_backoff.succeed()
+            partition.pods.confirm_created(name, uid=created["metadata"]["uid"], now=monotonic())
+        self.pool.wakeup.set()
+
+    def _handle_refusal(self, partition: Partition, name: str, error: ApiError) -> None:
         if error.code == 0:
-            # it may have been made: it goes on being counted until a watch or a list tells
-            pool.inventory.doubt(name, now=monotonic())
-            log.warning("pod %s: %s", name, error, extra={"pool": pool.name})
+            # it may exist: it counts until a watch or a list shows whether it does
+            partition.pods.mark_uncertain(name, now=monotonic())
+            log.warning("pod %s: %s", name, error, extra={"pool": self.pool.name})
         else:
-            pool.inventory.forget(name)
-        if error.code != 409:  # the name is taken: another one will do
-            pool.refusal = refusal_of(error)
-            self.metrics.pod_failures.labels(pool.name, pool.refusal.reason).inc()
-            self._blame(pool.refusal)
-            pool.backoff.fail(monotonic())
+            partition.pods.forget(name)
+        if error.code != 409:  # the name is taken: the next one is not
+            partition.refusal = refusal_of(error)
+            self._count_failure(partition, partition.refusal.reason)
+            self._record_failure(partition, partition.refusal)
+            partition.create_backoff.fail(monotonic())
 
-    async def _replace(self, pod: Pod) -> None:
-        await asyncio.sleep(_ANSWER_FIRST_SECONDS)
-        if not self.pool.waiters:
+    async def _replace(self, partition: Partition, pod: Pod) -> None:
+        await asyncio.sleep(_RESULT_FIRST_SECONDS)
+        if not partition.queue:
             await self.write_priority.wait_until_idle()
-        self.pool.room_was_made()
+        self.pool.refill_now()
         await self._delete(pod)
 
     async def _delete(self, pod: Pod, *, grace_seconds: int = 1) -> None:
         try:
             await self.api.delete_pod(self.pool.namespace, pod.name, uid=pod.uid, grace_seconds=grace_seconds)
         except ApiError as error:
-            # the next sweep finds it and tries again
+            # the next resync tries again
             log.warning("pod %s was not deleted: %s", pod.name, error, extra={"pool": self.pool.name})

@@ -1,4 +1,4 @@
-"""Sees to it that a pool's NetworkPolicy stands, before any pod is made and after each sweep."""
+"""Ensures that a pool's NetworkPolicy exists and is unchanged, before any pod is created and after each resync."""
 
 from dataclasses import dataclass, field
 from time import monotonic
@@ -9,25 +9,25 @@ from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import WarmPool
 
 
 @dataclass(kw_only=True, eq=False)
 class NetworkPolicyEnforcer:
     """The NetworkPolicy of one pool."""
 
-    pool: Partition
+    pool: WarmPool
     api: OperatorApi
     release_namespace: str
     broker: bool = False
     """Whether the pods may reach the broker."""
-    wanted: bool = True
-    """Whether it is to be verified: set by a sweep, so that a policy that somebody changed is put right."""
+    dirty: bool = True
+    """Whether the policy has to be verified. Set by each resync, so that a changed policy is corrected."""
     backoff: Backoff = field(default_factory=Backoff)
 
-    async def verify(self, at: float) -> None:
-        """Makes the policy, or puts it right, where that is wanted and due; the pool is told whether it stands."""
-        if not self.wanted or at < self.backoff.until:
+    async def ensure(self, now: float) -> None:
+        """Create or correct the policy if that is due, and record in the pool whether it is isolated."""
+        if not self.dirty or now < self.backoff.until:
             return
         pool = self.pool
         policy = build_policy(pool=pool.identity, release_namespace=self.release_namespace, broker=self.broker)
@@ -38,12 +38,11 @@ class NetworkPolicyEnforcer:
             elif has_drifted(found, policy):
                 await self.api.replace_network_policy_spec(policy)
         except ApiError as error:
-            pool.exposed = PodProblem(
-                reason=Reason.POOL_UNAVAILABLE, message=f"no pod is made without its NetworkPolicy: {error.message}"
-            )
-            # only a refusal proves that it does not stand; without an answer, it stands as it was last seen
+            message = f"no pod is created without its NetworkPolicy: {error.message}"
+            pool.exposed = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
+            # only a refusal proves that the policy is missing; without an answer it is as last verified
             pool.isolated = pool.isolated and error.code == 0
             self.backoff.fail(monotonic())
         else:
-            pool.exposed, pool.isolated, self.wanted = None, True, False
+            pool.exposed, pool.isolated, self.dirty = None, True, False
             self.backoff.succeed()

@@ -1,268 +1,249 @@
-"""One pool in memory: its spec, its pods, the executions that wait for one, and why they wait. No I/O."""
+"""The pods of one template within a pool, their queue and their failures. No I/O."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from pydantic import ValidationError
-
 from mcp_exec_api.code_execution import Priority, Reason
-from mcp_exec_api.constants import DEFAULT_MAX_QUEUED
-from mcp_exec_api.meta import field_errors
-from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_api.meta import now as utc_now
+from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
-from mcp_exec_operator.pods.manifest import PoolIdentity, template_hash
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.pool import WarmPool
-from mcp_exec_operator.pools.shortage import starting_problem_of, why_not
+from mcp_exec_operator.pools.scan import PeriodicScan
+from mcp_exec_operator.pools.shortage import first_starting_problem
 from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
-from mcp_exec_operator.scaling.autoscaler import Autoscaler
-from mcp_exec_operator.scaling.outdated import OutdatedPods
-from mcp_exec_operator.scaling.plan import Stock
-from mcp_exec_operator.scaling.stragglers import Stragglers
+from mcp_exec_operator.scaling.demand import Demand
+from mcp_exec_operator.scaling.plan import PartitionState, PodPlan, plan_pods
+from mcp_exec_operator.scaling.rollout import OutdatedPod, outdated_pods
+from mcp_exec_operator.scaling.stragglers import late_pods, overtaken_pods, should_run
+from mcp_exec_operator.variants.allocation import Allocation, PartitionLoad
+from mcp_exec_operator.variants.outlier_detection import VariantHealth
 
 
 @dataclass(kw_only=True, eq=False)
 class Partition:
-    """A pool and all that is known of it. `kicked` is set whenever its keeper should look at it."""
+    """The pods of one variant, or of the pool itself. `wakeup` is set when the pool's controller should reconcile."""
 
     namespace: str
     name: str
+    """Name of the pool."""
     variant: str = ""
-    """The variant whose pods these are, where this is a part of a pool that has variants."""
-    mixture: WarmPool = field(init=False)
-    """All parts of the pool, this one too."""
-    allotted: int | None = None
-    """How many of the pool's desired pods are this part's; None where it has no other parts."""
-    held: int = 0
-    """Warm pods beyond those that stay until other parts have theirs."""
-    uid: str = ""
-    generation: int = 0
-    spec: SandboxPoolSpec | None = None
-    """The spec, or None where there is no such pool or its spec is no good."""
-    template: str = ""
-    """The hash of the pods that the spec asks for."""
-    newest: Object | None = None
-    """The pool's object as last seen."""
-    invalid: PodProblem | None = None
-    """What is wrong with the spec."""
-    exposed: PodProblem | None = None
-    """Why its NetworkPolicy could not be verified."""
-    isolated: bool = False
-    """Whether its NetworkPolicy was seen to stand."""
-    refusal: PodProblem | None = None
-    """Why the API server refused its last pod."""
-    failure: PodProblem | None = None
-    """Why its last pod that failed did so."""
-    refused_fields: tuple[str, ...] = ()
-    """What its template asks for in vain."""
+    """Name of the variant. Empty for the base partition."""
     nodes: NodeCache = field(default_factory=NodeCache)
-    inventory: PodCache = field(init=False)
-    scaler: Autoscaler = field(default_factory=Autoscaler)
+    demand: Demand = field(default_factory=Demand)
+    """Demand for the pool, shared by its partitions."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Shared by the partitions of the pool."""
     clock: Callable[[], float] = monotonic
-    waiters: WaitQueue = field(default_factory=WaitQueue)
+    spec: SandboxPoolSpec | None = None
+    """Spec of the variant, or None if the pool does not exist or its spec is invalid."""
+    template_hash: str = ""
+    """Hash of the template that the spec asks for."""
+    allocation: Allocation = field(default_factory=Allocation)
+    """Written by the pool."""
+    pods: PodCache = field(init=False)
+    queue: WaitQueue = field(default_factory=WaitQueue)
     served_at: float = 0.0
-    """When the last of those who wait got a pod: while the queue moves, nobody in it has waited too long."""
-    backoff: Backoff = field(default_factory=Backoff)
-    kicked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Time at which the last waiting execution got a pod: no execution times out in a queue that moves."""
+    health: VariantHealth = field(default_factory=VariantHealth)
+    create_backoff: Backoff = field(default_factory=Backoff)
+    refusal: PodProblem | None = None
+    """Why the API server refused the last pod."""
+    failure: PodProblem | None = None
+    """Why the last failed pod failed."""
+    refused_fields: tuple[str, ...] = ()
+    """Fields of the template that its pods do not have."""
     lacking_since: float | None = None
-    """Since when fewer pods are warm than should be, or None while enough are."""
-    lookout: OutdatedPods = field(init=False)
-    stock: Stock = field(init=False)
-    """Which pods are to be made and ended."""
-    stragglers: Stragglers = field(init=False)
-    """Which pods take far longer to start than others."""
+    """Time since which fewer pods are warm than required, or None if enough are."""
+    refill_now: bool = False
+    """Whether missing pods are created without delay, because a pod has ended."""
+    plan: PodPlan = field(default_factory=PodPlan)
+    """The last plan."""
+    _outdated: PeriodicScan[OutdatedPod] = field(default_factory=PeriodicScan)
+    _late: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
 
     def __post_init__(self) -> None:
-        self.inventory = PodCache(trusts=self.nodes.trusts)
-        self.lookout = OutdatedPods(nodes=self.nodes)
-        self.stock = Stock(pool=self)
-        self.stragglers = Stragglers(pool=self)
-        self.mixture = WarmPool(base=self, make=self._make_part)
-
-    def _make_part(self, variant: str) -> "Partition":
-        part = Partition(namespace=self.namespace, name=self.name, variant=variant, nodes=self.nodes, clock=self.clock)
-        part.mixture, part.scaler = self.mixture, self.scaler
-        return part
-
-    @property
-    def identity(self) -> PoolIdentity:
-        """What its pods refer to."""
-        return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid)
-
-    @property
-    def open(self) -> bool:
-        """Whether its pods are for anybody: not those of a variant that is out of rotation."""
-        return self.mixture.is_open(self)
-
-    @property
-    def max_pods(self) -> int:
-        """Pods that it may have in all, beside those of the pool's other parts."""
-        return self.spec.max_pods - self.mixture.elsewhere(self) if self.spec is not None else 0
-
-    @property
-    def desired(self) -> int:
-        """Pods of this part that should be warm or on their way, as last decided."""
-        return self.total_desired if self.allotted is None else self.allotted
-
-    @property
-    def total_desired(self) -> int:
-        """The same of all parts."""
-        if self.spec is None:
-            return 0
-        decision = self.scaler.decision
-        return decision.desired if decision is not None and self.spec.follows_demand else self.spec.warm.min
-
-    @property
-    def standing(self) -> int:
-        """Pods that should be warm now: of the desired ones, those that are used while they are replaced may start."""
-        decision = self.scaler.decision
-        expected = decision.expected * self.desired // max(1, decision.desired) if decision else 0
-        return self.desired - min(self.inventory.counts.coming, expected)
+        self.pods = PodCache(is_trusted_node=self.nodes.is_trusted)
 
     @property
     def lacking(self) -> bool:
-        """Whether fewer pods are warm than should be."""
-        return self.inventory.counts.warm < self.standing
+        """Whether fewer pods are warm than required."""
+        counts = self.pods.counts
+        return counts.warm < self.allocation.required_warm(counts)
 
-    def configure(self, body: Object) -> None:
-        """Takes in the pool's object."""
-        meta = body["metadata"]
-        same = self.newest is not None and meta["uid"] == self.uid
-        if same and int(meta.get("generation", 0)) < self.generation:
-            return  # a list that was begun before the last change
-        if same and meta.get("generation") == self.generation:
-            self.newest = body
-            self.mixture.heed(body)
-            return
-        if meta["uid"] != self.uid:
-            self.isolated = False
-            self.scaler.remember(body.get("status") or {}, self.clock())
-            self.mixture.remember(body.get("status") or {})
-        self.newest, self.uid, self.generation = body, meta["uid"], int(meta.get("generation", 0))
-        self.spec, self.invalid = None, None
+    @property
+    def over_quota(self) -> bool:
+        """Whether a quota refused the last pod."""
+        return self.refusal is not None and self.refusal.reason is Reason.QUOTA_EXCEEDED
+
+    @property
+    def load(self) -> PartitionLoad:
+        """The values that its allocation depends on."""
+        return PartitionLoad(
+            variant=self.variant,
+            counts=self.pods.counts,
+            waiting=len(self.queue),
+            accepting=self.allocation.accepting,
+            over_quota=self.over_quota,
+        )
+
+    def configure(self, spec: SandboxPoolSpec | None, *, template_hash: str) -> None:
+        """Apply a spec and forget the failures of the last one."""
+        self.spec, self.template_hash = spec, template_hash
         self.refusal = self.failure = None
-        self.lookout.look_at = 0.0
-        self.backoff.succeed()
-        try:
-            spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
-            self.template = template_hash(spec)
-            self.spec = spec
-            self.scaler.configure(spec)
-        except ValidationError as error:
-            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error))
-            self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            self.invalid = PodProblem(
-                reason=Reason.POOL_UNAVAILABLE, message=f"the pool's template is invalid: {error}"
-            )
-        self.mixture.configure()
-        self.mixture.heed(body)
-        self.kicked.set()
+        self.create_backoff.succeed()
+        self._outdated.expire()
+        if spec is None:
+            self.plan = PodPlan()
 
-    def remove(self) -> None:
-        """The pool was deleted: its idle pods are deleted with it, by Kubernetes, and are no longer used."""
-        self.newest, self.spec, self.isolated = None, None, False
-        for pod in self.inventory.all(PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.UNFIT):
-            self.inventory.retire(pod)
-        if not self.variant:
-            self.mixture.remove()
-        self.kicked.set()
+    def retire_idle(self) -> None:
+        """Stop using the idle pods of a deleted pool. Kubernetes deletes them with it."""
+        for pod in self.pods.all(PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.NOT_READY):
+            self.pods.retire(pod)
 
     def take(self) -> Pod | None:
-        """A warm pod, at once, if there is one and nobody waits for it."""
-        if self.spec is None or self.waiters:
+        """Take a warm pod if there is one and no execution waits for it."""
+        if self.spec is None or self.queue:
             return None
-        pod = self.inventory.take()
+        pod = self.pods.take()
         if pod is not None:
-            self.scaler.demand.arrived(self.clock(), warm=True)
-            self.kicked.set()
+            self.demand.add_arrival(self.clock(), warm=True)
+            self.wakeup.set()
         return pod
 
-    def wait(self, *, caller: str = "", priority: Priority = Priority.NORMAL) -> Waiter:
-        """Joins the queue for a pod, where there was none to take. Raises QueueFull."""
-        self.scaler.demand.arrived(self.clock(), warm=False)
+    def wait(self, *, caller: str = "", priority: Priority = Priority.NORMAL, limit: int) -> Waiter:
+        """Join the queue after `take` returned no pod. Raises QueueFull if `limit` executions wait already."""
+        self.demand.add_arrival(self.clock(), warm=False)
         waiter = Waiter(future=asyncio.get_running_loop().create_future())
-        most = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
-        most -= self.mixture.queued - len(self.waiters)
-        self.waiters.join(waiter, caller=caller, priority=priority, most=most, now=self.clock())
-        self.kicked.set()
+        self.queue.join(waiter, caller=caller, priority=priority, limit=limit, now=self.clock())
+        self.wakeup.set()
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Leaves the queue; a pod that was already handed over goes back."""
-        self.waiters.leave(waiter)
+        """Leave the queue, and release the pod if the waiter already has one."""
+        self.queue.leave(waiter)
         if waiter.future.done() and not waiter.future.cancelled():
-            self.put_back(waiter.future.result())
+            self.release(waiter.future.result())
         waiter.future.cancel()
-        self.kicked.set()
+        self.wakeup.set()
 
-    def became_ready(self, name: str) -> Pod | None:
-        """A pod's supervisor answered: the pod goes to who waits first, or stands warm."""
-        known = self.inventory.get(name)
-        first = known is not None and known.asked_for and not known.ready_at
-        pod = self.inventory.ready(name, now=self.clock())
+    def release(self, pod: Pod) -> None:
+        """Release a pod that was taken and not used. If it is lost, the controller deletes it."""
+        if self.pods.release(pod):
+            self._serve_queue()
+        self.wakeup.set()
+
+    def mark_ready(self, name: str) -> Pod | None:
+        """Make a pod warm after its supervisor answered, and give it to the first waiting execution."""
+        known = self.pods.get(name)
+        first = known is not None and known.created_here and not known.ready_at
+        pod = self.pods.mark_ready(name, now=self.clock())
         if pod is not None:
             if first:
-                self.scaler.demand.started(pod.ready_at - pod.since)
-                self.mixture.record(self.variant).started()
-            self.stragglers.overtake(pod, pod.ready_at)
-            self.backoff.succeed()
+                self.demand.add_startup(pod.ready_at - pod.since)
+                self.health.record_start()
+            self._mark_overtaken(pod)
+            self.create_backoff.succeed()
             self.failure = None
-            self._serve()
-            self.kicked.set()
+            self._serve_queue()
+            self.wakeup.set()
         return pod
 
-    def put_back(self, pod: Pod) -> None:
-        """A pod that was taken and not used; where it is lost meanwhile, the keeper ends it."""
-        if self.inventory.put_back(pod):
-            self._serve()
-        self.kicked.set()
+    def recheck_node(self, node: str) -> None:
+        """Check the pods on a node after the node changed."""
+        self.pods.recheck_node(node, now=self.clock())
+        self._outdated.expire()
+        self.wakeup.set()
 
-    def node_changed(self, node: str) -> None:
-        """A node was lost, is back, or is to be left."""
-        self.inventory.node_changed(node, now=self.clock())
-        self.lookout.look_at = 0.0
-        self.kicked.set()
+    def plan_pods(self, *, now: float, max_pods: int, max_create: int, may_create: bool, tokens: int | None) -> PodPlan:
+        """Plan which pods to create and delete, and store the plan.
 
-    def room_was_made(self) -> None:
-        """A pod has ended, or is about to: what is short may be made now, and a full quota tried again."""
-        for part in self.mixture:
-            part.stock.hurried = True
-            if part.refusal is not None and part.refusal.reason is Reason.QUOTA_EXCEEDED:
-                part.backoff.until = 0.0
-            part.kicked.set()
+        `max_pods` may exist in total, `max_create` may be created now, `tokens` of them ahead of demand.
+        """
+        assert self.spec is not None  # noqa: S101 - a pool without a spec is not planned
+        outdated, waiting = self._find_outdated(now), len(self.queue)
+        cold = self.spec.on_empty is OnEmpty.COLD_START and self.allocation.accepting
+        self.plan = plan_pods(
+            PartitionState(
+                pods=self.pods,
+                template_hash=self.template_hash,
+                desired=self.allocation.desired,
+                retained=self.allocation.retained,
+                starting_allowance=self.allocation.starting_allowance,
+                max_pods=max_pods,
+                waiting=waiting,
+                cold_starts=waiting if cold else 0,
+                outdated=outdated,
+                late=self.late_pods(now),
+                blocked=self._blocking_message() if outdated else "",
+                may_create=may_create,
+                max_create=max_create,
+                missing_since=self.plan.missing_since,
+                refill_now=self.refill_now,
+                refill_tokens=tokens,
+                backoff_until=self.create_backoff.until,
+                probing=bool(self.create_backoff.failures),
+            ),
+            now=now,
+        )
+        if self.plan.missing_since is None:
+            self.refill_now = False
+        return self.plan
 
-    def decide(self, now: float) -> None:
-        """Decides how many pods should be warm."""
-        self.mixture.decide(now)
+    def late_pods(self, now: float) -> list[Pod]:
+        """Return the pods that take much longer to start than others."""
+        usual = self.demand.usual_startup_seconds
+        found = self._late.get(
+            now,
+            lambda: late_pods(self.pods.all(PodState.STARTING), usual_startup=usual, now=now, moment=utc_now()),
+        )
+        return [pod for pod in found if should_run(pod)]
 
-    def note_warmth(self, now: float) -> None:
-        """Remembers since when pods are lacking."""
+    def update_lacking(self, now: float) -> None:
+        """Record since when pods are lacking."""
         if not self.lacking:
             self.lacking_since = None
         elif self.lacking_since is None:
             self.lacking_since = now
 
-    def look_in(self) -> float | None:
-        """Seconds until time alone may change how many pods should be warm, or None where it can't."""
-        return self.scaler.look_in(self.spec) if self.spec is not None and not self.variant else None
-
-    def why_not(self) -> PodProblem:
-        """Why no pod is to be had."""
-        return why_not(self)
-
     def starting_problem(self) -> PodProblem | None:
-        """What keeps the first of its starting pods from becoming ready, if anything does."""
-        return starting_problem_of(self.inventory.all(PodState.STARTING))
+        """Return why its pods do not become ready, or None if nothing is known."""
+        return first_starting_problem(self.pods.all(PodState.STARTING))
 
-    def _serve(self) -> None:
-        while self.waiters and (pod := self.inventory.take()) is not None:
+    def _find_outdated(self, now: float) -> list[OutdatedPod]:
+        max_age = self.spec.max_idle_age_seconds if self.spec is not None else None
+        found = self._outdated.get(
+            now,
+            lambda: outdated_pods(
+                self.pods.all(PodState.WARM),
+                template_hash=self.template_hash,
+                max_age=max_age,
+                nodes=self.nodes,
+                now=now,
+                moment=utc_now(),
+            ),
+        )
+        return [each for each in found if each.pod.state is PodState.WARM]
+
+    def _mark_overtaken(self, ready: Pod) -> None:
+        late = self.late_pods(ready.ready_at)
+        usual, at = self.demand.usual_startup_seconds, ready.ready_at
+        for pod in overtaken_pods(late, by=ready, usual_startup=usual, now=at, moment=utc_now()) if late else ():
+            pod.overtaken_at = at
+
+    def _blocking_message(self) -> str:
+        """Return why no further pod becomes warm although the pool may have more, or an empty string."""
+        if self.over_quota and self.refusal is not None:
+            return self.refusal.message
+        problem = self.starting_problem()
+        return problem.message if problem is not None and problem.reason is Reason.UNSCHEDULABLE else ""
+
+    def _serve_queue(self) -> None:
+        while self.queue and (pod := self.pods.take()) is not None:
             self.served_at = self.clock()
-            waiter = self.waiters.pop(self.served_at)
+            waiter = self.queue.pop(self.served_at)
             waiter.future.set_result(pod)
-            waiter.woken.set()
+            waiter.wakeup.set()

@@ -1,20 +1,31 @@
-"""The parts of one pool, a part for each variant: who gets which, how many pods each has, and which are out. No I/O.
+"""A SandboxPool in memory: its spec, its partitions, and how its pods are divided between them. No I/O."""
 
-Each part is a pool of its own (pods, queue, pauses after failures, turnover), of one spec and one scaling. The base is
-all there is of a pool without variants; with variants it has what pods were there before.
-"""
-
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from time import monotonic
+from typing import Final
 
-from mcp_exec_api.code_execution import Reason
-from mcp_exec_api.constants import ANNOTATION_RESTORE, LABEL_VARIANT
+from pydantic import ValidationError
+
+from mcp_exec_api.code_execution import Priority, Reason
+from mcp_exec_api.constants import ANNOTATION_RESTORE, DEFAULT_MAX_QUEUED, LABEL_VARIANT
+from mcp_exec_api.meta import field_errors
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.pods.cache import Pod, PodCounts
-from mcp_exec_operator.pods.manifest import template_hash
-from mcp_exec_operator.variants.assignment import assign, shares
+from mcp_exec_operator.pods.manifest import PoolIdentity, template_hash
+from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.shortage import explain_shortage
+from mcp_exec_operator.queueing.wait_queue import Waiter
+from mcp_exec_operator.scaling.autoscaler import Autoscaler
+from mcp_exec_operator.scaling.plan import PodPlan
+from mcp_exec_operator.variants.allocation import Allocation, allocate_pods
+from mcp_exec_operator.variants.assignment import assign_variant
 from mcp_exec_operator.variants.outlier_detection import (
     FAULTS,
     Ejection,
@@ -24,228 +35,318 @@ from mcp_exec_operator.variants.outlier_detection import (
     select_rotation,
 )
 
-if TYPE_CHECKING:
-    from mcp_exec_operator.pools.partition import Partition
-
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE: Final = 512
-_MAX_ASKED: Final = 128
-"""What of the annotation is read: names have 63 characters at most."""
+_MAX_ANNOTATION: Final = 128
+"""Characters of the annotation that are read. Names have at most 63."""
 
 
 @dataclass(kw_only=True, eq=False)
 class WarmPool:
-    """All parts of one pool."""
+    """One SandboxPool. It owns a base partition and one partition per variant.
 
-    base: "Partition"
-    make: Callable[[str], "Partition"]
-    """Makes the part of a variant."""
-    parts: dict[str, "Partition"] = field(default_factory=dict)
-    """By variant; those too that the spec does not have any more, until their pods are gone."""
+    The base has all pods of a pool without variants. With variants it has the pods from before.
+    """
+
+    namespace: str
+    name: str
+    nodes: NodeCache = field(default_factory=NodeCache)
+    clock: Callable[[], float] = monotonic
+    autoscaler: Autoscaler = field(default_factory=Autoscaler)
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the controller should reconcile."""
+    base: Partition = field(init=False)
+    partitions: dict[str, Partition] = field(default_factory=dict)
+    """By variant. Includes variants that the spec does not have any more, until their pods are gone."""
+    body: Object | None = None
+    """The object as last observed, or None if the pool does not exist."""
+    uid: str = ""
+    generation: int = 0
+    spec: SandboxPoolSpec | None = None
+    """None if the pool does not exist or its spec is invalid."""
+    invalid: PodProblem | None = None
+    """What is wrong with the spec."""
+    exposed: PodProblem | None = None
+    """Why the NetworkPolicy could not be verified."""
+    isolated: bool = False
+    """Whether the NetworkPolicy was verified."""
     weights: dict[str, int] = field(default_factory=dict)
-    """Of the spec's variants."""
+    """Weights of the spec's variants."""
     rotation: tuple[str, ...] = ()
-    """The variants that callers are assigned to."""
-    out: dict[str, Ejection] = field(default_factory=dict)
-    """Those that were taken out of rotation."""
+    """Variants that callers are assigned to."""
+    ejections: dict[str, Ejection] = field(default_factory=dict)
+    """Variants that were taken out of rotation."""
     restored: str | None = None
-    """The value of the annotation that was acted upon last."""
-    _records: dict[str, VariantHealth] = field(default_factory=dict)
+    """Value of the restore annotation that was handled last."""
 
-    def __iter__(self) -> Iterator["Partition"]:
-        """All parts, the base first."""
+    def __post_init__(self) -> None:
+        self.base = self._make_partition("")
+
+    def __iter__(self) -> Iterator[Partition]:
+        """Iterate over all partitions, the base first."""
         yield self.base
-        yield from self.parts.values()
+        yield from self.partitions.values()
+
+    @property
+    def identity(self) -> PoolIdentity:
+        """What its pods refer to as their owner."""
+        return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid)
 
     @property
     def counts(self) -> PodCounts:
-        """How many pods of all parts are in each state."""
-        return sum((part.inventory.counts for part in self.parts.values()), self.base.inventory.counts)
+        """Number of pods of all partitions in each state."""
+        return sum((partition.pods.counts for partition in self.partitions.values()), self.base.pods.counts)
 
     @property
     def queued(self) -> int:
-        """Executions that wait for a pod of any part."""
-        return sum(len(part.waiters) for part in self)
+        """Executions that wait for a pod of any partition."""
+        return sum(len(partition.queue) for partition in self)
 
-    def remember(self, status: Object) -> None:
-        """Takes over what an operator before this one decided."""
+    @property
+    def desired(self) -> int:
+        """Pods of all partitions that should be warm or starting."""
+        if self.spec is None:
+            return 0
+        decision = self.autoscaler.decision
+        return decision.desired if decision is not None and self.spec.follows_demand else self.spec.warm.min
+
+    def configure(self, body: Object) -> None:
+        """Apply the pool's object."""
+        meta = body["metadata"]
+        generation = int(meta.get("generation", 0))
+        same = self.body is not None and meta["uid"] == self.uid
+        if same and generation < self.generation:
+            return  # from a list that was requested before the last change
+        if not same or generation != self.generation:
+            self._apply(body)
+        self.body = body
+        self._handle_restore_annotation(body)
+
+    def remove(self) -> None:
+        """Handle the deletion of the pool."""
+        self.body, self.spec, self.isolated = None, None, False
+        self.weights, self.ejections, self.restored = {}, {}, None
+        for partition in self:
+            partition.spec, partition.plan = None, PodPlan()
+            partition.allocation = Allocation()
+            partition.retire_idle()
+        self._set_rotation(())
+
+    def assign(self, key: str) -> Partition:
+        """Return the partition whose pods a caller gets."""
+        if not self.rotation:
+            return self.base
+        weights = {name: self.weights[name] for name in self.rotation}
+        return self.partitions[assign_variant(key, weights, pool=f"{self.namespace}/{self.name}")]
+
+    def wait(self, partition: Partition, *, caller: str = "", priority: Priority = Priority.NORMAL) -> Waiter:
+        """Join the queue of a partition. Raises QueueFull if `maxQueued` executions wait for the pool's pods."""
+        limit = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
+        others = self.queued - len(partition.queue)
+        return partition.wait(caller=caller, priority=priority, limit=limit - others)
+
+    def explain_shortage(self, partition: Partition) -> PodProblem:
+        """Return why no pod of a partition is available."""
+        if self.body is None:
+            return PodProblem(reason=Reason.POOL_NOT_FOUND, message=f"there is no pool {self.name}")
+        return (
+            self.invalid
+            or self.exposed
+            or explain_shortage(
+                counts=partition.pods.counts,
+                waiting=len(partition.queue),
+                total_pods=self.counts.total,
+                max_pods=self.spec.max_pods if self.spec is not None else None,
+                starting=partition.starting_problem(),
+                refusal=partition.refusal,
+                failure=partition.failure,
+                variant=partition.variant,
+            )
+        )
+
+    def partition_of(self, item: Object) -> Partition:
+        """Return the partition of a pod's object: the one that has the pod, else the one that its label names."""
+        meta = item["metadata"]
+        variant = (meta.get("labels") or {}).get(LABEL_VARIANT, "")
+        return self.partition_with(meta["name"]) or self.partitions.get(variant, self.base)
+
+    def partition_with(self, pod: str) -> Partition | None:
+        """Return the partition that has a pod of that name, or None."""
+        return next((partition for partition in self if partition.pods.get(pod) is not None), None)
+
+    def adopt(self, pod: str, *, now: float) -> tuple[Partition, Pod]:
+        """Make the pod that an execution's status names busy. Return it and its partition."""
+        partition = self.partition_with(pod) or self.base
+        return partition, partition.pods.adopt(pod, now=now)
+
+    def record_run(self, variant: str, reason: Reason, *, now: float) -> None:
+        """Record the end of a run in a pod of a variant."""
+        if variant in self.weights:
+            self.partitions[variant].health.record_run(fault=reason in FAULTS, now=now)
+            if reason in FAULTS:
+                self.wakeup.set()
+
+    def refill_now(self) -> None:
+        """Create missing pods without delay, and retry a full quota, because a pod has ended or is about to."""
+        for partition in self:
+            partition.refill_now = True
+            if partition.over_quota:
+                partition.create_backoff.until = 0.0
+        self.wakeup.set()
+
+    def rebalance(self, now: float) -> None:
+        """Decide how many pods each partition should have, and which variants are in rotation."""
+        if self.spec is None:
+            return
+        decision = self.autoscaler.decide(self.spec, waiting=self.queued, counts=self.counts, now=now)
+        self._eject_outliers(now)
+        allocations = allocate_pods(
+            [partition.load for partition in self],
+            weights={name: self.weights[name] for name in self.rotation},
+            desired=decision.desired,
+            expected=decision.expected,
+            max_pods=self.spec.max_pods,
+        )
+        for partition in self:
+            partition.allocation = allocations[partition.variant]
+
+    def plan_pods(self, partition: Partition, *, now: float, max_create: int) -> PodPlan:
+        """Plan which pods of a partition to create and delete. `max_create` may be created now."""
+        assert self.spec is not None  # noqa: S101 - a pool without a spec is not planned
+        refill = self.autoscaler.refill
+        plan = partition.plan_pods(
+            now=now,
+            max_pods=self.spec.max_pods - (self.counts.total - partition.pods.counts.total),
+            max_create=max_create,
+            may_create=self.isolated,
+            tokens=refill.available(now),
+        )
+        refill.spend(plan.refill, now)
+        return plan if plan.next_at is None else replace(plan, next_at=max(plan.next_at, refill.ready_at(now)))
+
+    def rebalance_after(self) -> float | None:
+        """Return the seconds after which time alone may change how many pods should be warm, or None."""
+        return self.autoscaler.reconsider_after(self.spec) if self.spec is not None else None
+
+    def discard_partitions(self) -> None:
+        """Drop the partitions of removed variants that have neither pods nor waiting executions."""
+        for name, partition in list(self.partitions.items()):
+            if name not in self.weights and not partition.pods.counts.total and not partition.queue:
+                del self.partitions[name]
+
+    def _make_partition(self, variant: str) -> Partition:
+        return Partition(
+            namespace=self.namespace,
+            name=self.name,
+            variant=variant,
+            nodes=self.nodes,
+            demand=self.autoscaler.demand,
+            wakeup=self.wakeup,
+            clock=self.clock,
+        )
+
+    def _apply(self, body: Object) -> None:
+        """Apply a new spec, or the object of a new pool."""
+        meta = body["metadata"]
+        if meta["uid"] != self.uid:
+            self.isolated = False
+            self._restore_status(body.get("status") or {})
+        self.uid, self.generation = meta["uid"], int(meta.get("generation", 0))
+        self.spec, self.invalid = None, None
+        digest = self.base.template_hash
+        try:
+            spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
+            digest = template_hash(spec)
+            self.spec = spec
+            self.autoscaler.configure(spec)
+        except ValidationError as error:
+            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error))
+            self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            message = f"the pool's template is invalid: {error}"
+            self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
+        self.base.configure(self.spec, template_hash=digest)
+        self._configure_variants()
+        self._update_rotation()
+
+    def _configure_variants(self) -> None:
+        spec = self.spec
+        if spec is None:
+            for partition in self.partitions.values():
+                partition.configure(None, template_hash=partition.template_hash)
+            return
+        self.weights = {variant.name: variant.weight for variant in spec.variants}
+        self.ejections = {name: ejection for name, ejection in self.ejections.items() if name in self.weights}
+        for variant in spec.variants:
+            if variant.name not in self.partitions:
+                self.partitions[variant.name] = self._make_partition(variant.name)
+            own = spec.build_variant_spec(variant)
+            digest = template_hash(own, variant=variant.name)
+            self.partitions[variant.name].configure(own, template_hash=digest)
+            if variant.name in self.ejections and self.ejections[variant.name].template_hash != digest:
+                self._restore_variant(variant.name)
+        removed = spec.model_copy(update={"variants": []})
+        for name, partition in self.partitions.items():
+            if name not in self.weights:
+                partition.configure(removed, template_hash=partition.template_hash)
+
+    def _restore_status(self, status: Object) -> None:
+        """Take over what the previous leader decided."""
+        self.autoscaler.restore(status, self.clock())
         self.restored = status.get("restored")
-        self.out = {
+        self.ejections = {
             str(each["name"]): Ejection(
                 reason=str(each["reason"]),
                 message=str(each.get("message") or each["reason"]),
-                template=str(each.get("template") or ""),
+                template_hash=str(each.get("template") or ""),
             )
             for each in status.get("variants") or ()
             if each.get("reason")
         }
 
-    def configure(self) -> None:
-        """Takes in the base's spec, which is None where there is none or it is no good."""
-        base, spec = self.base, self.base.spec
-        if spec is not None:
-            self.weights = {variant.name: variant.weight for variant in spec.variants}
-            self.out = {name: out for name, out in self.out.items() if name in self.weights}
-            for variant in spec.variants:
-                part = self.parts.setdefault(variant.name, self.make(variant.name))
-                part.spec = spec.build_variant_spec(variant)
-                part.template = template_hash(part.spec, variant=variant.name)
-                if variant.name in self.out and self.out[variant.name].template != part.template:
-                    self._restore(variant.name)
-            if not self.weights:
-                base.allotted, base.held = None, 0
-        for name, part in self.parts.items():
-            if spec is None:
-                part.spec = None
-            elif name not in self.weights:
-                part.spec = spec.model_copy(update={"variants": []})
-            part.newest, part.uid, part.generation = base.newest, base.uid, base.generation
-            part.invalid, part.refusal, part.failure = base.invalid, None, None
-            part.lookout.look_at = 0.0
-            part.backoff.succeed()
-            part.kicked.set()
-        self._rotate(base.clock())
-
-    def heed(self, body: Object) -> None:
-        """Puts the variant back into rotation that the pool's annotation names, once for each of its values."""
-        asked = str((body["metadata"].get("annotations") or {}).get(ANNOTATION_RESTORE) or "")[:_MAX_ASKED] or None
-        if asked == self.restored:
+    def _handle_restore_annotation(self, body: Object) -> None:
+        """Restore the variant that the annotation names, once for each value of the annotation."""
+        value = str((body["metadata"].get("annotations") or {}).get(ANNOTATION_RESTORE) or "")[:_MAX_ANNOTATION] or None
+        if value == self.restored:
             return
-        self.restored = asked
-        self._restore((asked or "").partition("@")[0])
-        self._rotate(self.base.clock())
-        self.base.kicked.set()
+        self.restored = value
+        self._restore_variant((value or "").partition("@")[0])
+        self._update_rotation()
 
-    def assign(self, key: str) -> "Partition":
-        """The part whose pods a caller gets."""
-        if not self.rotation:
-            return self.base
-        weights = {name: self.weights[name] for name in self.rotation}
-        return self.parts[assign(key, weights, pool=f"{self.base.namespace}/{self.base.name}")]
+    def _restore_variant(self, name: str) -> None:
+        self.ejections.pop(name, None)
+        if name in self.partitions:
+            self.partitions[name].health = VariantHealth()
 
-    def is_open(self, part: "Partition") -> bool:
-        """Whether callers are assigned to a part."""
-        return part.variant in self.rotation if part.variant else not self.rotation
-
-    def part_of(self, item: Object) -> "Partition":
-        """The part that a pod's object belongs to: the one that knows it, else the one whose label it has."""
-        meta = item["metadata"]
-        variant = (meta.get("labels") or {}).get(LABEL_VARIANT, "")
-        return self.part_with(meta["name"]) or self.parts.get(variant, self.base)
-
-    def part_with(self, pod: str) -> "Partition | None":
-        """The part that knows a pod of that name."""
-        return next((part for part in self if part.inventory.get(pod) is not None), None)
-
-    def adopt(self, pod: str, *, now: float) -> tuple["Partition", Pod]:
-        """An execution has the pod by its status: the pod, busy, and its part."""
-        part = self.part_with(pod) or self.base
-        return part, part.inventory.adopt(pod, now=now)
-
-    def elsewhere(self, part: "Partition") -> int:
-        """Pods of the other parts, which take of `maxPods` too."""
-        return self.counts.total - part.inventory.counts.total if self.parts else 0
-
-    def record(self, variant: str) -> VariantHealth:
-        """What is remembered of a variant."""
-        return self._records.setdefault(variant, VariantHealth())
-
-    def ended(self, variant: str, reason: Reason, *, now: float) -> None:
-        """A run in a pod of the variant ended."""
-        if variant in self.weights:
-            self.record(variant).ran(fault=reason in FAULTS, now=now)
-            if reason in FAULTS:
-                self.parts[variant].kicked.set()
-
-    def decide(self, now: float) -> None:
-        """Decides how many pods should be warm, of each part, and what variants are in rotation."""
-        base = self.base
-        if base.spec is None:
-            return
-        base.scaler.recommend(base.spec, waiting=self.queued, counts=self.counts, now=now)
-        if self.parts:
-            self._judge(now)
-            self._allot()
-
-    def discard(self) -> list["Partition"]:
-        """Forgets the parts that the spec does not have and that have neither pods nor anybody that waits."""
-        idle = [part for part in self.parts.values() if not part.inventory.counts.total and not part.waiters]
-        gone = [part for part in idle if part.variant not in self.weights]
-        for part in gone:
-            del self.parts[part.variant]
-            self._records.pop(part.variant, None)
-        return gone
-
-    def remove(self) -> None:
-        """The pool was deleted."""
-        self.weights, self.rotation, self.out, self.restored = {}, (), {}, None
-        self.base.allotted, self.base.held = None, 0
-        for part in self.parts.values():
-            part.remove()
-
-    def _judge(self, now: float) -> None:
-        while (verdict := detect_outlier({name: self._health(name, now) for name in self.rotation})) is not None:
-            name, reason = verdict
-            health, part = self._health(name, now), self.parts[name]
+    def _eject_outliers(self, now: float) -> None:
+        while outlier := detect_outlier({name: self._health(name, now) for name in self.rotation}):
+            name, reason = outlier
+            health, partition = self._health(name, now), self.partitions[name]
             if reason == "StartFailures":
-                text = f"{health.failures} pods in a row did not become ready: {self.record(name).last_failure}"
+                text = f"{health.failures} consecutive pods did not become ready: {partition.health.last_failure}"
             else:
-                text = f"{health.faults} of its last {health.runs} runs ended by its fault, far more than its siblings'"
-            message = text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
-            self.out[name] = Ejection(reason=reason, message=message, template=part.template)
-            log.warning("variant %s is out of rotation: %s", name, message, extra={"pool": self.base.name})
-            self._rotate(now)
+                text = f"{health.faults} of its last {health.runs} runs ended by a fault, far more than its siblings'"
+            message = shorten(text, _MAX_MESSAGE)
+            self.ejections[name] = Ejection(reason=reason, message=message, template_hash=partition.template_hash)
+            log.warning("ejected variant %s: %s", name, message, extra={"pool": self.name})
+            self._update_rotation()
 
-    def _allot(self) -> None:
-        """Gives each part its share. Pods that are too many stay while others lack in their place."""
-        total = self.base.total_desired
-        share = shares(total, {name: self.weights[name] for name in self.rotation})
-        before = {part: (part.allotted, part.held, part.isolated) for part in self}
-        for part in self:
-            if self.weights or part.variant:
-                # its callers get no other's pods: where the share is none, they would wait in vain
-                least = 1 if part.waiters and part.open else 0
-                part.allotted = max(least, share.get(part.variant, 0))
-            part.isolated, part.exposed = self.base.isolated, self.base.exposed
-        counts = self.counts
-        stranded = [part for part in self if part.waiters and part.open and not part.inventory.counts.total]
-        room = self._most_pods() - counts.busy - counts.terminating
-        if self.weights and stranded and sum(part.desired for part in self) > room:
-            # the first pod of one comes before the last of another
-            largest = max((part for part in self if part not in stranded), key=lambda part: part.desired)
-            largest.allotted = max(0, largest.desired - 1)
-        lacking = {part: max(0, part.standing - part.inventory.counts.warm) for part in self}
-        stuck = counts.total >= self._most_pods() or any(
-            lacks and part.refusal is not None and part.refusal.reason is Reason.QUOTA_EXCEEDED
-            for part, lacks in lacking.items()
-        )
-        # one goes where no pod can come otherwise, and the next when that one's place is taken
-        give = 1 if stuck and not counts.coming and not counts.terminating else 0
-        for part in self:
-            too_many = max(0, part.inventory.counts.warm - part.desired)
-            held = min(too_many, sum(lacking.values()) - lacking[part])
-            if give and held:
-                held, give = held - 1, 0
-            part.held = held
-            if before[part] != (part.allotted, part.held, part.isolated):
-                part.kicked.set()
-
-    def _most_pods(self) -> int:
-        return self.base.spec.max_pods if self.base.spec is not None else 0
-
-    def _restore(self, name: str) -> None:
-        self.out.pop(name, None)
-        self._records.pop(name, None)
-
-    def _rotate(self, now: float) -> None:
+    def _update_rotation(self) -> None:
+        now = self.clock()
         healths = {name: self._health(name, now) for name in self.weights}
-        self.rotation = select_rotation(self.weights, self.out, healths) if self.parts else ()
-        for part in self.parts.values():
-            part.kicked.set()
+        self._set_rotation(select_rotation(self.weights, self.ejections, healths))
+
+    def _set_rotation(self, rotation: tuple[str, ...]) -> None:
+        self.rotation = rotation
+        for partition in self:
+            accepting = partition.variant in rotation if partition.variant else not rotation
+            partition.allocation = replace(partition.allocation, accepting=accepting)
+        self.wakeup.set()
 
     def _health(self, name: str, now: float) -> VariantHealthSnapshot:
-        health, part = self.record(name).health(now), self.parts.get(name)
-        # pods from before this operator show too that they come up
-        stand = part is not None and part.inventory.counts.warm + part.inventory.counts.busy > 0
-        return replace(health, comes_up=health.comes_up or (stand and not health.failures))
+        partition = self.partitions[name]
+        health, counts = partition.health.snapshot(now), partition.pods.counts
+        # pods from before this leader prove too that the variant starts
+        started = counts.warm + counts.busy > 0 and not health.failures
+        return replace(health, comes_up=health.comes_up or started)

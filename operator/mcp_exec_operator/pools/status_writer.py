@@ -1,108 +1,118 @@
-"""Writes a pool's status: only where it changed, at most once a second, off the path of executions."""
+"""Writes a pool's status and metrics: only after a change, at most once a second, off the path of executions."""
 
 import logging
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.meta import Condition, ConditionStatus, now
+from mcp_exec_api.meta import Condition, ConditionStatus
+from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions.status import lean
+from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.status import build_event, build_status, condition_of
+from mcp_exec_operator.pods.cache import PodState
+from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.status import build_event, build_status, find_condition
 
 log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 1.0
-"""How long a change waits for the next, so that an execution that is over by then costs no write."""
+"""Delay between a change and its write, so that an execution that ends within it causes no write."""
 _QUIET_REASONS: Final = frozenset({"Starting", "Refilling", "PoolAtCapacity"})
-"""Reasons for not being ready that are no one's fault: they make no Event."""
+"""Reasons for not being ready that are no one's fault and cause no Event."""
 
 
 @dataclass(kw_only=True, eq=False)
 class PoolStatusWriter:
-    """The status that was last written, and when a newer one is due."""
+    """The last written status of a pool, and when the next write is due."""
 
-    pool: Partition
+    pool: WarmPool
     api: OperatorApi
     metrics: Metrics
     _written: SandboxPoolStatus | None = None
     _due: float | None = None
-    _told: dict[str, object] = field(default_factory=dict)
+    _reported: dict[str, object] = field(default_factory=dict)
+    """By condition, what the last Event said."""
+    _variants: set[str] = field(default_factory=set)
+    """Variants that have metrics."""
 
-    async def write(self, at: float) -> float | None:
-        """Writes the status if it is due. Returns the seconds until it will be, or None where nothing changed."""
+    async def write(self, now: float) -> float | None:
+        """Write the status if it is due. Return the seconds until it will be, or None if nothing changed."""
         pool = self.pool
-        if pool.newest is None:
+        if pool.body is None:
+            self.metrics.drop_pool(pool.namespace, pool.name)
             return None
-        self._gauge(at)
-        status = build_status(pool, moment=now(), now=at)
-        if self._said(status) == self._said(self._written):
+        self._update_metrics(now)
+        status = build_status(pool, moment=utc_now(), now=now)
+        if _comparable(status) == _comparable(self._written):
             self._due = None
             return None
         if self._due is None:
-            self._due = at + (_SETTLE_SECONDS if self._written is not None else 0.0)
-        if self._due > at:
-            return self._due - at
+            self._due = now + (_SETTLE_SECONDS if self._written is not None else 0.0)
+        if self._due > now:
+            return self._due - now
         self._due = None
         try:
-            pool.newest = await self.api.patch_pool_status(pool.namespace, pool.name, _lean(status))
+            body = await self.api.patch_pool_status(pool.namespace, pool.name, _merge_patch(status))
         except ApiError as error:
             if error.code == 404:
                 return None
             log.warning("the status of pool %s was not written: %s", pool.name, error, extra={"pool": pool.name})
             self._due = monotonic() + _SETTLE_SECONDS
             return _SETTLE_SECONDS
+        pool.body = body
         self._written = status
         for kind in ("Ready", "VariantsHealthy"):
-            await self._tell(kind, condition_of(status, kind))
+            await self._report(kind, find_condition(status, kind))
         return None
 
-    async def _tell(self, kind: str, condition: Condition | None) -> None:
+    async def _report(self, kind: str, condition: Condition | None) -> None:
+        """Create an Event if the condition is false for a new reason."""
         if condition is None or condition.status is ConditionStatus.TRUE:
-            self._told.pop(kind, None)
+            self._reported.pop(kind, None)
             return
-        # the messages of the other condition change all the time
+        # the message of the other condition changes all the time
         news = condition.message if kind == "VariantsHealthy" else condition.reason
-        if condition.reason not in _QUIET_REASONS and news != self._told.get(kind):
-            self._told[kind] = news
+        if condition.reason not in _QUIET_REASONS and news != self._reported.get(kind):
+            self._reported[kind] = news
             try:
-                await self.api.create_event(build_event(self.pool, condition, moment=now()))
+                await self.api.create_event(build_event(self.pool, condition, moment=utc_now()))
             except ApiError as error:
                 log.warning("no Event for pool %s: %s", self.pool.name, error, extra={"pool": self.pool.name})
 
-    def _gauge(self, at: float) -> None:
-        mixture = self.pool.mixture
-        self.metrics.queued.labels(self.pool.name).set(mixture.queued)
-        counts = mixture.counts
-        for name in mixture.weights:
-            self.metrics.variants.labels(self.pool.name, name).set(name in mixture.rotation)
-        for state in ("creating", "starting", "warm", "unfit", "busy", "terminating"):
-            self.metrics.pods.labels(self.pool.name, state).set(getattr(counts, state))
-        measured = self.pool.scaler.demand.measured(at)
-        self.metrics.pool_desired.labels(self.pool.name).set(self.pool.total_desired)
-        self.metrics.pool_arrivals.labels(self.pool.name).set(measured.rate)
-        if measured.startup_seconds is not None:
-            self.metrics.pool_startup.labels(self.pool.name).set(measured.startup_seconds)
-        if measured.hit_rate is not None:
-            self.metrics.pool_hits.labels(self.pool.name).set(measured.hit_rate)
-
-    @staticmethod
-    def _said(status: SandboxPoolStatus | None) -> object:
-        """What a status says, without the times of its conditions."""
-        if status is None:
-            return None
-        said = status.to_api()
-        return said | {
-            "conditions": [{**each, "lastTransitionTime": None} for each in said.get("conditions", [])],
-        }
+    def _update_metrics(self, now: float) -> None:
+        pool, metrics = self.pool, self.metrics
+        labels = (pool.namespace, pool.name)
+        for name in self._variants - pool.weights.keys():
+            metrics.variants.remove(*labels, name)
+        self._variants = set(pool.weights)
+        for name in pool.weights:
+            metrics.variants.labels(*labels, name).set(name in pool.rotation)
+        counts = pool.counts
+        for state in PodState:
+            metrics.pods.labels(*labels, state.value).set(getattr(counts, state.name.lower()))
+        measurement = pool.autoscaler.demand.measure(now)
+        metrics.queued.labels(*labels).set(pool.queued)
+        metrics.pool_desired.labels(*labels).set(pool.desired)
+        metrics.pool_arrivals.labels(*labels).set(measurement.rate)
+        if measurement.startup_seconds is not None:
+            metrics.pool_startup.labels(*labels).set(measurement.startup_seconds)
+        if measurement.hit_rate is not None:
+            metrics.pool_hits.labels(*labels).set(measurement.hit_rate)
 
 
-def _lean(status: SandboxPoolStatus) -> Object:
-    # what is not set is null, by which a merge takes it away
-    said = status.model_dump(by_alias=True, mode="json")
-    return said | {name: [lean(each) for each in said[name]] for name in ("conditions", "variants")}
+def _comparable(status: SandboxPoolStatus | None) -> object:
+    """Return a status without the times of its conditions."""
+    if status is None:
+        return None
+    fields = status.to_api()
+    return fields | {"conditions": [{**each, "lastTransitionTime": None} for each in fields.get("conditions", [])]}
+
+
+def _merge_patch(status: SandboxPoolStatus) -> Object:
+    # fields that are not set are null, which removes them
+    fields = status.model_dump(by_alias=True, mode="json")
+    return fields | {name: [drop_empty_fields(each) for each in fields[name]] for name in ("conditions", "variants")}

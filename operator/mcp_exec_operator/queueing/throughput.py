@@ -1,44 +1,44 @@
-"""How fast those that wait are served, from how fast they were served lately. Pure: times are arguments."""
+"""Rate at which waiting executions get pods. Pure: times are arguments."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-_KEPT: Final = 64
-_KEPT_SECONDS: Final = 300.0
-"""How long a measurement says something about now."""
-_LEAST: Final = 3
-"""Measurements below which nothing is said."""
+_SAMPLES: Final = 64
+_SAMPLE_SECONDS: Final = 300.0
+"""Age up to which a sample counts."""
+_MIN_SAMPLES: Final = 3
+"""Samples below which the rate is unknown."""
 
 
 @dataclass(kw_only=True)
 class Throughput:
-    """Seconds from one that was served to the next, counted only while somebody waits."""
+    """Intervals between two executions that got a pod, measured only while executions wait."""
 
-    _spans: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    """When one was served, and the seconds that it took."""
+    _samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    """Time of a sample and its interval in seconds."""
     _since: float | None = None
-    """When the last one was served, or somebody began to wait; None while nobody does."""
+    """Time of the last sample, or of the start of the queue. None while the queue is empty."""
 
-    def begin(self, now: float) -> None:
-        """Somebody waits, and nobody did before."""
+    def start(self, now: float) -> None:
+        """Start measuring: the queue is no longer empty."""
         self._since = now
 
-    def served(self, now: float) -> None:
-        """The next one was served."""
+    def record(self, now: float) -> None:
+        """Record that an execution got a pod."""
         if self._since is not None:
-            self._spans.append((now, now - self._since))
+            self._samples.append((now, now - self._since))
         self._since = now
 
-    def end(self) -> None:
-        """Nobody waits any more."""
+    def stop(self) -> None:
+        """Stop measuring: the queue is empty."""
         self._since = None
 
-    def seconds_each(self, now: float) -> float | None:
-        """Seconds until the next one is served, on average; None where too little is known."""
-        spans = [seconds for at, seconds in self._spans if now - at < _KEPT_SECONDS]
-        if len(spans) < _LEAST:
+    def interval(self, now: float) -> float | None:
+        """Return the mean seconds until the next execution gets a pod, or None with too few samples."""
+        intervals = [seconds for at, seconds in self._samples if now - at < _SAMPLE_SECONDS]
+        if len(intervals) < _MIN_SAMPLES:
             return None
-        total, stalled = sum(spans), 0.0 if self._since is None else now - self._since
-        # where the next one takes longer than the others did, it counts as if it were served now
-        return max(total / len(spans), (total + stalled) / (len(spans) + 1))
+        total, pending = sum(intervals), 0.0 if self._since is None else now - self._since
+        # if the next one takes longer than the others did, it counts as if it ended now
+        return max(total / len(intervals), (total + pending) / (len(intervals) + 1))

@@ -1,7 +1,7 @@
-"""What a waiting execution's status says, and when it is worth a write to say something else. Pure functions.
+"""When a waiting execution's status is worth an update. Pure functions.
 
-However many wait, the notices of a pool cost about 20 writes a second at most: ten for those that joined, ten for
-those that were told before.
+The updates of a partition cost at most about 20 writes a second, however many executions wait: ten first updates and
+ten later ones.
 """
 
 from dataclasses import dataclass
@@ -13,48 +13,48 @@ from mcp_exec_api.code_execution import QueuePlace
 from mcp_exec_common.kube.objects import Object
 
 _FIRST_SECONDS: Final = 1.0
-"""How long an execution waits before it says so: most have their pod by then."""
-_AGAIN_SECONDS: Final = 5.0
-_SECONDS_EACH: Final = 0.1
-"""What each that waits adds, so that together they keep to the budget."""
+"""Delay of the first update: most executions have their pod by then."""
+_NEXT_SECONDS: Final = 5.0
+_SECONDS_PER_WAITER: Final = 0.1
+"""Delay that each waiting execution adds, so that all together stay within the budget."""
 
 
-def first_after(waiting: int) -> float:
-    """Seconds from joining the queue, as one of so many, to the first notice."""
-    return _FIRST_SECONDS + _SECONDS_EACH * (waiting - 1)
+def first_update_after(waiting: int) -> float:
+    """Return the seconds from joining the queue to the first update, while so many executions wait."""
+    return _FIRST_SECONDS + _SECONDS_PER_WAITER * (waiting - 1)
 
 
-def next_after(waiting: int) -> float:
-    """Seconds from one notice to the next, while so many wait."""
-    return max(_AGAIN_SECONDS, _SECONDS_EACH * waiting)
+def next_update_after(waiting: int) -> float:
+    """Return the seconds from one update to the next, while so many executions wait."""
+    return max(_NEXT_SECONDS, _SECONDS_PER_WAITER * waiting)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueUpdate:
-    """Why an execution waits, and where it stands."""
+    """Why an execution waits, and its position."""
 
     reason: str = ""
     place: QueuePlace | None = None
 
     @classmethod
-    def of(cls, status: Object) -> Self:
-        """What a status says already: an operator before this one may have written it."""
+    def from_status(cls, status: Object) -> Self:
+        """Return the update that a status already contains, perhaps from the previous leader."""
         try:
             place = QueuePlace.model_validate(status["queue"])
         except (KeyError, ValidationError):
             place = None
         return cls(reason=str(status.get("reason") or ""), place=place)
 
-    def says_more_than(self, before: Self) -> bool:
-        """Whether it differs from another so much that it should be told."""
+    def differs_enough_from(self, before: Self) -> bool:
+        """Return whether the difference to the last update is worth a write."""
         if self.reason != before.reason or self.place is None or before.place is None:
             return self != before
         old, new = before.place, self.place
         moved = abs(new.position - old.position) * 10 >= max(old.position, 10)
-        return moved or _other_wait(old.expected_wait_seconds, new.expected_wait_seconds)
+        return moved or _wait_differs(old.expected_wait_seconds, new.expected_wait_seconds)
 
 
-def _other_wait(old: float | None, new: float | None) -> bool:
+def _wait_differs(old: float | None, new: float | None) -> bool:
     if old is None or new is None:
         return old is not new
     return abs(new - old) > max(old, 4.0) / 2

@@ -1,4 +1,4 @@
-"""Those that wait for a pod of one pool: who is next, where each stands, how long it may take. No I/O."""
+"""Queue of the executions that wait for a pod of one partition: order, positions, expected wait. No I/O."""
 
 import asyncio
 from contextlib import suppress
@@ -10,81 +10,82 @@ from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.queueing.fair_queue import FairQueue
 from mcp_exec_operator.queueing.throughput import Throughput
 
-_PLACES_SECONDS: Final = 1.0
-"""How long places that were counted are good enough: each count goes over all that wait."""
+_POSITIONS_SECONDS: Final = 1.0
+"""How long computed positions are used: each computation goes over all waiting executions."""
 
 
 class QueueFull(Exception):
-    """As many wait as may."""
+    """The queue has its maximum length."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Waiter:
-    """One execution that waits for a pod. Its future yields the pod."""
+    """One execution that waits for a pod."""
 
     future: asyncio.Future[Pod]
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set where it should look whether it still waits."""
+    """Yields the pod."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the execution should check whether it still waits."""
 
     async def pause(self, seconds: float) -> None:
-        """Until it has its pod, is woken, or so many seconds are over."""
+        """Return when it has its pod, is woken up, or after so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.woken.wait()
+                await self.wakeup.wait()
 
 
 @dataclass(kw_only=True, eq=False)
 class WaitQueue:
-    """A bounded, fair queue. Times are of a monotonic clock, in seconds."""
+    """A bounded, fair queue. Times are seconds of a monotonic clock."""
 
     _queue: FairQueue[Waiter] = field(default_factory=FairQueue)
     _throughput: Throughput = field(default_factory=Throughput)
-    _places: dict[Waiter, int] = field(default_factory=dict)
-    _placed_at: float = 0.0
+    _positions: dict[Waiter, int] = field(default_factory=dict)
+    _computed_at: float = 0.0
 
-    def join(self, waiter: Waiter, *, caller: str, priority: Priority, most: int, now: float) -> None:
-        """Raises QueueFull where `most` wait already."""
-        if len(self) >= most:
-            raise QueueFull(f"{len(self)} executions wait for a pod, of {most} that may")
+    def join(self, waiter: Waiter, *, caller: str, priority: Priority, limit: int, now: float) -> None:
+        """Add a waiter. Raises QueueFull if `limit` already wait."""
+        if len(self) >= limit:
+            raise QueueFull(f"{len(self)} executions wait for a pod, of {limit} that may")
         if not self:
-            self._throughput.begin(now)
+            self._throughput.start(now)
         self._queue.join(waiter, caller=caller, priority=priority)
 
     def leave(self, waiter: Waiter) -> None:
-        """It waits no longer, wherever it stood."""
+        """Remove a waiter from any position."""
         self._queue.leave(waiter)
-        self._settle()
+        self._reset_if_empty()
 
     def pop(self, now: float) -> Waiter:
-        """The next one, which is about to be given a pod. Raises IndexError where nobody waits."""
+        """Remove and return the next waiter, which gets a pod. Raises IndexError if the queue is empty."""
         waiter = self._queue.pop()
-        self._throughput.served(now)
-        self._settle()
+        self._throughput.record(now)
+        self._reset_if_empty()
         return waiter
 
     def place(self, waiter: Waiter, now: float) -> QueuePlace:
-        """Where one that waits stands."""
-        if waiter not in self._places or now - self._placed_at >= _PLACES_SECONDS:
-            self._places = {each: number for number, each in enumerate(self._queue.order(), start=1)}
-            self._placed_at = now
-        position = min(self._places[waiter], len(self))
-        return QueuePlace(position=position, of=len(self), expected_wait_seconds=self._seconds_for(position, now))
+        """Return the position of a waiter."""
+        if waiter not in self._positions or now - self._computed_at >= _POSITIONS_SECONDS:
+            self._positions = {each: position for position, each in enumerate(self._queue.order(), start=1)}
+            self._computed_at = now
+        position = min(self._positions[waiter], len(self))
+        return QueuePlace(position=position, of=len(self), expected_wait_seconds=self._wait_for(position, now))
 
     def expected_wait(self, now: float) -> float | None:
-        """Seconds until all that wait have a pod; None where nobody waits, or it is not known."""
-        return self._seconds_for(len(self), now) if self else None
+        """Return the seconds until all waiters have a pod, or None if the queue is empty or the rate is unknown."""
+        return self._wait_for(len(self), now) if self else None
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def _seconds_for(self, pods: int, now: float) -> float | None:
-        each = self._throughput.seconds_each(now)
-        if each is None:
+    def _wait_for(self, pods: int, now: float) -> float | None:
+        interval = self._throughput.interval(now)
+        if interval is None:
             return None
-        seconds = pods * each
+        seconds = pods * interval
         return round(seconds, 1) if seconds < 10 else float(round(seconds))
 
-    def _settle(self) -> None:
+    def _reset_if_empty(self) -> None:
         if not self:
-            self._throughput.end()
-            self._places = {}
+            self._throughput.stop()
+            self._positions = {}

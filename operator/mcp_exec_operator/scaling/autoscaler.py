@@ -1,5 +1,9 @@
-"""What one pool remembers in order to decide how many of its pods should be warm."""
+"""How many pods of a pool should be warm: a recommendation from demand, bounded and stabilized.
 
+Times are seconds of one monotonic clock and are passed in.
+"""
+
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,27 +13,127 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.scaling.demand import STARTUP_GUESS_SECONDS, Demand
-from mcp_exec_operator.scaling.targets import DemandEstimate, ScalingDecision, WarmPodBounds, fixed, recommend
 
 _REFILL_PER_SECOND: Final = 50.0
-"""What kube-scheduler binds in a second by default: more pods at once would only wait, and hold up those waited for."""
-_LOOK_AGAIN_SECONDS: Final = 5.0
+"""Default binding rate of kube-scheduler. More pods at once would only queue there and delay pods that are awaited."""
+_RECONSIDER_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandEstimate:
+    """Demand for a pool's pods at a moment."""
+
+    rate: float = 0.0
+    """Executions per second that ask for a pod."""
+    startup_seconds: float = 0.0
+    """Seconds from the creation of a pod until it is warm."""
+    waiting: int = 0
+    """Executions that wait for a pod."""
+    headroom: int = 0
+    """Extra warm pods above predicted demand."""
+
+    @property
+    def expected(self) -> int:
+        """Executions that arrive while a pod starts."""
+        return math.ceil(self.rate * self.startup_seconds - 1e-9)
+
+    @property
+    def lasting(self) -> int:
+        """Pods needed in addition to those for the waiting executions."""
+        return self.expected + self.headroom if self.rate or self.waiting else 0
+
+    @property
+    def pods(self) -> int:
+        """Pods needed in total."""
+        return self.lasting + self.waiting
+
+    def __str__(self) -> str:
+        if not self.pods:
+            return "no recent demand"
+        parts = [f"{self.headroom} headroom"] if self.headroom else []
+        parts += [f"{self.waiting} waiting"] if self.waiting else []
+        if not self.rate:
+            return " and ".join(parts)
+        rate = f"{self.rate:g}/s arrive and a pod takes {self.startup_seconds:g} s to start: {self.expected}"
+        return ", and ".join([rate, *parts])
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmPodBounds:
+    """Bounds of the number of warm pods."""
+
+    minimum: int
+    """`warm.min`."""
+    maximum: int
+    """`warm.max`, at least `minimum`."""
+    room: int
+    """`maxPods` less the busy and terminating pods."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingDecision:
+    """How many pods should be warm or starting, and why."""
+
+    desired: int
+    expected: int = 0
+    """Part of `desired` that is used up while replacements start, so as many may be starting."""
+    limited: bool = False
+    """Whether a bound keeps `desired` below the demand."""
+    reason: str
+    """Reason as one word for programs."""
+    message: str
+    """Reason as a sentence for people."""
+
+
+def fix_size(size: int) -> ScalingDecision:
+    """Return the decision for a pool of fixed size."""
+    return ScalingDecision(desired=size, reason="FixedSize", message=f"warm.min is {size}, and warm.max is not more")
+
+
+def recommend(*, demand: DemandEstimate, stabilized: int, bounds: WarmPodBounds) -> ScalingDecision:
+    """Return how many pods should be warm or starting.
+
+    `stabilized` is the highest need of the stabilization window: the number rises at once and falls late.
+    """
+    wanted = max(demand.pods, stabilized)
+    desired, reason, message = wanted, "Demand", str(demand)
+    if wanted > bounds.maximum:
+        desired, reason = bounds.maximum, "AtMaximum"
+        message += f"; {wanted} are more than warm.max, {bounds.maximum}"
+    elif wanted < bounds.minimum:
+        desired, reason = bounds.minimum, "AtMinimum"
+        message += f"; warm.min is {bounds.minimum}"
+    elif wanted > demand.pods:
+        reason = "Stabilizing"
+        message += f"; {wanted} were needed within stableSeconds"
+    elif not wanted:
+        reason = "AtMinimum"
+    if desired > max(bounds.room, bounds.minimum):
+        desired, reason = max(bounds.room, bounds.minimum), "AtMaxPods"
+        message += f"; maxPods leaves room for {max(bounds.room, 0)}"
+    return ScalingDecision(
+        desired=desired,
+        expected=min(demand.expected, desired),
+        limited=desired < demand.pods,
+        reason=reason,
+        message=message,
+    )
 
 
 @dataclass(kw_only=True)
 class SlidingMaximum:
-    """The highest value of a time that ends now. Only values that are still to be the highest are kept."""
+    """The highest value of a window that ends now. Stores only values that can still become the maximum."""
 
     _values: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def note(self, value: int, now: float) -> None:
-        """A value that holds now."""
+    def add(self, value: int, now: float) -> None:
+        """Add the value of this moment."""
         while self._values and self._values[-1][1] <= value:
             self._values.pop()
         self._values.append((now, value))
 
-    def over(self, seconds: float, now: float) -> int:
-        """The highest value of the last `seconds`; 0 where there was none."""
+    def get(self, seconds: float, now: float) -> int:
+        """Return the highest value of the last `seconds`, or 0 if there is none."""
         while self._values and self._values[0][0] + seconds < now:
             self._values.popleft()
         return self._values[0][1] if self._values else 0
@@ -37,23 +141,22 @@ class SlidingMaximum:
 
 @dataclass(kw_only=True, eq=False)
 class Autoscaler:
-    """Times are of one monotonic clock, in seconds, and are passed in."""
+    """Demand, refill rate and latest decision of one pool."""
 
     demand: Demand = field(default_factory=Demand)
     refill: TokenBucket = field(default_factory=TokenBucket)
-    """Bounds how fast pods are made that nobody waits for yet."""
+    """Limit on the creation of pods that no execution waits for yet."""
     decision: ScalingDecision | None = None
-    """The last one."""
-    _peak: SlidingMaximum = field(default_factory=SlidingMaximum)
+    _lasting: SlidingMaximum = field(default_factory=SlidingMaximum)
 
-    def remember(self, status: Object, now: float) -> None:
-        """Takes over what an operator before this one found: it must not end pods for want of a memory."""
-        self._peak.note(_number(status.get("desired")), now)
+    def restore(self, status: Object, now: float) -> None:
+        """Take over what the previous leader measured, so that a new leader does not scale down at once."""
+        self._lasting.add(_number(status.get("desired")), now)
         if startup := status.get("startupP95"):
-            self.demand.started(float(startup))
+            self.demand.add_startup(float(startup))
 
     def configure(self, spec: SandboxPoolSpec) -> None:
-        """Takes in the pool's options."""
+        """Apply the pool's scaling options."""
         scaling = spec.scaling
         windows = (float(scaling.fast_window_seconds), float(scaling.slow_window_seconds))
         if windows != self.demand.windows:
@@ -62,32 +165,32 @@ class Autoscaler:
         self.refill.per_second = scaling.refill_per_second or default
         self.refill.burst = scaling.refill_burst
 
-    def recommend(self, spec: SandboxPoolSpec, *, waiting: int, counts: PodCounts, now: float) -> ScalingDecision:
-        """How many pods should be warm now."""
+    def decide(self, spec: SandboxPoolSpec, *, waiting: int, counts: PodCounts, now: float) -> ScalingDecision:
+        """Decide how many pods should be warm now."""
         if not spec.follows_demand:
-            self.decision = fixed(spec.warm.min)
+            self.decision = fix_size(spec.warm.min)
             return self.decision
-        measured = self.demand.measured(now)
-        need = DemandEstimate(
-            rate=measured.rate,
-            startup_seconds=measured.startup_seconds or STARTUP_GUESS_SECONDS,
+        measurement = self.demand.measure(now)
+        demand = DemandEstimate(
+            rate=measurement.rate,
+            startup_seconds=measurement.startup_seconds or STARTUP_GUESS_SECONDS,
             waiting=waiting,
             headroom=spec.scaling.headroom,
         )
-        self._peak.note(min(need.lasting, spec.max_warm), now)
+        self._lasting.add(min(demand.lasting, spec.max_warm), now)
         room = spec.max_pods - counts.busy - counts.terminating
         self.decision = recommend(
-            need=need,
-            kept=self._peak.over(spec.scaling.stable_seconds, now),
-            bounds=WarmPodBounds(least=spec.warm.min, most=spec.max_warm, room=room),
+            demand=demand,
+            stabilized=self._lasting.get(spec.scaling.stable_seconds, now),
+            bounds=WarmPodBounds(minimum=spec.warm.min, maximum=spec.max_warm, room=room),
         )
         return self.decision
 
-    def look_in(self, spec: SandboxPoolSpec) -> float | None:
-        """Seconds until time alone may change the decision; None where it can't."""
+    def reconsider_after(self, spec: SandboxPoolSpec) -> float | None:
+        """Return the seconds after which time alone may change the decision, or None if it cannot."""
         if self.decision is None or not spec.follows_demand or self.decision.desired <= spec.warm.min:
             return None
-        return min(_LOOK_AGAIN_SECONDS, spec.scaling.fast_window_seconds / 2)
+        return min(_RECONSIDER_SECONDS, spec.scaling.fast_window_seconds / 2)
 
 
 def _number(value: object) -> int:

@@ -1,6 +1,6 @@
-"""How much is asked of a pool: arrivals in two windows, how long pods take to start, and how many were warm in time.
+"""Demand for a pool's pods: arrival rate over two windows, startup time and warm-hit rate.
 
-Memory is bounded whatever arrives. Times are of one monotonic clock, in seconds, and are passed in.
+Memory is bounded. Times are seconds of one monotonic clock and are passed in.
 """
 
 import math
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Final
 
 STARTUP_GUESS_SECONDS: Final = 3.0
-"""How long a pod is taken to start until one was measured."""
+"""Assumed startup time until one was measured."""
 _BUCKETS: Final = 20
-_KEPT_STARTS: Final = 64
+_STARTUPS: Final = 64
+"""Startup times that are stored."""
 _STEPS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
 class SlidingCount:
-    """How many events the last `seconds` had, to a twentieth of them."""
+    """The number of events in the last `seconds`, with a resolution of one twentieth of that window."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -30,8 +31,8 @@ class SlidingCount:
         return len(self._buckets)
 
     def add(self, now: float) -> None:
-        """One event."""
-        self._forget(now)
+        """Count one event."""
+        self._expire(now)
         index = math.floor(now / self._width)
         if self._buckets and self._buckets[-1][0] == index:
             self._buckets[-1][1] += 1
@@ -40,11 +41,11 @@ class SlidingCount:
         self._total += 1
 
     def total(self, now: float) -> int:
-        """Events in the window that ends now."""
-        self._forget(now)
+        """Return the number of events in the window that ends now."""
+        self._expire(now)
         return self._total
 
-    def _forget(self, now: float) -> None:
+    def _expire(self, now: float) -> None:
         first = math.floor(now / self._width) - _BUCKETS
         while self._buckets and self._buckets[0][0] <= first:
             self._total -= self._buckets.popleft()[1]
@@ -52,68 +53,67 @@ class SlidingCount:
 
 @dataclass(frozen=True, kw_only=True)
 class DemandMeasurement:
-    """What was measured of a pool's demand at a moment."""
+    """Demand as measured at a moment."""
 
     rate: float
-    """Arrivals a second, the higher of both windows, on a scale of ten steps for each power of ten."""
+    """Arrivals per second, the higher of both windows, rounded to ten steps per power of ten."""
     startup_seconds: float | None
-    """What 95 of 100 starts of pods don't exceed; None where none was seen."""
+    """95th percentile of the startup times, or None if there is none."""
     hit_rate: float | None
-    """Share of the arrivals of the slow window that found a warm pod; None where nothing arrived."""
+    """Share of the arrivals in the slow window that found a warm pod, or None without arrivals."""
 
 
 class Demand:
-    """The demand for one pool's pods."""
+    """Measurements of the demand for one pool's pods."""
 
     def __init__(self, *, fast_seconds: float = 10.0, slow_seconds: float = 60.0) -> None:
-        self._starts: deque[float] = deque(maxlen=_KEPT_STARTS)
-        self._startup: float | None = None
-        self._usual_startup: float | None = None
+        self._startups: deque[float] = deque(maxlen=_STARTUPS)
+        self._p95_startup: float | None = None
+        self._median_startup: float | None = None
         self.configure(fast_seconds=fast_seconds, slow_seconds=slow_seconds)
 
     def configure(self, *, fast_seconds: float, slow_seconds: float) -> None:
-        """Sets the windows. What was counted in windows of another size is forgotten."""
+        """Set the windows and drop the counts of the old ones."""
         self._windows = (fast_seconds, slow_seconds)
         self._fast, self._slow = SlidingCount(fast_seconds), SlidingCount(slow_seconds)
         self._hits = SlidingCount(slow_seconds)
 
     @property
     def windows(self) -> tuple[float, float]:
-        """The fast and the slow window, in seconds."""
+        """The fast and the slow window in seconds."""
         return self._windows
 
     @property
     def usual_startup_seconds(self) -> float | None:
-        """How long a pod took to start in the median, which a few that were held up don't change; None where none was
-        seen."""
-        return self._usual_startup
+        """Median startup time, robust against a few delayed pods, or None if there is none."""
+        return self._median_startup
 
-    def arrived(self, now: float, *, warm: bool) -> None:
-        """An execution asked for a pod, and found a warm one or did not."""
+    def add_arrival(self, now: float, *, warm: bool) -> None:
+        """Count an execution that asked for a pod; `warm` if it found a warm one."""
         self._fast.add(now)
         self._slow.add(now)
         if warm:
             self._hits.add(now)
 
-    def started(self, seconds: float) -> None:
-        """A pod was warm so long after it was asked for."""
-        self._starts.append(max(0.0, seconds))
-        ordered = sorted(self._starts)
-        self._startup = ordered[math.ceil(0.95 * len(ordered)) - 1]
-        self._usual_startup = ordered[len(ordered) // 2]
+    def add_startup(self, seconds: float) -> None:
+        """Record the time from a pod's creation until it was warm."""
+        self._startups.append(max(0.0, seconds))
+        ordered = sorted(self._startups)
+        self._p95_startup = ordered[math.ceil(0.95 * len(ordered)) - 1]
+        self._median_startup = ordered[len(ordered) // 2]
 
-    def measured(self, now: float) -> DemandMeasurement:
-        """What is known now."""
+    def measure(self, now: float) -> DemandMeasurement:
+        """Return the demand at this moment."""
         fast, slow = self._fast.total(now), self._slow.total(now)
         return DemandMeasurement(
-            rate=coarse(max(fast / self._fast.seconds, slow / self._slow.seconds)),
-            startup_seconds=None if self._startup is None else _two_digits(self._startup),
+            rate=round_to_step(max(fast / self._fast.seconds, slow / self._slow.seconds)),
+            startup_seconds=None if self._p95_startup is None else _two_digits(self._p95_startup),
             hit_rate=round(self._hits.total(now) / slow, 2) if slow else None,
         )
 
 
-def coarse(rate: float) -> float:
-    """A rate on a scale of ten steps for each power of ten: no number is written anew for less than a step."""
+def round_to_step(rate: float) -> float:
+    """Round a rate to ten steps per power of ten, so that small changes cause no status write."""
     if rate <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(rate))

@@ -1,114 +1,177 @@
-"""Which pods a pool should make now, and which of its idle ones it should end. No I/O."""
+"""Which pods of a partition to create and which idle ones to delete. Pure: no clock, no I/O."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from mcp_exec_api.code_execution import Reason
-from mcp_exec_api.sandbox_pool import OnEmpty
-from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.scaling.outdated import OutdatedPod
-from mcp_exec_operator.scaling.rollout import RolloutStep, plan_rollout
-from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
+from mcp_exec_operator.pods.cache import Pod, PodCache, PodCounts, PodState
+from mcp_exec_operator.scaling.rollout import OutdatedPod, RolloutStep, plan_rollout
 
-if TYPE_CHECKING:
-    from mcp_exec_operator.pools.partition import Partition
-
+MAX_STARTING: Final = 10
+"""Pods of a partition that may be starting at a time, unless more should be warm: many executions that wait for cold
+starts must not flood the scheduler with pods that no node has room for."""
 REFILL_DELAY_SECONDS: Final = 0.15
-"""How long a shortage stands before it is filled, unless a pod ends or somebody waits: claims come first."""
+"""Delay before missing pods are created, unless a pod ended or an execution waits: bindings come first."""
 
 
-@dataclass(kw_only=True, eq=False)
-class Stock:
-    """What a pool has of pods against what it should have."""
+@dataclass(frozen=True, kw_only=True)
+class PartitionState:
+    """The values that decide the plan of a partition."""
 
-    pool: "Partition"
-    short_since: float | None = None
-    """Since when pods are short and should be made, or None while none are."""
-    hurried: bool = False
-    """Whether a pod has ended, so that what is short should be made at once."""
+    pods: PodCache
+    """Read only."""
+    template_hash: str
+    desired: int
+    """Pods that should be warm or starting."""
+    retained: int = 0
+    """Warm pods above `desired` that stay until other partitions have theirs."""
+    starting_allowance: int = 0
+    """Part of `desired` that may be starting while the partition still counts as full."""
+    max_pods: int
+    """Pods that the partition may have in total."""
+    waiting: int = 0
+    """Executions that wait for a pod."""
+    cold_starts: int = 0
+    """Waiting executions for which a pod is created."""
+    outdated: Sequence[OutdatedPod] = ()
+    late: Sequence[Pod] = ()
+    """Pods that should have started by now."""
+    blocked: str = ""
+    """Why no further pod becomes warm although `max_pods` would allow it. Empty if nothing is known."""
+    may_create: bool = True
+    max_create: int = 5000
+    """Pods that may be created now."""
+    missing_since: float | None = None
+    """Time since which pods are missing, from the last plan."""
+    refill_now: bool = False
+    """Whether missing pods are created without delay."""
+    refill_tokens: int | None = None
+    """Pods that may be created ahead of demand now, or None without a limit."""
+    backoff_until: float = 0.0
+    """No pod is created before this time."""
+    probing: bool = False
+    """Whether the API server refused the last pod, so that only one is tried at a time."""
 
-    def cold_starts(self) -> int:
-        """Executions for which a pod should be made."""
-        cold = self.pool.spec is not None and self.pool.spec.on_empty is OnEmpty.COLD_START
-        return len(self.pool.waiters) if cold and self.pool.open else 0
 
-    def missing(self, now: float, *, room: int = 5000) -> int:
-        """Pods to ask for now, at most `room`. Those that nobody waits for are taken from what refill may make."""
-        if self.pool.spec is None or not self.pool.isolated:
-            return 0
-        counts, spare = self.pool.inventory.counts, self.pool.stragglers.spare(now)
-        short = pods_to_create(
-            # those that are held roll with the others, or one more would never be made while they are
-            warm_min=self.pool.desired
-            + (self.pool.held if self.pool.desired else 0)
-            + self.turnover(now).extra
-            + spare,
-            max_pods=self.pool.max_pods,
-            cold_starts=self.cold_starts() + spare,
-            counts=counts,
+@dataclass(frozen=True, kw_only=True)
+class PodPlan:
+    """What to do with the pods of a partition."""
+
+    delete: tuple[Pod, ...] = ()
+    create: int = 0
+    refill: int = 0
+    """Part of `create` that no execution waits for."""
+    missing_since: float | None = None
+    """Time since which pods are missing, or None if none are."""
+    next_at: float | None = None
+    """Time from which missing pods may be created, or None if none are missing."""
+    message: str = ""
+    """What is replaced and why."""
+
+
+def plan_pods(state: PartitionState, *, now: float) -> PodPlan:
+    """Plan deletions, then creations with the numbers as they are after the deletions."""
+    rollout = _plan_rollout(state, state.pods.counts)
+    delete = tuple(_pods_to_delete(state, rollout))
+    counts = state.pods.counts
+    if delete:
+        counts = _counts_after(counts, delete)
+        rollout = _plan_rollout(state, counts, deleted=delete)
+    if not state.may_create:
+        return PodPlan(
+            delete=delete,
+            missing_since=state.missing_since,
+            next_at=_next_at(state, state.missing_since),
+            message=rollout.message,
         )
-        if not short:
-            self.short_since, self.hurried = None, False
-            return 0
-        if self.short_since is None:
-            self.short_since = now
-        patient = self.short_since + REFILL_DELAY_SECONDS > now and not self.pool.waiters and not self.hurried
-        if patient or self.pool.backoff.until > now:
-            return 0
-        # while pods are refused, one at a time finds out whether they still are
-        most = max(0, min(short, room, 1 if self.pool.backoff.failures else short))
-        awaited = min(most, max(0, len(self.pool.waiters) - counts.coming))
-        refill, tokens = most - awaited, self.pool.scaler.refill.available(now)
-        refill = refill if tokens is None else min(refill, tokens)
-        self.pool.scaler.refill.spend(refill, now)
-        return awaited + refill
+    backup = _backup_pods(state, deleted=delete)
+    missing = pods_to_create(
+        # retained pods roll with the others, or no replacement is created while they stay
+        warm=state.desired + (state.retained if state.desired else 0) + rollout.surge + backup,
+        max_pods=state.max_pods,
+        cold_starts=state.cold_starts + backup,
+        counts=counts,
+    )
+    missing_since = (now if state.missing_since is None else state.missing_since) if missing else None
+    create = refill = 0
+    if missing_since is not None and _may_create_now(state, missing_since, now):
+        limit = max(0, min(missing, state.max_create, 1 if state.probing else missing))
+        awaited = min(limit, max(0, state.waiting - counts.coming))
+        refill = limit - awaited if state.refill_tokens is None else min(limit - awaited, state.refill_tokens)
+        create = awaited + refill
+    return PodPlan(
+        delete=delete,
+        create=create,
+        refill=refill,
+        missing_since=missing_since,
+        next_at=_next_at(state, missing_since),
+        message=rollout.message,
+    )
 
-    def missing_at(self, now: float) -> float | None:
-        """When pods may be asked for that are short, or None where none are."""
-        if self.short_since is None:
-            return None
-        return max(
-            self.short_since + REFILL_DELAY_SECONDS, self.pool.backoff.until, self.pool.scaler.refill.ready_at(now)
-        )
 
-    def surplus(self, now: float) -> list[Pod]:
-        """Idle pods to end: too many, outdated with others in their place, or no longer fit."""
-        if self.pool.spec is None:
-            return []
-        counts = self.pool.inventory.counts
-        # those that are furthest from being warm first
-        starting = sorted(self.pool.inventory.all(PodState.STARTING), key=lambda pod: bool(pod.address))
-        stale = [pod for pod in starting if pod.template != self.pool.template]
-        turnover = self.turnover(now)
-        least = self.pool.desired + self.pool.held + turnover.extra + self.pool.stragglers.spare(now)
-        many = pods_to_delete(warm_min=least, waiting=len(self.pool.waiters), counts=counts)
-        if many:
-            old = [each.pod for each in self._outdated(now)]
-            warm = [pod for pod in self.pool.inventory.all(PodState.WARM) if pod not in old]
-            return [*stale, *[pod for pod in starting if pod not in stale], *old, *warm][:many]
-        return [*stale, *turnover.ending]
+def pods_to_create(*, warm: int, max_pods: int, cold_starts: int, counts: PodCounts) -> int:
+    """Return how many pods to create so that `warm` are warm, or `cold_starts` executions get one.
 
-    def turnover(self, now: float) -> RolloutStep:
-        """What is to be done about warm pods that should be replaced, and about those that are unfit."""
-        if self.pool.spec is None:
-            return RolloutStep()
-        outdated, counts = self._outdated(now), self.pool.inventory.counts
-        return plan_rollout(
-            outdated=outdated,
-            unfit=self.pool.inventory.all(PodState.UNFIT) if counts.unfit else [],
-            counts=counts,
-            desired=self.pool.standing + self.pool.held,
-            max_pods=self.pool.max_pods,
-            blocked=self._blocked() if outdated else "",
-        )
+    Limited by `max_pods` and by how many pods may be starting. Pods that start for waiting executions come first: what
+    they take from the warm ones is refilled after those executions have their pods.
+    """
+    missing = max(warm, cold_starts) - counts.warm - counts.coming
+    return max(0, min(missing, max_pods - counts.total, max(warm, MAX_STARTING) - counts.coming))
 
-    def _outdated(self, now: float) -> list[OutdatedPod]:
-        max_age = self.pool.spec.max_idle_age_seconds if self.pool.spec is not None else None
-        return self.pool.lookout.outdated(self.pool.inventory, template=self.pool.template, max_age=max_age, now=now)
 
-    def _blocked(self) -> str:
-        """Why no further pod comes up although the pool may have more."""
-        if self.pool.refusal is not None and self.pool.refusal.reason is Reason.QUOTA_EXCEEDED:
-            return self.pool.refusal.message
-        problem = self.pool.starting_problem()
-        return problem.message if problem is not None and problem.reason is Reason.UNSCHEDULABLE else ""
+def excess_pods(*, warm: int, waiting: int, counts: PodCounts) -> int:
+    """Return how many idle pods are too many. Starting pods are not, as long as an execution waits for one."""
+    return max(0, counts.warm + counts.coming - warm - waiting)
+
+
+def _pods_to_delete(state: PartitionState, rollout: RolloutStep) -> list[Pod]:
+    # pods furthest from being warm first
+    starting = sorted(state.pods.all(PodState.STARTING), key=lambda pod: bool(pod.address))
+    stale = [pod for pod in starting if pod.template != state.template_hash]
+    warm = state.desired + state.retained + rollout.surge + _backup_pods(state)
+    excess = excess_pods(warm=warm, waiting=state.waiting, counts=state.pods.counts)
+    if not excess:
+        return [*stale, *rollout.delete]
+    old = [each.pod for each in state.outdated]
+    current = [pod for pod in state.pods.all(PodState.WARM) if pod not in old]
+    return [*stale, *[pod for pod in starting if pod not in stale], *old, *current][:excess]
+
+
+def _plan_rollout(state: PartitionState, counts: PodCounts, *, deleted: Sequence[Pod] = ()) -> RolloutStep:
+    not_ready = state.pods.all(PodState.NOT_READY) if counts.not_ready else []
+    return plan_rollout(
+        outdated=[each for each in state.outdated if each.pod not in deleted],
+        not_ready=[pod for pod in not_ready if pod not in deleted],
+        counts=counts,
+        required=state.desired - min(counts.coming, state.starting_allowance) + state.retained,
+        max_pods=state.max_pods,
+        blocked=state.blocked,
+    )
+
+
+def _backup_pods(state: PartitionState, *, deleted: Sequence[Pod] = ()) -> int:
+    """Return how many pods to have in addition to late ones, if any pod is wanted."""
+    late = any(pod not in deleted for pod in state.late)
+    return int(late and bool(state.desired or state.waiting))
+
+
+def _may_create_now(state: PartitionState, missing_since: float, now: float) -> bool:
+    delayed = missing_since + REFILL_DELAY_SECONDS > now and not state.waiting and not state.refill_now
+    return not delayed and state.backoff_until <= now
+
+
+def _next_at(state: PartitionState, missing_since: float | None) -> float | None:
+    return None if missing_since is None else max(missing_since + REFILL_DELAY_SECONDS, state.backoff_until)
+
+
+def _counts_after(counts: PodCounts, deleted: Sequence[Pod]) -> PodCounts:
+    states = Counter(pod.state for pod in deleted)
+    return PodCounts(
+        creating=counts.creating,
+        starting=counts.starting - states[PodState.STARTING],
+        warm=counts.warm - states[PodState.WARM],
+        not_ready=counts.not_ready - states[PodState.NOT_READY],
+        busy=counts.busy,
+        terminating=counts.terminating + len(deleted),
+    )

@@ -1,81 +1,134 @@
-"""How outdated pods make place for new ones, in what steps. Pure: no clock, no I/O.
+"""Rolling replacement of outdated warm pods. Pure: no clock, no I/O.
 
-A replacement is warm before the old pod goes, so that the warm ones are never fewer than they should be. Only where
-the pool can't have a pod more for it does one go first, and then one alone.
+A replacement is warm before the old pod is deleted, so the number of warm pods never falls below the required number.
+The exception: if the pool cannot have one more pod, one old pod is deleted first, and only one.
 """
 
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
 from typing import Final
 
 from mcp_exec_operator.pods.cache import Pod, PodCounts
-from mcp_exec_operator.scaling.outdated import OutdatedPod, OutdatedReason
+from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.status import tolerations_of
 
-_SHARE: Final = 10
-"""The share of a pool that is replaced at a time, as a divisor: a tenth."""
+_AGE_SPREAD: Final = 0.2
+"""Part of the maximum age over which the pods of a pool expire, so that they do not expire at once."""
+_BATCH_DIVISOR: Final = 10
+"""A tenth of a pool is replaced at a time."""
+
+
+class OutdatedReason(IntEnum):
+    """Reasons for the replacement of a warm pod, the most urgent first."""
+
+    NODE = 0
+    """The pod should leave its node."""
+    TEMPLATE = 1
+    """The pool's template has changed."""
+    AGE = 2
+    """The pod has been idle for too long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutdatedPod:
+    """A warm pod that should be replaced."""
+
+    pod: Pod
+    reason: OutdatedReason
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutStep:
-    """What is to be done."""
+    """The next step of a rolling replacement."""
 
-    extra: int = 0
-    """Pods to make beyond those that should be warm."""
-    ending: tuple[Pod, ...] = ()
-    """Idle pods to end now."""
-    note: str = ""
-    """What is being replaced and why, for people; empty where nothing is."""
+    surge: int = 0
+    """Pods to create in addition to the desired ones."""
+    delete: tuple[Pod, ...] = ()
+    """Idle pods to delete now."""
+    message: str = ""
+    """What is replaced and why, for people. Empty if there is nothing to replace."""
+
+
+def outdated_pods(
+    pods: Iterable[Pod], *, template_hash: str, max_age: float | None, nodes: NodeCache, now: float, moment: datetime
+) -> list[OutdatedPod]:
+    """Return the warm pods that should be replaced, the most urgent first. `now` and `moment` are the same moment."""
+    outdated = []
+    for pod in pods:
+        if message := nodes.reason_to_leave(pod.node, tolerations_of(pod.newest)):
+            outdated.append(OutdatedPod(pod=pod, reason=OutdatedReason.NODE, message=message))
+        elif pod.template != template_hash:
+            message = "the pool's template has changed"
+            outdated.append(OutdatedPod(pod=pod, reason=OutdatedReason.TEMPLATE, message=message))
+        elif max_age is not None and pod.age(now, moment) > max_age * share_of_age(pod.name):
+            message = "maxIdleAgeSeconds have passed"
+            outdated.append(OutdatedPod(pod=pod, reason=OutdatedReason.AGE, message=message))
+    return sorted(outdated, key=lambda each: each.reason)
+
+
+def share_of_age(name: str) -> float:
+    """Return the part of the maximum age at which the pod of that name expires: fixed by the name, 0.8 to 1."""
+    return 1.0 - _AGE_SPREAD * zlib.crc32(name.encode()) / 2**32
 
 
 def plan_rollout(
     *,
     outdated: Sequence[OutdatedPod],
-    unfit: Sequence[Pod],
+    not_ready: Sequence[Pod],
     counts: PodCounts,
-    desired: int,
+    required: int,
     max_pods: int,
     blocked: str = "",
 ) -> RolloutStep:
-    """What to do about warm pods that are outdated, and about unfit ones, which are not warm any more.
+    """Plan the replacement of outdated pods, and of idle pods that are not ready any more.
 
-    `desired` are the pods that should be warm, `blocked` says why no further pod comes up although the pool may have
-    one: a quota, or nodes that are full.
+    `required` pods should be warm. `blocked` says why no further pod becomes warm although `maxPods` would allow it:
+    a quota, or full nodes.
     """
-    going = _unfit_to_go(unfit, counts, desired, max_pods)
-    notes = list(_notes(outdated, unfit))
-    spare = counts.warm - desired
+    delete = _replaceable_not_ready(not_ready, counts, required, max_pods)
+    messages = list(_messages(outdated, not_ready))
+    spare = counts.warm - required
     if spare > 0:
-        going += [each.pod for each in outdated[:spare]]
-    elif outdated and spare == 0 and (first := _first_to_go(outdated, counts, max_pods, blocked)) is not None:
-        going.append(first.pod)
-    if outdated and max_pods <= desired:
-        notes.append("one goes before another is made, for which maxPods leaves no room")
+        delete += [each.pod for each in outdated[:spare]]
+    elif outdated and spare == 0 and (first := _pod_to_sacrifice(outdated, counts, max_pods, blocked)) is not None:
+        delete.append(first.pod)
+    if outdated and max_pods <= required:
+        messages.append("maxPods leaves no room for a replacement, so each old pod is deleted first")
     elif outdated and blocked:
-        notes.append(f"no further pod comes up: {blocked}")
-    step = max(1, desired // _SHARE) if any(each.why is not OutdatedReason.AGE for each in outdated) else 1
-    extra = min(step, len(outdated)) if desired else 0
-    return RolloutStep(extra=extra, ending=tuple(going), note="; ".join(notes))
+        messages.append(f"no replacement becomes warm: {blocked}")
+    batch = max(1, required // _BATCH_DIVISOR) if any(each.reason is not OutdatedReason.AGE for each in outdated) else 1
+    surge = min(batch, len(outdated)) if required else 0
+    return RolloutStep(surge=surge, delete=tuple(delete), message="; ".join(messages))
 
 
-def _unfit_to_go(unfit: Sequence[Pod], counts: PodCounts, desired: int, max_pods: int) -> list[Pod]:
-    """They may recover, so they go once others stand in their place, or where they take the place of others."""
-    if counts.warm >= desired:
-        return list(unfit)
-    lacking = desired - counts.warm - counts.coming
-    return list(unfit[: max(0, lacking)]) if counts.total >= max_pods else []
+def _replaceable_not_ready(pods: Sequence[Pod], counts: PodCounts, required: int, max_pods: int) -> list[Pod]:
+    """Return the pods that are not ready and have a warm replacement, or that take the room of a replacement.
+
+    The others may recover and stay.
+    """
+    if counts.warm >= required:
+        return list(pods)
+    lacking = required - counts.warm - counts.coming
+    return list(pods[: max(0, lacking)]) if counts.total >= max_pods else []
 
 
-def _first_to_go(outdated: Sequence[OutdatedPod], counts: PodCounts, max_pods: int, blocked: str) -> OutdatedPod | None:
-    """The pod that goes although none stands in its place, since none ever could; None while one could."""
-    if not counts.coming and counts.warm + counts.unfit >= max_pods:
+def _pod_to_sacrifice(
+    outdated: Sequence[OutdatedPod], counts: PodCounts, max_pods: int, blocked: str
+) -> OutdatedPod | None:
+    """Return the pod to delete before its replacement exists, or None if a replacement can become warm first."""
+    if not counts.coming and counts.warm + counts.not_ready >= max_pods:
         return outdated[0]
-    # its place on a node that is to be left is of no use to another, and its age can wait
-    return next((each for each in outdated if each.why is OutdatedReason.TEMPLATE), None) if blocked else None
+    # a place on a node that pods should leave helps no replacement, and age is not urgent
+    return next((each for each in outdated if each.reason is OutdatedReason.TEMPLATE), None) if blocked else None
 
 
-def _notes(outdated: Sequence[OutdatedPod], unfit: Sequence[Pod]) -> Iterator[str]:
+def _messages(outdated: Sequence[OutdatedPod], not_ready: Sequence[Pod]) -> Iterator[str]:
     if outdated:
         reasons = list(dict.fromkeys(each.message for each in outdated))
-        yield f"warm pods to be replaced: {len(outdated)}, for {', '.join(reasons[:3])}"
-    if unfit:
-        yield f"idle pods that are not ready any more, by their node or by themselves: {len(unfit)}"
+        yield f"{len(outdated)} warm pods to replace: {', '.join(reasons[:3])}"
+    if not_ready:
+        yield f"{len(not_ready)} idle pods are not ready any more"

@@ -1,8 +1,8 @@
-"""Which variant of a pool a caller gets, and how many of the pool's warm pods are each variant's. Pure.
+"""Assignment of callers to the variants of a pool, by weighted rendezvous hashing. Pure.
 
-Assignment is by weighted rendezvous hashing: each variant draws a number from its name and the caller's key, weighs it,
-and the highest wins. So a caller always gets the same, and a weight that changes moves no caller but those that come to
-the variant whose weight rose, or leave the one whose weight fell: as few as the shares allow.
+Each variant gets a score from its name, the caller's key and its weight; the highest score wins. So a caller always
+gets the same variant, and a changed weight moves only callers to the variant whose weight rose, or away from the one
+whose weight fell: as few as the shares allow.
 """
 
 import hashlib
@@ -11,42 +11,20 @@ from collections.abc import Mapping
 from typing import Final
 
 _BITS: Final = 52
-"""Bits of the digest that are used: with one half added, a float still has them all."""
+"""Bits of the digest that are used: with one half added, a float represents them exactly."""
 
 
-def assign(key: str, weights: Mapping[str, int], *, pool: str) -> str:
-    """The variant of a caller, one of those that weigh more than 0. Raises ValueError where none does.
+def assign_variant(key: str, weights: Mapping[str, int], *, pool: str) -> str:
+    """Return the variant of a caller among those with a weight above 0. Raises ValueError if there is none.
 
-    `pool` is NAMESPACE/NAME: two pools assign the same callers independently of each other, and a pool that is made
-    again as it was assigns them as before.
+    `pool` is NAMESPACE/NAME: two pools assign the same callers independently, and a pool that is deleted and created
+    again assigns them as before.
     """
-    weighing = [name for name, weight in weights.items() if weight > 0]
-    return max(weighing, key=lambda name: _score(pool, name, key, weights[name]))
-
-
-def shares(desired: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """How many of `desired` pods are each variant's: by weight, by the method of the largest remainder.
-
-    One that weighs more than 0 has at least one where there is one for each; one that weighs 0 has none.
-    """
-    total = sum(weights.values())
-    if desired <= 0 or not total:
-        return dict.fromkeys(weights, 0)
-    found = {name: desired * weight // total for name, weight in weights.items()}
-    # the order of the spec decides between equal remainders
-    by_remainder = sorted(weights, key=lambda name: -(desired * weights[name] % total))
-    for name in by_remainder[: desired - sum(found.values())]:
-        found[name] += 1
-    weighing = [name for name, weight in weights.items() if weight > 0]
-    if desired >= len(weighing):
-        for name in weighing:
-            if not found[name]:
-                found[max(weighing, key=lambda each: found[each])] -= 1
-                found[name] = 1
-    return found
+    weighted = [name for name, weight in weights.items() if weight > 0]
+    return max(weighted, key=lambda name: _score(pool, name, key, weights[name]))
 
 
 def _score(pool: str, name: str, key: str, weight: int) -> float:
     digest = hashlib.sha256("\0".join((pool, name, key)).encode("utf-8", "surrogatepass")).digest()
-    drawn = ((int.from_bytes(digest[:8], "big") >> (64 - _BITS)) + 0.5) / 2**_BITS
-    return -weight / math.log(drawn)
+    uniform = ((int.from_bytes(digest[:8], "big") >> (64 - _BITS)) + 0.5) / 2**_BITS
+    return -weight / math.log(uniform)

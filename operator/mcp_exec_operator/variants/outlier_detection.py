@@ -1,4 +1,7 @@
-"""Which variants of a pool get callers: one that fails where its siblings don't is taken out. No clock, no I/O."""
+"""Outlier detection for the variants of a pool: a variant that fails while its siblings do not is ejected.
+
+Pure: no clock, no I/O. Times are seconds of one monotonic clock.
+"""
 
 from collections import deque
 from collections.abc import Collection, Mapping
@@ -7,16 +10,16 @@ from typing import Final
 
 from mcp_exec_api.code_execution import Reason
 
-FAILURES: Final = 3
-"""Pods in a row that did not become ready, after which a variant goes, if a sibling's do."""
+MAX_START_FAILURES: Final = 3
+"""Consecutive pods that did not become ready after which a variant is ejected, if a sibling's pods do."""
 WINDOW_SECONDS: Final = 300.0
 """How long a run counts."""
-LEAST_RUNS: Final = 10
-"""Runs in the window that a share of faults needs to mean anything, of the variant and of its siblings together."""
-LEAST_SHARE: Final = 0.2
-"""The share of runs that must have ended by a fault."""
-TIMES: Final = 5.0
-"""How many times the siblings' share it must be."""
+MIN_RUNS: Final = 10
+"""Runs in the window that an error rate needs to be significant, of the variant and of its siblings together."""
+MIN_ERROR_RATE: Final = 0.2
+"""Error rate below which no variant is ejected."""
+ERROR_RATE_FACTOR: Final = 5.0
+"""How many times the siblings' error rate a variant's must be."""
 FAULTS: Final = frozenset(
     {
         Reason.RUNNER_DIED,
@@ -27,102 +30,106 @@ FAULTS: Final = frozenset(
         Reason.STREAM_BROKEN,
     }
 )
-"""Ends of runs that may be the variant's fault: neither the code's own errors, nor what a node did."""
-_MOST_RUNS: Final = 1000
-"""Runs of a variant that are remembered."""
+"""Reasons of runs that may be the variant's fault. The code's own errors and failures of nodes are not."""
+_MAX_RUNS: Final = 1000
+"""Runs of a variant that are stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantHealthSnapshot:
-    """How a variant does at a moment."""
+    """Health of a variant at a moment."""
 
     failures: int = 0
-    """Its last pods, in a row, that did not become ready."""
+    """Consecutive pods that did not become ready."""
     comes_up: bool = False
-    """Whether a pod of it became ready since."""
+    """Whether a pod became ready since."""
     runs: int = 0
     """Runs in the window."""
     faults: int = 0
     """Those of them that ended by a fault."""
 
     @property
-    def share(self) -> float:
-        """The share of runs that ended by a fault."""
+    def error_rate(self) -> float:
+        """Share of the runs that ended by a fault."""
         return self.faults / self.runs if self.runs else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ejection:
-    """That a variant was taken out of rotation, and why."""
+    """Why a variant was taken out of rotation."""
 
     reason: str
-    """A word for programs."""
+    """Reason as one word for programs."""
     message: str
-    """A sentence for people."""
-    template: str = ""
-    """The hash of its pods then: with another it is tried again."""
+    """Reason as a sentence for people."""
+    template_hash: str = ""
+    """Hash of the variant's template at that time. With another template the variant is tried again."""
 
 
 @dataclass(kw_only=True, eq=False)
 class VariantHealth:
-    """What is remembered of a variant. Times are of one monotonic clock, in seconds."""
+    """Recorded starts and runs of a variant's pods."""
 
     failures: int = 0
     last_failure: str = ""
     comes_up: bool = False
-    _runs: deque[tuple[float, bool]] = field(default_factory=lambda: deque(maxlen=_MOST_RUNS))
+    _runs: deque[tuple[float, bool]] = field(default_factory=lambda: deque(maxlen=_MAX_RUNS))
 
-    def started(self) -> None:
-        """A pod became ready."""
+    def record_start(self) -> None:
+        """Record that a pod became ready."""
         self.failures, self.last_failure, self.comes_up = 0, "", True
 
-    def failed(self, message: str) -> None:
-        """A pod did not become ready."""
+    def record_failure(self, message: str) -> None:
+        """Record that a pod did not become ready."""
         self.failures, self.last_failure, self.comes_up = self.failures + 1, message, False
 
-    def ran(self, *, fault: bool, now: float) -> None:
-        """A run ended."""
+    def record_run(self, *, fault: bool, now: float) -> None:
+        """Record the end of a run."""
         self._runs.append((now, fault))
 
-    def health(self, now: float) -> VariantHealthSnapshot:
-        """How it does now."""
+    def snapshot(self, now: float) -> VariantHealthSnapshot:
+        """Return the health at this moment."""
         while self._runs and self._runs[0][0] + WINDOW_SECONDS < now:
             self._runs.popleft()
-        faults = sum(fault for _, fault in self._runs)
         return VariantHealthSnapshot(
-            failures=self.failures, comes_up=self.comes_up, runs=len(self._runs), faults=faults
+            failures=self.failures,
+            comes_up=self.comes_up,
+            runs=len(self._runs),
+            faults=sum(fault for _, fault in self._runs),
         )
 
 
 def detect_outlier(healths: Mapping[str, VariantHealthSnapshot]) -> tuple[str, str] | None:
-    """Of the variants in rotation the one that goes next, and the reason; None where all may stay.
+    """Return the variant in rotation to eject next and the reason, or None if all may stay.
 
-    Whoever goes leaves a sibling behind that does better, so that the last one never goes.
+    An ejected variant leaves a healthier sibling behind, so the last one is never ejected.
     """
     for name in sorted(healths, key=lambda each: -healths[each].failures):
         siblings = [health for each, health in healths.items() if each != name]
-        if healths[name].failures >= FAILURES and any(each.comes_up and not each.failures for each in siblings):
+        if healths[name].failures >= MAX_START_FAILURES and any(
+            each.comes_up and not each.failures for each in siblings
+        ):
             return name, "StartFailures"
-    for name in sorted(healths, key=lambda each: -healths[each].share):
+    for name in sorted(healths, key=lambda each: -healths[each].error_rate):
         if _is_far_above(healths[name], [health for each, health in healths.items() if each != name]):
             return name, "ErrorRate"
     return None
 
 
 def select_rotation(
-    weights: Mapping[str, int], out: Collection[str], healths: Mapping[str, VariantHealthSnapshot]
+    weights: Mapping[str, int], ejected: Collection[str], healths: Mapping[str, VariantHealthSnapshot]
 ) -> tuple[str, ...]:
-    """The variants that get callers: those that weigh something and are not out, or else the least bad alone."""
-    weighing = [name for name, weight in weights.items() if weight > 0]
-    if within := [name for name in weighing if name not in out]:
-        return tuple(within)
+    """Return the variants that get callers: weighted and not ejected, or else the healthiest one alone."""
+    weighted = [name for name, weight in weights.items() if weight > 0]
+    if remaining := [name for name in weighted if name not in ejected]:
+        return tuple(remaining)
     # of equals the first of the spec stays
-    return tuple(sorted(weighing, key=lambda name: (healths[name].failures, healths[name].share))[:1])
+    return tuple(sorted(weighted, key=lambda name: (healths[name].failures, healths[name].error_rate))[:1])
 
 
 def _is_far_above(health: VariantHealthSnapshot, siblings: Collection[VariantHealthSnapshot]) -> bool:
     runs = sum(each.runs for each in siblings)
-    if health.runs < LEAST_RUNS or runs < LEAST_RUNS:
+    if health.runs < MIN_RUNS or runs < MIN_RUNS:
         return False
     others = sum(each.faults for each in siblings) / runs
-    return health.share >= max(LEAST_SHARE, TIMES * others)
+    return health.error_rate >= max(MIN_ERROR_RATE, ERROR_RATE_FACTOR * others)

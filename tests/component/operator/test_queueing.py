@@ -35,7 +35,7 @@ async def test_what_waits_says_where_it_stands_and_no_more_when_it_is_bound(worl
     assert waiting["queue"] == {"position": 2, "of": 2}
     (bound,) = waiting["conditions"]
     assert (bound["type"], bound["status"]) == ("Bound", "False")
-    assert bound["message"] == "the pool has 1 pods, of 1 that it may have; position 2 of 2"
+    assert bound["message"] == "the pool has 1 of at most 1 pods; position 2 of 2"
     assert status["phase"] == "Succeeded"
     assert not {"queue", "reason"} & set(status)
     assert writes["pending"] <= 2
@@ -53,7 +53,7 @@ async def test_an_execution_that_finds_the_queue_full_ends_so(world: World, oper
         assert (await world.finished("second"))["phase"] == "Succeeded"
     assert (status["phase"], status["reason"], status["error"]["type"]) == ("Failed", "QueueFull", "QueueFull")
     assert "1 executions wait for a pod, of 1 that may" in status["error"]["message"]
-    assert "of 1 that it may have" in status["error"]["message"]
+    assert "1 of at most 1 pods" in status["error"]["message"]
     assert "queue" not in status
 
 
@@ -131,7 +131,7 @@ async def test_a_new_operator_takes_up_the_queue_and_repeats_nothing(world: Worl
         await world.until(lambda: world.status("second").get("queue"))
     told = world.status("second")
     async with operating() as operator:
-        await world.until(lambda: operator.service.pools.get(("agents", "default")).waiters)
+        await world.until(lambda: operator.service.pools.get(("agents", "default")).queued)
         await world.until(lambda: world.pool_status().get("queued") == 1)
         assert world.status("second") == told
         world.release.set()

@@ -27,7 +27,9 @@ async def test_a_burst_makes_a_pool_grow_and_it_shrinks_after(world: World, oper
         assert status(world)["startupP95"] > 0
         world.merge(SBP, "default", {"metadata": {"generation": 2}, "spec": {"scaling": QUICK}})
         await world.until(lambda: status(world)["desired"] == len(world.pods()) == status(world)["warm"] == 1)
-        said = operator.metrics.registry.get_sample_value("mcp_exec_pool_desired", {"pool": "default"})
+        said = operator.metrics.registry.get_sample_value(
+            "mcp_exec_pool_desired", {"namespace": "agents", "pool": "default"}
+        )
     assert said == 1
     assert world.condition("Scaled")["reason"] == "AtMinimum"
     assert "warmHitRate" not in status(world)

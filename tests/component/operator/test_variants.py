@@ -9,7 +9,7 @@ import pytest
 from tests.support.world import EVENTS, PODS, SBP, World
 
 from mcp_exec_api.constants import ANNOTATION_RESTORE, ANNOTATION_VARIANT_KEY, LABEL_VARIANT
-from mcp_exec_operator.variants.assignment import assign
+from mcp_exec_operator.variants.assignment import assign_variant
 
 Operating = Callable[..., Any]
 
@@ -21,7 +21,7 @@ def caller_of(variant: str, **weights: int) -> str:
     """A caller that is assigned to the variant."""
     given = weights or {"stable": 50, "next": 50}
     names = (f"caller-{index}" for index in range(1000))
-    return next(name for name in names if assign(name, given, pool="agents/default") == variant)
+    return next(name for name in names if assign_variant(name, given, pool="agents/default") == variant)
 
 
 def kinds(world: World) -> Counter[tuple[str, str]]:
@@ -88,7 +88,8 @@ async def test_a_caller_gets_the_same_variant_each_time_and_its_executions_say_w
                 execution = f"{name}-{index}"
                 world.execution(execution, caller=caller_of(name))
                 assert (await world.finished(execution))["variant"] == name
-        labels = {"phase": "Succeeded", "reason": "", "start": "Warm", "pool": "default", "variant": "next"}
+        pool = {"namespace": "agents", "pool": "default", "variant": "next"}
+        labels = {"phase": "Succeeded", "reason": "", "start": "Warm", **pool}
         await world.until(
             lambda: operator.metrics.registry.get_sample_value("mcp_exec_executions_total", labels) is not None
         )
@@ -174,7 +175,7 @@ async def test_a_variant_whose_pods_fail_leaves_rotation_and_says_so_until_it_is
         await world.until(lambda: variant(world, "stable").get("warm") == 2)
         assert variant(world, "next")["reason"] == "StartFailures"
         assert world.condition("VariantsHealthy")["status"] == "False"
-        assert "3 pods in a row" in world.condition("VariantsHealthy")["message"]
+        assert "3 consecutive pods" in world.condition("VariantsHealthy")["message"]
         reasons = [event["reason"] for event in world.collections[EVENTS].values()]
         assert reasons.count("StartFailures") == 1
         assert world.condition("Ready")["status"] == "True"

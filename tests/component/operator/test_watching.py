@@ -138,7 +138,7 @@ async def test_health_and_metrics_are_served(
                     answers[path] = (response.status, await response.text())
         stuck = Health(elector=elector, **parts, stuck_seconds=-1)
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
-    assert 'mcp_exec_pool_pods{pool="default",state="warm"} 1.0' in answers["metrics"][1]
+    assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="warm"} 1.0' in answers["metrics"][1]
     assert "no sweep has ended" in stuck.why_unhealthy()
     assert answers["readyz"][1] == "leads\n"
 

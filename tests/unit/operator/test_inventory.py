@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from mcp_exec_operator.pods.cache import DOUBT_SECONDS, EXPECTATION_SECONDS, Pod, PodCache, PodState
-from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
+from mcp_exec_operator.pods.cache import EXPECTATION_SECONDS, UNCERTAIN_SECONDS, Pod, PodCache, PodState
+from mcp_exec_operator.scaling.plan import excess_pods, pods_to_create
 
 WARM_MIN, MAX_PODS = 3, 7
 
@@ -35,7 +35,7 @@ def item(
 def warm(inventory: PodCache, *names: str) -> None:
     for name in names:
         inventory.observe(item(name), now=0)
-        inventory.ready(name, now=1)
+        inventory.mark_ready(name, now=1)
 
 
 def test_warm_pods_are_taken_in_the_order_in_which_they_became_ready() -> None:
@@ -49,27 +49,27 @@ def test_a_pod_that_is_put_back_is_the_next_to_be_taken() -> None:
     warm(inventory, "a", "b")
     taken = inventory.take()
     assert taken is not None
-    assert inventory.put_back(taken)
+    assert inventory.release(taken)
     assert [pod.name for pod in iter(inventory.take, None)] == ["a", "b"]
 
 
 def test_a_pod_that_was_asked_for_counts_at_once_and_once() -> None:
     inventory = PodCache()
-    inventory.expect("a", template="t", now=0)
+    inventory.add_expectation("a", template="t", now=0)
     assert inventory.counts.creating == 1
     inventory.observe(item("a"), now=1)
-    inventory.created("a", uid="uid-a", now=2)
+    inventory.confirm_created("a", uid="uid-a", now=2)
     assert (inventory.counts.creating, inventory.counts.starting, inventory.counts.total) == (0, 1, 1)
 
 
 def test_a_pod_whose_creation_had_no_answer_counts_until_a_list_tells_that_it_was_not_made() -> None:
     inventory = PodCache()
     for name in ("made", "never"):
-        inventory.expect(name, template="t", now=0)
-        inventory.doubt(name, now=10)
-    inventory.replace([item("made")], listed_at=10 + DOUBT_SECONDS, now=20)
+        inventory.add_expectation(name, template="t", now=0)
+        inventory.mark_uncertain(name, now=10)
+    inventory.replace([item("made")], listed_at=10 + UNCERTAIN_SECONDS, now=20)
     assert inventory.counts.total == 2
-    inventory.replace([item("made")], listed_at=10 + DOUBT_SECONDS + 1, now=20)
+    inventory.replace([item("made")], listed_at=10 + UNCERTAIN_SECONDS + 1, now=20)
     assert (inventory.get("never"), inventory.counts.total) == (None, 1)
 
 
@@ -79,7 +79,7 @@ def test_a_pod_that_an_execution_names_is_never_warm() -> None:
     inventory.adopt("a", now=2)
     inventory.adopt("unseen", now=2)
     inventory.observe(item("unseen"), now=3)
-    assert inventory.ready("unseen", now=4) is None
+    assert inventory.mark_ready("unseen", now=4) is None
     assert inventory.take() is None
 
 
@@ -110,39 +110,39 @@ def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_i
     inventory = PodCache()
     warm(inventory, "a", "b")
     inventory.observe(item("a", ready="False"), now=2)
-    assert (inventory.counts.unfit, inventory.counts.warm) == (1, 1)
+    assert (inventory.counts.not_ready, inventory.counts.warm) == (1, 1)
     assert [pod.name for pod in iter(inventory.take, None)] == ["b"]
     pod = inventory.observe(item("a"), now=50)
     assert (pod.state, pod.since) == (PodState.STARTING, 50)
-    assert inventory.ready("a", now=51) is pod
+    assert inventory.mark_ready("a", now=51) is pod
 
 
 def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of_it() -> None:
     lost: set[str | None] = set()
-    inventory = PodCache(trusts=lambda node: node not in lost)
+    inventory = PodCache(is_trusted_node=lambda node: node not in lost)
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
         inventory.observe(item(name, node=node), now=0)
-        inventory.ready(name, now=1)
+        inventory.mark_ready(name, now=1)
     busy = inventory.take()
     assert busy is not None
     assert not busy.wakeup.is_set()
     lost.add("n1")
-    inventory.node_changed("n1", now=2)
+    inventory.recheck_node("n1", now=2)
     assert (busy.name, busy.wakeup.is_set()) == ("a", True)
-    assert (inventory.counts.unfit, inventory.counts.warm) == (1, 1)
-    assert not inventory.put_back(busy)
+    assert (inventory.counts.not_ready, inventory.counts.warm) == (1, 1)
+    assert not inventory.release(busy)
     assert [pod.name for pod in iter(inventory.take, None)] == ["c"]
     lost.clear()
-    inventory.node_changed("n1", now=3)
+    inventory.recheck_node("n1", now=3)
     assert inventory.counts.starting == 2
 
 
 def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
     inventory = PodCache()
     warm(inventory, "old", "kept")
-    inventory.expect("asked", template="", now=5)
-    inventory.expect("made", template="", now=5)
-    inventory.created("made", uid="uid-made", now=11)
+    inventory.add_expectation("asked", template="", now=5)
+    inventory.add_expectation("made", template="", now=5)
+    inventory.confirm_created("made", uid="uid-made", now=11)
     news = inventory.replace([item("kept"), item("new")], listed_at=10, now=12)
     assert news == ["new"]
     assert {pod.name for pod in inventory.all()} == {"kept", "new", "asked", "made"}
@@ -158,7 +158,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lost = False
-        self.inventory = PodCache(trusts=lambda node: not self.lost)
+        self.inventory = PodCache(is_trusted_node=lambda node: not self.lost)
         self.made = 0
         self.used: set[str] = set()
         self.exists: set[str] = set()
@@ -168,12 +168,12 @@ class Life(RuleBasedStateMachine):
     def refill(self, waiting: int) -> None:
         self.now += 1
         for _ in range(
-            pods_to_create(warm_min=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
+            pods_to_create(warm=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
         ):
             self.made += 1
-            self.inventory.expect(f"p{self.made}", template="", now=self.now)
+            self.inventory.add_expectation(f"p{self.made}", template="", now=self.now)
         assert self.inventory.counts.total <= MAX_PODS
-        short = pods_to_create(warm_min=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
+        short = pods_to_create(warm=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
         assert short == 0
 
     @rule(data=st.data())
@@ -182,14 +182,14 @@ class Life(RuleBasedStateMachine):
         if pod is not None:
             self.now += 1
             self.exists.add(pod.name)
-            self.inventory.created(pod.name, uid=f"uid-{pod.name}", now=self.now)
+            self.inventory.confirm_created(pod.name, uid=f"uid-{pod.name}", now=self.now)
 
     @rule(data=st.data())
     def ready(self, data: st.DataObject) -> None:
         pod = self._one(data, PodState.STARTING)
         if pod is not None:
             self.inventory.observe(item(pod.name), now=self.now)
-            self.inventory.ready(pod.name, now=self.now)
+            self.inventory.mark_ready(pod.name, now=self.now)
 
     @rule(target=taken)
     def take(self) -> Any:
@@ -203,8 +203,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(pod=consumes(taken))
     def put_back(self, pod: Pod) -> None:
-        self.inventory.put_back(pod)
-        if pod.state in (PodState.WARM, PodState.UNFIT):  # an unfit one may become ready again, still unused
+        self.inventory.release(pod)
+        if pod.state in (PodState.WARM, PodState.NOT_READY):  # an unfit one may become ready again, still unused
             self.used.discard(pod.name)
 
     @rule(pod=consumes(taken))
@@ -233,7 +233,7 @@ class Life(RuleBasedStateMachine):
     @rule(lost=st.booleans())
     def change_node(self, lost: bool) -> None:
         self.lost = lost
-        self.inventory.node_changed("n1", now=self.now)
+        self.inventory.recheck_node("n1", now=self.now)
 
     @rule()
     def sweep(self) -> None:
@@ -245,11 +245,11 @@ class Life(RuleBasedStateMachine):
         pods = self.inventory.all()
         counts = self.inventory.counts
         assert counts.total == len(pods)
-        assert all(getattr(counts, state.value) == sum(pod.state is state for pod in pods) for state in PodState)
+        assert all(getattr(counts, state.name.lower()) == sum(pod.state is state for pod in pods) for state in PodState)
         assert {pod.name for pod in self.inventory.all(PodState.WARM)} == {
             pod.name for pod in pods if pod.state is PodState.WARM
         }
-        assert pods_to_delete(warm_min=WARM_MIN, waiting=0, counts=counts) <= counts.warm + counts.coming
+        assert excess_pods(warm=WARM_MIN, waiting=0, counts=counts) <= counts.warm + counts.coming
 
     def _one(self, data: st.DataObject, *states: PodState) -> Pod | None:
         pods = sorted(self.inventory.all(*states), key=lambda pod: pod.name)

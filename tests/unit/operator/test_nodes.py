@@ -43,17 +43,22 @@ CORDON = taint("node.kubernetes.io/unschedulable", "NoSchedule")
     ],
 )
 def test_a_node_that_does_not_say_that_it_is_ready_is_lost(fields: dict[str, Any], loss: str) -> None:
-    assert nodes(**fields).loss("n1") == loss
-    assert nodes(**fields).trusts("n1") is not bool(loss)
+    assert nodes(**fields).loss_reason("n1") == loss
+    assert nodes(**fields).is_trusted("n1") is not bool(loss)
 
 
 def test_a_node_that_nobody_told_of_is_a_good_one_and_one_that_is_gone_is_lost() -> None:
     made = nodes()
-    assert (made.loss("n2"), made.loss(None), made.why_leave("n2", []), made.cordoned("n2")) == ("", "", "", False)
+    assert (made.loss_reason("n2"), made.loss_reason(None), made.reason_to_leave("n2", []), made.is_cordoned("n2")) == (
+        "",
+        "",
+        "",
+        False,
+    )
     assert made.observe(node(), deleted=True) == "n1"
-    assert made.loss("n1") == "node n1 is gone"
+    assert made.loss_reason("n1") == "node n1 is gone"
     assert made.observe(node(), deleted=False) == "n1"
-    assert made.loss("n1") == ""
+    assert made.loss_reason("n1") == ""
 
 
 def test_only_what_concerns_its_pods_is_a_change() -> None:
@@ -80,7 +85,7 @@ def test_only_what_concerns_its_pods_is_a_change() -> None:
 def test_pods_leave_a_node_that_is_cordoned_or_tainted_unless_they_tolerate_it(
     fields: dict[str, Any], tolerations: list[dict[str, Any]], word: str
 ) -> None:
-    why = nodes(**fields).why_leave("n1", tolerations)
+    why = nodes(**fields).reason_to_leave("n1", tolerations)
     assert (word in why) if word else not why
 
 

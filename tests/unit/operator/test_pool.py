@@ -10,22 +10,31 @@ from mcp_exec_operator.executions.record import Entry
 from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS
-from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
+from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.queueing.wait_queue import Waiter
+from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, excess_pods, pods_to_create
 
 
-def pool(**spec: Any) -> Partition:
-    made = Partition(namespace="agents", name="default")
+def pool(**spec: Any) -> WarmPool:
+    made = WarmPool(namespace="agents", name="default")
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 2}, **spec}})
     made.isolated = True
     return made
 
 
-def make_ready(made: Partition, *names: str) -> None:
+def make_ready(made: WarmPool, *names: str) -> None:
     for name in names:
-        made.inventory.observe(item(name), now=0)
-        made.became_ready(name)
+        made.base.pods.observe(item(name), now=0)
+        made.base.mark_ready(name)
+
+
+def join(made: WarmPool, **options: Any) -> Waiter:
+    return made.wait(made.base, **options)
+
+
+def plan(made: WarmPool, now: float) -> PodPlan:
+    made.rebalance(now)
+    return made.plan_pods(made.base, now=now, max_create=5000)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +54,7 @@ def make_ready(made: Partition, *names: str) -> None:
 def test_what_is_short_is_made_as_far_as_there_is_room(
     warm_min: int, max_pods: int, cold: int, counts: PodCounts, expected: int
 ) -> None:
-    assert pods_to_create(warm_min=warm_min, max_pods=max_pods, cold_starts=cold, counts=counts) == expected
+    assert pods_to_create(warm=warm_min, max_pods=max_pods, cold_starts=cold, counts=counts) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,12 +67,12 @@ def test_what_is_short_is_made_as_far_as_there_is_room(
     ],
 )
 def test_what_is_too_much_is_ended(warm_min: int, waiting: int, counts: PodCounts, expected: int) -> None:
-    assert pods_to_delete(warm_min=warm_min, waiting=waiting, counts=counts) == expected
+    assert excess_pods(warm=warm_min, waiting=waiting, counts=counts) == expected
 
 
 async def test_pods_go_to_who_waits_in_their_order() -> None:
     made = pool()
-    first, second = made.wait(), made.wait()
+    first, second = join(made), join(made)
     make_ready(made, "a")
     assert (first.future.done(), second.future.done()) == (True, False)
     make_ready(made, "b")
@@ -72,38 +81,38 @@ async def test_pods_go_to_who_waits_in_their_order() -> None:
 
 async def test_who_comes_later_does_not_overtake_who_waits() -> None:
     made = pool()
-    made.wait()
-    assert made.take() is None
+    join(made)
+    assert made.base.take() is None
 
 
 async def test_the_pod_of_one_that_leaves_goes_to_the_next() -> None:
     made = pool()
-    first, second = made.wait(), made.wait()
+    first, second = join(made), join(made)
     make_ready(made, "a")
-    made.leave(first)
+    made.base.leave(first)
     assert second.future.result().name == "a"
 
 
 async def test_a_shortage_waits_a_moment_unless_somebody_waits_or_a_pod_ended() -> None:
     made = pool()
-    assert made.stock.missing(100.0) == 0
-    assert made.stock.missing(100.0 + REFILL_DELAY_SECONDS) == 2
-    made.stock.short_since = None
-    made.room_was_made()
-    assert made.stock.missing(200.0) == 2
+    assert plan(made, 100.0).create == 0
+    assert plan(made, 100.0 + REFILL_DELAY_SECONDS).create == 2
     made = pool()
-    made.wait()
-    assert made.stock.missing(100.0) == 2
+    made.refill_now()
+    assert plan(made, 200.0).create == 2
+    made = pool()
+    join(made)
+    assert plan(made, 100.0).create == 2
 
 
 async def test_no_pod_is_asked_for_without_isolation_or_during_a_pause() -> None:
     made = pool()
-    made.wait()
+    join(made)
     made.isolated = False
-    assert made.stock.missing(100.0) == 0
+    assert plan(made, 100.0).create == 0
     made.isolated = True
-    made.backoff.fail(100.0)
-    assert (made.stock.missing(100.5), made.stock.missing(101.5)) == (0, 1)
+    made.base.create_backoff.fail(100.0)
+    assert (plan(made, 100.5).create, plan(made, 101.5).create) == (0, 1)
 
 
 def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
@@ -121,31 +130,36 @@ def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
 def test_a_pod_of_an_older_template_is_ended_when_another_is_warm_in_its_place() -> None:
     made = pool()
     make_ready(made, "a", "b")
-    made.stock.hurried = True
-    assert (made.stock.surplus(100.0), made.stock.missing(100.0)) == ([], 1)
-    made.inventory.expect("c", template=made.template, now=100.0)
-    made.inventory.observe(item("c", template=made.template), now=100.0)
-    assert made.stock.surplus(101.0) == []
-    made.became_ready("c")
-    assert [pod.name for pod in made.stock.surplus(102.0)] == ["a"]
-    made.inventory.retire(made.stock.surplus(102.0)[0])
-    made.stock.hurried = True
-    assert (made.stock.surplus(102.0), made.stock.missing(102.0)) == ([], 1)
+    made.refill_now()
+    found, partition = plan(made, 100.0), made.base
+    assert (found.delete, found.create) == ((), 1)
+    partition.pods.add_expectation("c", template=partition.template_hash, now=100.0)
+    partition.pods.observe(item("c", template=partition.template_hash), now=100.0)
+    assert plan(made, 101.0).delete == ()
+    partition.mark_ready("c")
+    made.refill_now()
+    found = plan(made, 102.0)
+    assert ([pod.name for pod in found.delete], found.create) == (["a"], 1)
+    partition.pods.retire(found.delete[0])
+    found = plan(made, 102.0)
+    assert (found.delete, found.create) == ((), 1)
 
 
 def test_a_pod_that_starts_with_an_older_template_is_ended_at_once() -> None:
     made = pool()
-    made.inventory.observe(item("a"), now=100.0)
-    assert [pod.name for pod in made.stock.surplus(100.0)] == ["a"]
+    made.base.pods.observe(item("a"), now=100.0)
+    assert [pod.name for pod in plan(made, 100.0).delete] == ["a"]
 
 
 def test_a_pool_tells_that_it_does_not_exist() -> None:
-    assert Partition(namespace="agents", name="x").why_not().reason == "PoolNotFound"
+    missing = WarmPool(namespace="agents", name="x")
+    assert missing.explain_shortage(missing.base).reason == "PoolNotFound"
 
 
 @pytest.mark.parametrize("spec", [{"image": ""}, {"warm": {"min": -1}}, {"resources": {"limits": {"memory": "lots"}}}])
 def test_a_pool_tells_what_is_wrong_with_its_spec(spec: dict[str, Any]) -> None:
-    problem = pool(**spec).why_not()
+    made = pool(**spec)
+    problem = made.explain_shortage(made.base)
     assert problem.reason == "PoolUnavailable"
     assert next(iter(spec)) in problem.message
 
@@ -155,7 +169,7 @@ def test_a_pool_tells_what_is_wrong_with_its_spec(spec: dict[str, Any]) -> None:
 )
 def test_a_template_of_the_wrong_shape_harms_nothing(container: dict[str, Any]) -> None:
     made = pool(template={"spec": {"containers": [{"name": "sandbox", **container}, 7], "volumes": [7, {"name": {}}]}})
-    assert made.spec is not None or made.why_not().reason == "PoolUnavailable"
+    assert made.spec is not None or made.explain_shortage(made.base).reason == "PoolUnavailable"
 
 
 def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
@@ -200,4 +214,4 @@ def test_an_older_spec_that_is_told_late_changes_nothing() -> None:
     made.configure(newer)
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 4}}})
     assert made.spec is not None
-    assert (made.spec.warm.min, made.newest) == (5, newer)
+    assert (made.spec.warm.min, made.body) == (5, newer)

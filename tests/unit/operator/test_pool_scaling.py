@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pool import join, plan
 
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.status import build_status, condition_of
-from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS
+from mcp_exec_operator.pods.cache import PodState
+from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.status import build_status, find_condition
+from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan
 
 
 class Clock:
@@ -20,39 +22,41 @@ class Clock:
         return self.now
 
 
-def pool(clock: Clock, **spec: Any) -> Partition:
-    made = Partition(namespace="agents", name="default", clock=clock)
+def pool(clock: Clock, **spec: Any) -> WarmPool:
+    made = WarmPool(namespace="agents", name="default", clock=clock)
     given = {"image": "i", "warm": {"min": 1, "max": 20}, "scaling": {"headroom": 1, "stableSeconds": 60}} | spec
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": given})
     made.isolated = True
     return made
 
 
-def turn(made: Partition, clock: Clock) -> int:
-    """One look, as the keeper has it. Returns how many pods were asked for, once what is short has stood a while."""
-    made.decide(clock.now)
-    for pod in made.stock.surplus(clock.now):
-        made.inventory.retire(pod)
-        made.inventory.forget(pod.name)
-    asked = made.stock.missing(clock.now)
-    if not asked:
+def turn(made: WarmPool, clock: Clock) -> int:
+    """Reconcile once, as the controller does. Return the number of created pods, after the delay of a refill."""
+    created = _delete_excess(made, plan(made, clock.now)).create
+    if not created:
         clock.now += REFILL_DELAY_SECONDS
-        asked = made.stock.missing(clock.now)
-    for index in range(asked):
-        made.inventory.expect(f"p{clock.now}-{index}", template=made.template, now=clock.now)
-    return asked
+        created = _delete_excess(made, plan(made, clock.now)).create
+    for index in range(created):
+        made.base.pods.add_expectation(f"p{clock.now}-{index}", template=made.base.template_hash, now=clock.now)
+    return created
 
 
-def start(made: Partition, clock: Clock, *, after: float) -> None:
+def _delete_excess(made: WarmPool, found: PodPlan) -> PodPlan:
+    for pod in found.delete:
+        made.base.pods.retire(pod)
+        made.base.pods.forget(pod.name)
+    return found
+
+
+def start(made: WarmPool, clock: Clock, *, after: float) -> None:
     clock.now += after
-    for pod in made.inventory.all():
-        if pod.state == "creating":
-            made.inventory.observe(item(pod.name, template=made.template), now=clock.now)
-            made.became_ready(pod.name)
+    for pod in made.base.pods.all(PodState.CREATING):
+        made.base.pods.observe(item(pod.name, template=made.base.template_hash), now=clock.now)
+        made.base.mark_ready(pod.name)
 
 
-def status(made: Partition, clock: Clock) -> SandboxPoolStatus:
-    made.note_warmth(clock.now)
+def status(made: WarmPool, clock: Clock) -> SandboxPoolStatus:
+    made.base.update_lacking(clock.now)
     return build_status(made, moment=datetime(2026, 11, 22, tzinfo=UTC), now=clock.now)
 
 
@@ -61,39 +65,39 @@ async def test_a_pool_grows_with_its_demand_and_shrinks_after_it() -> None:
     made = pool(clock)
     assert turn(made, clock) == 1
     start(made, clock, after=4)
-    assert made.take() is not None
+    assert made.base.take() is not None
     for _ in range(19):
-        made.wait()
+        join(made)
     # 20 in 10 s and 4 s to start
-    assert made.scaler.demand.measured(clock.now).rate == 2
+    assert made.autoscaler.demand.measure(clock.now).rate == 2
     assert turn(made, clock) == 20
     assert made.desired == 20
     assert turn(made, clock) == 0
     start(made, clock, after=4)
-    assert not made.waiters
+    assert not made.queued
     # one more was made than waited, and pods were seen to take 4.2 s
     assert turn(made, clock) == 9
     start(made, clock, after=4)
-    assert (made.desired, made.inventory.counts.warm) == (10, 10)
+    assert (made.desired, made.counts.warm) == (10, 10)
     clock.now += 30
     turn(made, clock)
-    assert (made.desired, made.inventory.counts.warm) == (10, 10)
+    assert (made.desired, made.counts.warm) == (10, 10)
     clock.now += 121
     turn(made, clock)
     clock.now += 61
     turn(made, clock)
-    assert (made.desired, made.inventory.counts.warm) == (1, 1)
+    assert (made.desired, made.counts.warm) == (1, 1)
 
 
 async def test_a_pool_may_have_no_pods_until_one_is_asked_for() -> None:
     clock = Clock()
     made = pool(clock, warm={"min": 0, "max": 5})
     assert turn(made, clock) == 0
-    waiter = made.wait()
+    waiter = join(made)
     assert turn(made, clock) == 3
     start(made, clock, after=2)
     assert waiter.future.done()
-    assert made.inventory.counts.warm == 2
+    assert made.counts.warm == 2
 
 
 @pytest.mark.parametrize("on_empty", ["ColdStart", "Wait"])
@@ -102,10 +106,10 @@ async def test_refill_is_bounded_and_never_holds_up_who_waits(on_empty: str) -> 
     scaling = {"headroom": 10, "refillPerSecond": 1, "refillBurst": 2}
     made = pool(clock, scaling=scaling, onEmpty=on_empty)
     for _ in range(4):
-        made.wait()
+        join(made)
     assert turn(made, clock) == 4 + 2
     assert turn(made, clock) == 0
-    again = made.stock.missing_at(clock.now)
+    again = plan(made, clock.now).next_at
     assert again is not None
     assert clock.now < again <= clock.now + 1
     clock.now = again
@@ -115,9 +119,10 @@ async def test_refill_is_bounded_and_never_holds_up_who_waits(on_empty: str) -> 
 async def test_no_more_is_taken_from_refill_than_there_is_room_to_ask_for() -> None:
     clock = Clock()
     made = pool(clock, warm={"min": 9, "max": 10}, scaling={"refillPerSecond": 1, "refillBurst": 9})
-    made.room_was_made()
-    assert made.stock.missing(clock.now, room=4) == 4
-    assert made.scaler.refill.available(clock.now) == 5
+    made.refill_now()
+    made.rebalance(clock.now)
+    assert made.plan_pods(made.base, now=clock.now, max_create=4).create == 4
+    assert made.autoscaler.refill.available(clock.now) == 5
 
 
 async def test_a_pool_of_fixed_size_fills_at_once_unless_it_is_told_otherwise() -> None:
@@ -131,27 +136,27 @@ async def test_the_status_says_what_was_measured_and_why_so_many_pods_are_desire
     made = pool(clock)
     said = status(made, clock)
     assert (said.arrival_rate, said.startup_p95, said.warm_hit_rate) == (0, None, None)
-    assert condition_of(said, "Scaled") is None
+    assert find_condition(said, "Scaled") is None
     turn(made, clock)
     start(made, clock, after=4)
-    made.take()
-    made.wait()
-    made.decide(clock.now)
+    made.base.take()
+    join(made)
+    made.rebalance(clock.now)
     said = status(made, clock)
     assert (said.arrival_rate, said.startup_p95, said.warm_hit_rate, said.desired) == (0.2, 4, 0.5, 3)
-    scaled = condition_of(said, "Scaled")
+    scaled = find_condition(said, "Scaled")
     assert scaled is not None
     assert (scaled.status, scaled.reason) == ("True", "Demand")
-    assert scaled.message == "0.2/s arrive and a pod takes 4 s to start: 1, and 1 headroom, and 1 that wait"
+    assert scaled.message == "0.2/s arrive and a pod takes 4 s to start: 1, and 1 headroom, and 1 waiting"
 
 
 async def test_a_pool_that_may_not_grow_as_it_should_says_so() -> None:
     clock = Clock()
     made = pool(clock, warm={"min": 1, "max": 2})
     for _ in range(5):
-        made.wait()
+        join(made)
     turn(made, clock)
-    scaled = condition_of(status(made, clock), "Scaled")
+    scaled = find_condition(status(made, clock), "Scaled")
     assert scaled is not None
     assert (scaled.status, scaled.reason) == ("False", "AtMaximum")
 
@@ -161,22 +166,22 @@ async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unr
     made = pool(clock, scaling={"headroom": 1, "fastWindowSeconds": 1})
     turn(made, clock)
     start(made, clock, after=1)
-    made.take()
+    made.base.take()
     for _ in range(3):
-        made.wait()
+        join(made)
     turn(made, clock)
     start(made, clock, after=1)
     for _ in range(4):
-        assert made.take() is not None
+        assert made.base.take() is not None
     assert turn(made, clock)
     # 4/s arrive and a pod takes a second to start: four of the desired ones are always on their way
-    counts = made.inventory.counts
+    counts = made.counts
     assert (made.desired, counts.warm, counts.coming) == (5, 1, 4)
-    ready = condition_of(status(made, clock), "Ready")
+    ready = find_condition(status(made, clock), "Ready")
     assert ready is not None
     assert ready.status == "True"
-    made.take()
-    ready = condition_of(status(made, clock), "Ready")
+    made.base.take()
+    ready = find_condition(status(made, clock), "Ready")
     assert ready is not None
     assert ready.status == "False"
 
@@ -184,6 +189,6 @@ async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unr
 async def test_only_pods_that_this_operator_asked_for_tell_how_long_pods_take() -> None:
     clock = Clock()
     made = pool(clock)
-    made.inventory.observe(item("old", template=made.template), now=clock.now)
-    made.became_ready("old")
-    assert made.scaler.demand.measured(clock.now).startup_seconds is None
+    made.base.pods.observe(item("old", template=made.base.template_hash), now=clock.now)
+    made.base.mark_ready("old")
+    assert made.autoscaler.demand.measure(clock.now).startup_seconds is None

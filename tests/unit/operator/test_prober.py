@@ -34,15 +34,15 @@ class Idle:
 async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time() -> None:
     made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), TaskRegistry()
     for number in range(2000):
-        made.inventory.observe(item(f"pod-{number}"), now=0)
+        made.base.pods.observe(item(f"pod-{number}"), now=0)
     ReadinessProber(
-        pool=made, sandboxes=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(),
+        supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(),
         timeout_seconds=60,
         retire=lambda pod: None, on_warm=lambda pool, pod: None,
-    ).probe_started()  # fmt: skip
+    ).probe_starting(made.base)  # fmt: skip
     # who waits for the first comes on after the first step of each
     await asyncio.wait_for(sandboxes.begun.wait(), 10)
     assert sandboxes.asked <= 100
     sandboxes.answer.set()
     await tasks.close(grace_seconds=30)
-    assert made.inventory.counts.warm == 2000
+    assert made.counts.warm == 2000

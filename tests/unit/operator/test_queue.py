@@ -97,7 +97,7 @@ def test_callers_take_turns_each_in_order_and_no_class_starves(
     told = list(watched.queue.order())
     served = [watched.pop() for _ in range(len(watched.waiting))]
     assert told == served
-    with pytest.raises(IndexError, match="nobody"):
+    with pytest.raises(IndexError, match="empty"):
         watched.queue.pop()
 
 

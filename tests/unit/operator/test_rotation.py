@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_operator.variants.outlier_detection import (
-    FAILURES,
+    MAX_START_FAILURES,
     WINDOW_SECONDS,
     VariantHealth,
     detect_outlier,
@@ -89,9 +89,9 @@ def test_the_least_bad_stays_where_all_are_out() -> None:
 
 def test_failures_in_a_row_end_with_a_pod_that_starts_and_runs_are_forgotten_in_time() -> None:
     record = VariantHealth()
-    for _ in range(FAILURES):
-        record.failed("no such image")
-    record.ran(fault=True, now=0.0)
-    assert record.health(WINDOW_SECONDS) == Snapshot(failures=FAILURES, runs=1, faults=1)
-    record.started()
-    assert record.health(WINDOW_SECONDS + 1) == Snapshot(comes_up=True)
+    for _ in range(MAX_START_FAILURES):
+        record.record_failure("no such image")
+    record.record_run(fault=True, now=0.0)
+    assert record.snapshot(WINDOW_SECONDS) == Snapshot(failures=MAX_START_FAILURES, runs=1, faults=1)
+    record.record_start()
+    assert record.snapshot(WINDOW_SECONDS + 1) == Snapshot(comes_up=True)

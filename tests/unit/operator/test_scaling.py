@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_operator.pods.cache import PodCounts
-from mcp_exec_operator.scaling.autoscaler import Autoscaler, SlidingMaximum
-from mcp_exec_operator.scaling.targets import DemandEstimate, ScalingDecision, WarmPodBounds, pods_to_create, recommend
+from mcp_exec_operator.scaling.autoscaler import (
+    Autoscaler,
+    DemandEstimate,
+    ScalingDecision,
+    SlidingMaximum,
+    WarmPodBounds,
+    recommend,
+)
+from mcp_exec_operator.scaling.plan import pods_to_create
 
 needs = st.builds(
     DemandEstimate,
@@ -22,8 +29,8 @@ needs = st.builds(
 
 @st.composite
 def bounds(draw: st.DrawFn) -> WarmPodBounds:
-    least = draw(st.integers(0, 50))
-    return WarmPodBounds(least=least, most=draw(st.integers(least, 500)), room=draw(st.integers(-10, 600)))
+    minimum = draw(st.integers(0, 50))
+    return WarmPodBounds(minimum=minimum, maximum=draw(st.integers(minimum, 500)), room=draw(st.integers(-10, 600)))
 
 
 def spec(**changes: Any) -> SandboxPoolSpec:
@@ -35,16 +42,16 @@ def decided(
 ) -> ScalingDecision:
     made = spec(**changes)
     scaler.configure(made)
-    return scaler.recommend(made, waiting=waiting, counts=counts or PodCounts(), now=now)
+    return scaler.decide(made, waiting=waiting, counts=counts or PodCounts(), now=now)
 
 
 @given(need=needs, kept=st.integers(0, 1000), within=bounds())
 def test_never_fewer_than_the_least_nor_more_than_any_bound_allows(
     need: DemandEstimate, kept: int, within: WarmPodBounds
 ) -> None:
-    found = recommend(need=need, kept=kept, bounds=within)
-    assert within.least <= found.desired <= within.most
-    assert found.desired <= max(within.room, within.least)
+    found = recommend(demand=need, stabilized=kept, bounds=within)
+    assert within.minimum <= found.desired <= within.maximum
+    assert found.desired <= max(within.room, within.minimum)
     assert 0 <= found.expected <= found.desired
     assert found.limited == (found.desired < need.pods)
     assert found.reason
@@ -53,8 +60,8 @@ def test_never_fewer_than_the_least_nor_more_than_any_bound_allows(
 
 @given(need=needs, within=bounds())
 def test_what_is_needed_is_had_at_once_as_far_as_bounds_allow(need: DemandEstimate, within: WarmPodBounds) -> None:
-    found = recommend(need=need, kept=0, bounds=within)
-    assert found.desired == max(within.least, min(need.pods, within.most, within.room))
+    found = recommend(demand=need, stabilized=0, bounds=within)
+    assert found.desired == max(within.minimum, min(need.pods, within.maximum, within.room))
 
 
 @given(less=needs, more=needs, kept=st.integers(0, 1000), within=bounds())
@@ -67,14 +74,14 @@ def test_more_demand_never_means_fewer_pods(
         waiting=max(less.waiting, more.waiting),
         headroom=max(less.headroom, more.headroom),
     )
-    found = [recommend(need=need, kept=kept, bounds=within).desired for need in (less, higher)]
+    found = [recommend(demand=need, stabilized=kept, bounds=within).desired for need in (less, higher)]
     assert found == sorted(found)
 
 
 @given(within=bounds(), headroom=st.integers(0, 1000))
 def test_without_demand_the_least_is_enough(within: WarmPodBounds, headroom: int) -> None:
-    found = recommend(need=DemandEstimate(startup_seconds=3, headroom=headroom), kept=0, bounds=within)
-    assert (found.desired, found.reason) == (within.least, "AtMinimum")
+    found = recommend(demand=DemandEstimate(startup_seconds=3, headroom=headroom), stabilized=0, bounds=within)
+    assert (found.desired, found.reason) == (within.minimum, "AtMinimum")
 
 
 @given(
@@ -85,8 +92,8 @@ def test_pods_that_were_asked_for_are_not_asked_for_again(
 ) -> None:
     counts = PodCounts(**dict(zip(("creating", "starting", "warm", "busy", "terminating"), pods, strict=True)))
     max_pods = max(within.room, 0) + counts.busy + counts.terminating
-    desired = recommend(need=need, kept=kept, bounds=within).desired
-    args: dict[str, int] = {"warm_min": desired, "max_pods": max_pods, "cold_starts": need.waiting}
+    desired = recommend(demand=need, stabilized=kept, bounds=within).desired
+    args: dict[str, int] = {"warm": desired, "max_pods": max_pods, "cold_starts": need.waiting}
     asked = pods_to_create(**args, counts=counts)
     after = PodCounts(
         creating=counts.creating + asked,
@@ -108,8 +115,8 @@ def test_a_peak_is_the_highest_of_its_window(values: list[tuple[float, int]], se
     for gap, value in values:
         at += gap
         seen.append((at, value))
-        peak.note(value, at)
-        assert peak.over(seconds, at) == max(each for when, each in seen if when + seconds >= at)
+        peak.add(value, at)
+        assert peak.get(seconds, at) == max(each for when, each in seen if when + seconds >= at)
 
 
 @given(
@@ -123,9 +130,9 @@ def test_it_grows_at_once_and_shrinks_only_after_the_stable_time(steps: list[tup
     for gap, arrivals in steps:
         now += gap
         for _ in range(arrivals):
-            scaler.demand.arrived(now, warm=True)
+            scaler.demand.add_arrival(now, warm=True)
         found = decided(scaler, now, scaling=scaling)
-        measured = scaler.demand.measured(now)
+        measured = scaler.demand.measure(now)
         need = DemandEstimate(rate=measured.rate, startup_seconds=3.0, headroom=2)
         seen.append((now, min(20, max(1, need.pods))))
         assert found.desired == max(pods for when, pods in seen if when + stable >= now)
@@ -146,7 +153,7 @@ def test_pods_that_run_or_end_leave_less_room() -> None:
 def test_a_pool_of_fixed_size_stays_as_it_is() -> None:
     scaler = Autoscaler()
     for _ in range(100):
-        scaler.demand.arrived(1.0, warm=False)
+        scaler.demand.add_arrival(1.0, warm=False)
     for warm in ({"min": 3}, {"min": 3, "max": 3}, {"min": 3, "max": 1}):
         found = decided(scaler, 1.0, waiting=9, warm=warm)
         assert (found.desired, found.expected, found.limited, found.reason) == (3, 0, False, "FixedSize")
@@ -158,10 +165,10 @@ def test_a_minimum_over_the_maximum_lifts_it() -> None:
 
 def test_a_new_operator_keeps_the_pods_that_the_one_before_it_found_to_be_needed() -> None:
     scaler = Autoscaler()
-    scaler.remember({"desired": 12, "startupP95": 4.5}, now=0)
+    scaler.restore({"desired": 12, "startupP95": 4.5}, now=0)
     assert decided(scaler, 179).desired == 12
     assert decided(scaler, 181).desired == 1
-    assert scaler.demand.measured(0).startup_seconds == 4.5
+    assert scaler.demand.measure(0).startup_seconds == 4.5
 
 
 @pytest.mark.parametrize(
@@ -170,50 +177,50 @@ def test_a_new_operator_keeps_the_pods_that_the_one_before_it_found_to_be_needed
         (
             DemandEstimate(rate=2.5, startup_seconds=3.1, headroom=2),
             0,
-            WarmPodBounds(least=3, most=50, room=99),
+            WarmPodBounds(minimum=3, maximum=50, room=99),
             "Demand",
             "2.5/s arrive and a pod takes 3.1 s to start: 8, and 2 headroom",
         ),
         (
             DemandEstimate(rate=2.5, startup_seconds=3.1, headroom=2, waiting=4),
             0,
-            WarmPodBounds(least=3, most=9, room=99),
+            WarmPodBounds(minimum=3, maximum=9, room=99),
             "AtMaximum",
-            "2.5/s arrive and a pod takes 3.1 s to start: 8, and 2 headroom, and 4 that wait;"
+            "2.5/s arrive and a pod takes 3.1 s to start: 8, and 2 headroom, and 4 waiting;"
             " 14 are more than warm.max, 9",
         ),
         (
             DemandEstimate(rate=0.1, startup_seconds=3),
             0,
-            WarmPodBounds(least=3, most=9, room=99),
+            WarmPodBounds(minimum=3, maximum=9, room=99),
             "AtMinimum",
             "0.1/s arrive and a pod takes 3 s to start: 1; warm.min is 3",
         ),
         (
             DemandEstimate(headroom=2),
             7,
-            WarmPodBounds(least=0, most=9, room=99),
+            WarmPodBounds(minimum=0, maximum=9, room=99),
             "Stabilizing",
-            "nothing was asked for lately; 7 were needed a while ago",
+            "no recent demand; 7 were needed within stableSeconds",
         ),
         (
             DemandEstimate(waiting=4, headroom=2),
             0,
-            WarmPodBounds(least=0, most=9, room=3),
+            WarmPodBounds(minimum=0, maximum=9, room=3),
             "AtMaxPods",
-            "2 headroom and 4 that wait; maxPods leaves room for 3",
+            "2 headroom and 4 waiting; maxPods leaves room for 3",
         ),
     ],
 )
 def test_a_decision_says_why(need: DemandEstimate, kept: int, within: WarmPodBounds, reason: str, message: str) -> None:
-    found = recommend(need=need, kept=kept, bounds=within)
+    found = recommend(demand=need, stabilized=kept, bounds=within)
     assert (found.reason, found.message) == (reason, message)
 
 
 def test_time_alone_changes_nothing_in_a_pool_at_its_minimum() -> None:
     scaler = Autoscaler()
     decided(scaler, 0)
-    assert scaler.look_in(spec()) is None
+    assert scaler.reconsider_after(spec()) is None
     decided(scaler, 0, waiting=3)
-    assert scaler.look_in(spec()) == 5
-    assert scaler.look_in(spec(warm={"min": 9})) is None
+    assert scaler.reconsider_after(spec()) == 5
+    assert scaler.reconsider_after(spec(warm={"min": 9})) is None

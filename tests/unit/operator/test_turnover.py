@@ -11,9 +11,8 @@ from tests.unit.operator.test_inventory import item
 
 from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.scaling.outdated import OutdatedPod, OutdatedReason, outdated_pods, share_of_age
-from mcp_exec_operator.scaling.rollout import plan_rollout
-from mcp_exec_operator.scaling.targets import pods_to_create, pods_to_delete
+from mcp_exec_operator.scaling.plan import excess_pods, pods_to_create
+from mcp_exec_operator.scaling.rollout import OutdatedPod, OutdatedReason, outdated_pods, plan_rollout, share_of_age
 
 MOMENT = datetime(2026, 11, 21, 20, tzinfo=UTC)
 
@@ -25,7 +24,7 @@ def pod(name: str, *, template: str = "new", age: float = 0, node: str = "n1") -
 
 
 def old(*names: str, why: OutdatedReason = OutdatedReason.TEMPLATE) -> list[OutdatedPod]:
-    return [OutdatedPod(pod=pod(name), why=why, message=f"for {why.name}") for name in names]
+    return [OutdatedPod(pod=pod(name), reason=why, message=f"for {why.name}") for name in names]
 
 
 def find(
@@ -33,7 +32,7 @@ def find(
 ) -> list[OutdatedPod]:
     moment = MOMENT + timedelta(seconds=later)
     return outdated_pods(
-        pods, template="new", max_age=max_age, nodes=nodes or NodeCache(), now=1000.0 + later, moment=moment
+        pods, template_hash="new", max_age=max_age, nodes=nodes or NodeCache(), now=1000.0 + later, moment=moment
     )
 
 
@@ -42,7 +41,7 @@ def test_a_pod_is_outdated_by_its_node_its_template_or_its_age_the_most_urgent_f
     nodes.observe({"metadata": {"name": "n2"}, "spec": {"unschedulable": True}}, deleted=False)
     pods = [pod("fresh"), pod("aged", age=100), pod("other", template="old"), pod("away", node="n2", age=100)]
     found = find(*pods, nodes=nodes, max_age=100)
-    assert [(each.pod.name, each.why) for each in found] == [
+    assert [(each.pod.name, each.reason) for each in found] == [
         ("away", OutdatedReason.NODE),
         ("other", OutdatedReason.TEMPLATE),
         ("aged", OutdatedReason.AGE),
@@ -67,12 +66,12 @@ def test_the_ages_at_which_pods_go_are_spread_and_none_is_above_the_highest() ->
 def test_a_tenth_of_the_pods_is_replaced_at_a_time(desired: int, outdated: int, extra: int) -> None:
     found = old(*map(str, range(outdated)))
     counts = PodCounts(warm=desired)
-    assert plan_rollout(outdated=found, unfit=[], counts=counts, desired=desired, max_pods=100).extra == extra
+    assert plan_rollout(outdated=found, not_ready=[], counts=counts, required=desired, max_pods=100).surge == extra
 
 
 def test_pods_that_are_old_alone_are_replaced_one_at_a_time() -> None:
     found = old(*map(str, range(50)), why=OutdatedReason.AGE)
-    assert plan_rollout(outdated=found, unfit=[], counts=PodCounts(warm=50), desired=50, max_pods=100).extra == 1
+    assert plan_rollout(outdated=found, not_ready=[], counts=PodCounts(warm=50), required=50, max_pods=100).surge == 1
 
 
 @pytest.mark.parametrize(
@@ -99,31 +98,31 @@ def test_a_pod_goes_when_another_stands_in_its_place_or_none_ever_could(
     counts: PodCounts, max_pods: int, blocked: str, why: OutdatedReason, ending: int
 ) -> None:
     found = plan_rollout(
-        outdated=old("a", "b", why=why), unfit=[], counts=counts, desired=2, max_pods=max_pods, blocked=blocked
+        outdated=old("a", "b", why=why), not_ready=[], counts=counts, required=2, max_pods=max_pods, blocked=blocked
     )
-    assert len(found.ending) == ending
-    assert blocked in found.note
-    assert ("maxPods leaves no room" in found.note) is (max_pods == 2)
-    assert f"for {why.name}" in found.note
+    assert len(found.delete) == ending
+    assert blocked in found.message
+    assert ("maxPods leaves no room" in found.message) is (max_pods == 2)
+    assert f"for {why.name}" in found.message
 
 
 @pytest.mark.parametrize(
     ("counts", "max_pods", "ending"),
     [
-        (PodCounts(warm=2, unfit=2), 10, 2),
-        (PodCounts(warm=1, starting=1, unfit=2), 10, 0),
-        (PodCounts(unfit=2), 10, 0),
-        (PodCounts(unfit=2), 2, 2),
-        (PodCounts(starting=1, unfit=2), 3, 1),
+        (PodCounts(warm=2, not_ready=2), 10, 2),
+        (PodCounts(warm=1, starting=1, not_ready=2), 10, 0),
+        (PodCounts(not_ready=2), 10, 0),
+        (PodCounts(not_ready=2), 2, 2),
+        (PodCounts(starting=1, not_ready=2), 3, 1),
     ],
 )
 def test_unfit_pods_go_when_others_stand_in_their_place_or_need_it(
     counts: PodCounts, max_pods: int, ending: int
 ) -> None:
     unfit = [pod("a"), pod("b")]
-    found = plan_rollout(outdated=[], unfit=unfit, counts=counts, desired=2, max_pods=max_pods)
-    assert len(found.ending) == ending
-    assert "not ready any more" in found.note
+    found = plan_rollout(outdated=[], not_ready=unfit, counts=counts, required=2, max_pods=max_pods)
+    assert len(found.delete) == ending
+    assert "not ready any more" in found.message
 
 
 @dataclass
@@ -147,19 +146,21 @@ class Rolling:
 
     def keep(self) -> None:
         """What a keeper does in one turn."""
-        many = pods_to_delete(warm_min=self.desired + self.decision().extra, waiting=0, counts=self.counts)
+        many = excess_pods(warm=self.desired + self.decision().surge, waiting=0, counts=self.counts)
         assert many == 0
-        self.warm_old -= len(self.decision().ending)
-        self.terminating += len(self.decision().ending)
+        self.warm_old -= len(self.decision().delete)
+        self.terminating += len(self.decision().delete)
         self.starting += pods_to_create(
-            warm_min=self.desired + self.decision().extra, max_pods=self.max_pods, cold_starts=0, counts=self.counts
+            warm=self.desired + self.decision().surge, max_pods=self.max_pods, cold_starts=0, counts=self.counts
         )
         self.least = min(self.least, self.counts.warm)
         assert self.counts.total <= self.max_pods
 
     def decision(self) -> Any:
         found = old(*map(str, range(self.warm_old)))
-        return plan_rollout(outdated=found, unfit=[], counts=self.counts, desired=self.desired, max_pods=self.max_pods)
+        return plan_rollout(
+            outdated=found, not_ready=[], counts=self.counts, required=self.desired, max_pods=self.max_pods
+        )
 
 
 @given(st.integers(1, 60), st.integers(0, 8), st.data())

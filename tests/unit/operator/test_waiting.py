@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.test_pool import make_ready, pool
+from tests.unit.operator.test_pool import join, make_ready, pool
 
 from mcp_exec_api.code_execution import Priority, QueuePlace
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
@@ -13,7 +13,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.pods.cache import PodState
 from mcp_exec_operator.pods.status import refusal_of
 from mcp_exec_operator.queueing.throughput import Throughput
-from mcp_exec_operator.queueing.updates import QueueUpdate, first_after, next_after
+from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 
 
@@ -23,69 +23,69 @@ def place(position: int, expected_wait_seconds: float | None = None) -> QueuePla
 
 async def test_no_more_wait_than_may_and_one_that_leaves_makes_room() -> None:
     made = pool(maxQueued=2)
-    first, _ = made.wait(), made.wait()
+    first, _ = join(made), join(made)
     with pytest.raises(QueueFull, match="2 executions wait for a pod, of 2 that may"):
-        made.wait()
-    made.leave(first)
-    made.wait()
-    assert len(made.waiters) == 2
+        join(made)
+    made.base.leave(first)
+    join(made)
+    assert made.queued == 2
 
 
 async def test_callers_take_turns_and_priority_comes_first() -> None:
     made = pool(warm={"min": 0})
     waiting = {
-        "a1": made.wait(caller="a"),
-        "a2": made.wait(caller="a"),
-        "b1": made.wait(caller="b"),
-        "low": made.wait(caller="c", priority=Priority.LOW),
-        "high": made.wait(caller="a", priority=Priority.HIGH),
+        "a1": join(made, caller="a"),
+        "a2": join(made, caller="a"),
+        "b1": join(made, caller="b"),
+        "low": join(made, caller="c", priority=Priority.LOW),
+        "high": join(made, caller="a", priority=Priority.HIGH),
     }
     names = ["high", "a1", "b1", "a2", "low"]
-    assert [made.waiters.place(waiting[name], 0.0).position for name in names] == [1, 2, 3, 4, 5]
+    assert [made.base.queue.place(waiting[name], 0.0).position for name in names] == [1, 2, 3, 4, 5]
     for name in names:
         make_ready(made, f"pod-{name}")
         assert waiting[name].future.result().name == f"pod-{name}"
-    assert not made.waiters
+    assert not made.queued
 
 
 async def test_the_place_of_one_that_waits_moves_with_those_before_it() -> None:
     made = pool(warm={"min": 0})
-    first, second, third = made.wait(), made.wait(), made.wait()
-    assert str(made.waiters.place(third, 0.0)) == "position 3 of 3"
-    made.leave(first)
-    assert made.waiters.place(third, 5.0) == QueuePlace(position=2, of=2)
+    first, second, third = join(made), join(made), join(made)
+    assert str(made.base.queue.place(third, 0.0)) == "position 3 of 3"
+    made.base.leave(first)
+    assert made.base.queue.place(third, 5.0) == QueuePlace(position=2, of=2)
     make_ready(made, "a")
     assert second.future.done()
-    assert made.waiters.place(third, 10.0) == QueuePlace(position=1, of=1)
-    made.leave(third)
-    assert made.waiters.expected_wait(10.0) is None
+    assert made.base.queue.place(third, 10.0) == QueuePlace(position=1, of=1)
+    made.base.leave(third)
+    assert made.base.queue.expected_wait(10.0) is None
 
 
 def test_the_rate_is_known_after_some_were_served_and_falls_where_it_stalls() -> None:
     throughput = Throughput()
-    throughput.begin(100.0)
+    throughput.start(100.0)
     for at in (100.5, 101.0):
-        throughput.served(at)
-    assert throughput.seconds_each(101.0) is None
-    throughput.served(101.5)
-    assert throughput.seconds_each(101.5) == 0.5
-    assert throughput.seconds_each(102.0) == 0.5
-    assert throughput.seconds_each(110.0) == pytest.approx(2.5)
-    throughput.end()
-    assert throughput.seconds_each(150.0) == 0.5
-    throughput.begin(160.0)  # the time in which nobody waited says nothing
-    assert throughput.seconds_each(160.0) == 0.5
-    assert throughput.seconds_each(500.0) is None
+        throughput.record(at)
+    assert throughput.interval(101.0) is None
+    throughput.record(101.5)
+    assert throughput.interval(101.5) == 0.5
+    assert throughput.interval(102.0) == 0.5
+    assert throughput.interval(110.0) == pytest.approx(2.5)
+    throughput.stop()
+    assert throughput.interval(150.0) == 0.5
+    throughput.start(160.0)  # the time in which nobody waited says nothing
+    assert throughput.interval(160.0) == 0.5
+    assert throughput.interval(500.0) is None
 
 
 @given(st.lists(st.floats(0, 100), min_size=3, max_size=100), st.floats(0, 200))
 def test_an_expected_wait_is_never_negative(steps: list[float], later: float) -> None:
     throughput, at = Throughput(), 0.0
-    throughput.begin(at)
+    throughput.start(at)
     for step in steps:
         at += step
-        throughput.served(at)
-    each = throughput.seconds_each(at + later)
+        throughput.record(at)
+    each = throughput.interval(at + later)
     assert each is None or each >= 0
 
 
@@ -109,16 +109,16 @@ def test_an_expected_wait_is_never_negative(steps: list[float], later: float) ->
     ],
 )
 def test_what_changed_little_is_not_told_again(before: QueueUpdate, after: QueueUpdate, told: bool) -> None:
-    assert after.says_more_than(before) is told
+    assert after.differs_enough_from(before) is told
 
 
 @pytest.mark.parametrize("waiting", [1, 40, 1000, 10_000])
 def test_however_many_wait_their_notices_keep_to_the_budget(waiting: int) -> None:
-    firsts = [first_after(number) for number in range(1, waiting + 1)]
+    firsts = [first_update_after(number) for number in range(1, waiting + 1)]
     assert firsts[0] == 1.0
     assert all(sum(1 for at in firsts if start <= at < start + 1) <= 11 for start in range(0, int(firsts[-1]), 50))
-    assert next_after(waiting) >= 5
-    assert waiting / next_after(waiting) <= 10
+    assert next_update_after(waiting) >= 5
+    assert waiting / next_update_after(waiting) <= 10
 
 
 @pytest.mark.parametrize(
@@ -131,26 +131,26 @@ def test_however_many_wait_their_notices_keep_to_the_budget(waiting: int) -> Non
     ],
 )
 def test_what_an_operator_before_said_is_taken_up(status: dict[str, Any], notice: QueueUpdate) -> None:
-    assert QueueUpdate.of(status) == notice
+    assert QueueUpdate.from_status(status) == notice
 
 
 async def test_a_full_quota_a_full_pool_and_a_lack_of_nodes_are_told_apart_while_some_pods_come() -> None:
     made = pool(warm={"min": 0}, maxPods=2)
-    waiting = [made.wait() for _ in range(3)]
-    made.inventory.expect("a", template="t", now=0)
-    assert made.why_not().reason == "PoolUnavailable"
-    made.refusal = refusal_of(ApiError(code=403, message='exceeded quota: "q"'))
-    assert made.why_not().reason == "QuotaExceeded"
-    made.refusal = None
-    made.inventory.expect("b", template="t", now=0)
-    assert made.why_not().reason == "PoolAtCapacity"
-    made.leave(waiting[0])
-    assert made.why_not().reason == "PoolUnavailable"
-    for pod in made.inventory.all(PodState.CREATING):
+    waiting = [join(made) for _ in range(3)]
+    made.base.pods.add_expectation("a", template="t", now=0)
+    assert made.explain_shortage(made.base).reason == "PoolUnavailable"
+    made.base.refusal = refusal_of(ApiError(code=403, message='exceeded quota: "q"'))
+    assert made.explain_shortage(made.base).reason == "QuotaExceeded"
+    made.base.refusal = None
+    made.base.pods.add_expectation("b", template="t", now=0)
+    assert made.explain_shortage(made.base).reason == "PoolAtCapacity"
+    made.base.leave(waiting[0])
+    assert made.explain_shortage(made.base).reason == "PoolUnavailable"
+    for pod in made.base.pods.all(PodState.CREATING):
         unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
         meta = {"name": pod.name, "namespace": "agents", "uid": pod.name}
-        made.inventory.observe({"metadata": meta, "status": {"conditions": [unscheduled]}}, now=1)
-    assert made.why_not().reason == "Unschedulable"
+        made.base.pods.observe({"metadata": meta, "status": {"conditions": [unscheduled]}}, now=1)
+    assert made.explain_shortage(made.base).reason == "Unschedulable"
 
 
 def test_the_bound_of_a_queue_has_bounds() -> None:
