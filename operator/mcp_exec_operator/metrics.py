@@ -106,16 +106,20 @@ class Metrics:
             ),
             events=Counter("mcp_exec_watch_events", "Events received from watches", ["kind"], registry=registry),
             writes=Counter("mcp_exec_api_writes", "Writes to the API server", ["what"], registry=registry),
-            sweeps=Histogram("mcp_exec_sweep_seconds", "Seconds that sweeps took", buckets=_SECONDS, registry=registry),
-            missed=Counter(
-                "mcp_exec_watch_missed", "Objects that a sweep found and no watch had told", registry=registry
+            sweeps=Histogram(
+                "mcp_exec_sweep_seconds", "Duration of resyncs in seconds", buckets=_SECONDS, registry=registry
             ),
-            leader=Gauge("mcp_exec_leader", "1 where this operator leads, 0 where it stands by", registry=registry),
+            missed=Counter(
+                "mcp_exec_watch_missed", "Objects that a resync found and no watch had reported", registry=registry
+            ),
+            leader=Gauge(
+                "mcp_exec_leader", "1 if this operator is the leader, 0 if it is the standby", registry=registry
+            ),
         )
 
     @contextmanager
     def sweep(self) -> Iterator[None]:
-        """Measures one sweep."""
+        """Measure the duration of one resync."""
         began = perf_counter()
         yield
         self.sweeps.observe(perf_counter() - began)

@@ -1,4 +1,4 @@
-"""The manifests of sandbox pods: pure functions of a pool's spec. No I/O, no clock, no chance."""
+"""Manifests of sandbox pods: pure functions of a pool's spec. No I/O, no clock, no randomness."""
 
 import hashlib
 import json
@@ -30,18 +30,18 @@ LAST_UID: Final = 2**31 - 2
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _LOST_NODE_SECONDS: Final = 10
-"""Seconds after which a pod leaves a node that is not ready, instead of Kubernetes' 300."""
+"""Seconds after which a pod leaves a node that is not ready. The Kubernetes default is 300."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodIdentity:
-    """What sets one pod of a pool apart from the others."""
+    """Fields that differ between the pods of a pool."""
 
     name: str
     token_sha256: str
-    """The supervisor's check of its bearer token."""
+    """SHA-256 of the bearer token that the supervisor accepts."""
     uid: int
-    """User and group of the processes: each pod has its own, so that a process limit counts one pod."""
+    """User and group ID. Each pod has its own, so that a process limit counts the processes of one pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class PoolIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class PodManifest:
-    """A pod to create, and the paths of the pool's template that it does not honour."""
+    """A pod to create, and the paths of the pool's template that it does not have."""
 
     body: Object
     refused: tuple[str, ...]
@@ -70,9 +70,9 @@ def build_pod(
     forbidden_address: str = "",
     variant: str = "",
 ) -> PodManifest:
-    """The manifest of one warm pod. Security fields are set after the template is merged: it can't change them.
+    """Build the manifest of a warm pod. Security fields are set after the template is merged, which cannot change them.
 
-    `forbidden_address` (HOST:PORT) is what the sandbox must find cut off before it accepts code.
+    `forbidden_address` (HOST:PORT) must be unreachable before the sandbox accepts code.
     """
     template = spec.template.to_api()
     base = _base(spec, pool, pod, template_hash)
@@ -85,7 +85,7 @@ def build_pod(
 
 
 def template_hash(spec: SandboxPoolSpec, *, variant: str = "") -> str:
-    """A digest of what pods of this spec are like; it differs where pods made before should be replaced."""
+    """Return a digest of the pods of a spec. Pods with another digest are outdated."""
     pool = PoolIdentity(namespace="", name="", uid="")
     pod = PodIdentity(name="", token_sha256="", uid=0)
     body = build_pod(spec=spec, pool=pool, pod=pod, template_hash="", variant=variant).body
@@ -93,7 +93,7 @@ def template_hash(spec: SandboxPoolSpec, *, variant: str = "") -> str:
 
 
 def harden(body: Object, *, pod: PodIdentity) -> Object:
-    """The pod with every field set that confines it, whatever it had there before."""
+    """Return the pod with all fields set that confine it, whatever their values were."""
     seccomp = {"type": "RuntimeDefault"}
     container = body["spec"]["containers"][0] | {
         "securityContext": {
@@ -112,7 +112,7 @@ def harden(body: Object, *, pod: PodIdentity) -> Object:
         | {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            # the resolver is the pod itself, where nobody listens: names resolve to nothing, at once
+            # the resolver is the pod itself, which has none: every lookup fails at once
             "dnsPolicy": "None",
             "dnsConfig": {"nameservers": ["127.0.0.1"]},
             "hostNetwork": False,
@@ -132,7 +132,7 @@ def harden(body: Object, *, pod: PodIdentity) -> Object:
 
 
 def busy_patch(*, execution_name: str, execution_uid: str) -> Object:
-    """The merge patch that gives a pod to an execution: it is labelled, not evicted, and collected with it."""
+    """Return the merge patch of a bound pod: labels, no eviction, deletion together with the execution."""
     return {
         "metadata": {
             "labels": {LABEL_STATE: "busy", LABEL_EXECUTION: label_value(execution_name)},
@@ -143,12 +143,12 @@ def busy_patch(*, execution_name: str, execution_uid: str) -> Object:
 
 
 def label_value(name: str) -> str:
-    """An object's name as a label's value, which has 63 characters at most."""
+    """Return an object's name as the value of a label, which has at most 63 characters."""
     return name if len(name) <= 63 else f"{name[:52]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
 
 
 def pool_labels(pool_name: str) -> dict[str, str]:
-    """Labels that all pods of a pool have, and no other pod."""
+    """Return the labels that all pods of a pool have, and no other pod."""
     return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME, LABEL_POOL: pool_name}
 
 
@@ -165,7 +165,7 @@ def _owner(kind: str, name: str, uid: str) -> Object:
 
 
 def owned_by_pool(pool: PoolIdentity) -> Object:
-    """The owner reference of what belongs to a pool."""
+    """Return the owner reference of an object that belongs to a pool."""
     return _owner("SandboxPool", pool.name, pool.uid)
 
 
@@ -217,7 +217,7 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
 
 
 def _limits(limits: Object, containers: Any) -> Object:
-    """The limits that the container will have: the template's win, as they do in the merge."""
+    """Return the limits of the container. The template's have precedence, as in the merge."""
     for container in containers if isinstance(containers, list) else ():
         if isinstance(container, dict) and container.get("name") == SANDBOX_CONTAINER:
             resources = container.get("resources")
@@ -234,7 +234,7 @@ def _environment(spec: SandboxPoolSpec, pod: PodIdentity, limits: Object) -> lis
         "MCP_EXEC_MEMORY_BYTES": str(int(parse_quantity(str(limits["memory"])))),
         "MCP_EXEC_MAX_PROCESSES": str(spec.max_processes),
         "MCP_EXEC_STORAGE_BYTES": str(int(parse_quantity(spec.workspace_size))),
-        # libraries that count the node's cores would start a thread for each
+        # libraries that count the cores of the node would start a thread for each
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,

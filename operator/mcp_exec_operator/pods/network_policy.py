@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a pool: who may speak to its sandboxes, and to whom they may."""
+"""NetworkPolicy of a pool: connections to and from its sandboxes."""
 
 from typing import Final
 
@@ -17,12 +17,12 @@ _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
 def policy_name(pool_name: str) -> str:
-    """The name of a pool's NetworkPolicy."""
+    """Return the name of a pool's NetworkPolicy."""
     return f"mcp-exec-pool-{pool_name}"
 
 
 def component_peer(component: str, *, release_namespace: str) -> Object:
-    """The pods of one of the release's own processes, as a NetworkPolicy's peer."""
+    """Return the pods of one of the release's processes, as a peer of a NetworkPolicy."""
     return {
         "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: release_namespace}},
         "podSelector": {"matchLabels": {LABEL_NAME: "mcp-exec", LABEL_COMPONENT: component}},
@@ -30,9 +30,9 @@ def component_peer(component: str, *, release_namespace: str) -> Object:
 
 
 def build_policy(*, pool: PoolIdentity, release_namespace: str, broker: bool = False) -> Object:
-    """Ingress to the supervisor's port from operator and gateway alone; egress to the broker's, where there is one."""
+    """Build the policy: ingress to the supervisor from operator and gateway only, egress to a broker only."""
     peers = [component_peer(component, release_namespace=release_namespace) for component in ("operator", "gateway")]
-    ways_out = [
+    egress = [
         {
             "to": [component_peer("broker", release_namespace=release_namespace)],
             "ports": [{"protocol": "TCP", "port": BROKER_PORT}],
@@ -51,15 +51,15 @@ def build_policy(*, pool: PoolIdentity, release_namespace: str, broker: bool = F
             "podSelector": {"matchLabels": pool_labels(pool.name)},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": peers, "ports": [{"protocol": "TCP", "port": SUPERVISOR_PORT}]}],
-            "egress": ways_out if broker else [],
+            "egress": egress if broker else [],
         },
     }
 
 
 def has_drifted(found: Object, wanted: Object) -> bool:
-    """Whether a NetworkPolicy in the cluster says anything else than it should. An empty list may be left out."""
-    return _said(found.get("spec") or {}) != _said(wanted["spec"])
+    """Return whether a NetworkPolicy in the cluster differs from the wanted one. An empty list equals no list."""
+    return _normalize(found.get("spec") or {}) != _normalize(wanted["spec"])
 
 
-def _said(spec: Object) -> Object:
+def _normalize(spec: Object) -> Object:
     return {name: sorted(value) if name == "policyTypes" else value for name, value in spec.items() if value}

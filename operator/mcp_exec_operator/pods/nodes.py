@@ -1,7 +1,7 @@
-"""The cluster's nodes, as far as pods on them are concerned: which are lost, and which are to be left. No I/O.
+"""Cache of the cluster's nodes: which are lost, and which ones pods should leave. No I/O.
 
-Told by a watch alone: nodes are large, and what a missed event would tell shows in the pods themselves soon after. A
-node that no watch told of counts as a good one, so that an operator without rights on nodes goes by its pods.
+Fed by a watch only. Nodes are large objects, and the effect of a missed event shows in the pods soon after. An unknown
+node counts as healthy, so that an operator without rights on nodes relies on its pods.
 """
 
 from collections.abc import Iterable
@@ -16,61 +16,61 @@ _CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """What is known of one node."""
+    """State of one node, as far as its pods are concerned."""
 
     name: str
     lost: str = ""
-    """Why nothing on it can be relied on, or an empty text."""
+    """Why its pods cannot be relied on, or an empty string."""
     cordoned: bool = False
-    """Whether it takes no new pods, since it is to be drained."""
+    """Whether it accepts no new pods, because it will be drained."""
     taints: tuple[Object, ...] = ()
-    """The taints for which pods have to leave it."""
+    """Taints that evict pods."""
 
 
 @dataclass(kw_only=True, eq=False)
 class NodeCache:
-    """All nodes that the watch told of."""
+    """All observed nodes."""
 
     _nodes: dict[str, Node] = field(default_factory=dict)
 
     def observe(self, item: Object, *, deleted: bool) -> str | None:
-        """Takes in a node's object. Returns its name where something changed that concerns its pods."""
+        """Update the cache from a node's object. Return the node's name if its pods are affected, else None."""
         name = item["metadata"]["name"]
         known = self._nodes.get(name, Node(name=name))
         found = self._nodes[name] = Node(name=name, lost=f"node {name} is gone") if deleted else read_node(item)
         return name if found != known else None
 
     def loss_reason(self, name: str | None) -> str:
-        """Why nothing on the node can be relied on, or an empty text."""
+        """Return why pods on the node cannot be relied on, or an empty string."""
         node = self._nodes.get(name or "")
         return node.lost if node is not None else ""
 
     def is_trusted(self, name: str | None) -> bool:
-        """Whether pods on the node can be handed out."""
+        """Return whether pods on the node may be taken."""
         return not self.loss_reason(name)
 
     def is_cordoned(self, name: str | None) -> bool:
-        """Whether the node takes no new pods."""
+        """Return whether the node accepts no new pods."""
         node = self._nodes.get(name or "")
         return node is not None and node.cordoned
 
     def reason_to_leave(self, name: str | None, tolerations: Iterable[Object]) -> str:
-        """Why a pod with these tolerations should leave the node, or an empty text.
+        """Return why a pod with these tolerations should leave the node, or an empty string.
 
-        A pod that tolerates it stays: its replacement could come to stand on the very same node.
+        A pod that tolerates the taint stays: its replacement could be scheduled to the same node.
         """
         node = self._nodes.get(name or "")
         if node is None or not (node.cordoned or node.taints):
             return ""
-        held = list(tolerations)
-        if node.cordoned and not tolerates(held, _CORDON):
+        accepted = list(tolerations)
+        if node.cordoned and not tolerates(accepted, _CORDON):
             return f"node {node.name} is cordoned"
-        taint = next((each for each in node.taints if not tolerates(held, each)), None)
+        taint = next((each for each in node.taints if not tolerates(accepted, each)), None)
         return f"node {node.name} has the taint {taint.get('key')}" if taint is not None else ""
 
 
 def read_node(item: Object) -> Node:
-    """What a node's object tells."""
+    """Return the state of a node from its object."""
     name, spec, status = item["metadata"]["name"], item.get("spec") or {}, item.get("status") or {}
     taints = [taint for taint in spec.get("taints") or () if taint.get("effect") == "NoExecute"]
     ready: Object = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), {})
@@ -83,7 +83,7 @@ def read_node(item: Object) -> Node:
         name=name,
         lost=lost,
         cordoned=bool(spec.get("unschedulable")),
-        # the time at which a taint was added is no matter of its pods
+        # without the time at which the taint was added: it does not concern pods
         taints=tuple(
             {key: each.get(key) for key in ("key", "value", "effect")}
             for each in taints
@@ -93,7 +93,7 @@ def read_node(item: Object) -> Node:
 
 
 def tolerates(tolerations: Iterable[Object], taint: Object) -> bool:
-    """Whether one of the tolerations is for the taint, for however long, as the scheduler sees it."""
+    """Return whether a toleration matches the taint, by the scheduler's rules, for any duration."""
     return any(
         each.get("effect") in (None, "", taint.get("effect"))
         and each.get("key") in (None, "", taint.get("key"))

@@ -1,4 +1,4 @@
-"""What a pod's object tells: why it is not ready yet, and of what it ended. Pure functions."""
+"""State of a pod from its object: why it is not ready yet, and why it ended. Pure functions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ IMAGE_PULL_REASONS: Final = frozenset(
 )
 """Waiting reasons of a container whose image can't be pulled."""
 _NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
-"""A pod status's reasons that speak of its node: lost, or shut down."""
+"""Reasons in a pod's status that mean that its node is lost or shut down."""
 _SIGKILLED: Final = 137
 NORMAL_WAITING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Waiting reasons of a container that is starting normally."""
@@ -29,16 +29,16 @@ NORMAL_WAITING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitiali
 
 @dataclass(frozen=True, kw_only=True)
 class PodProblem:
-    """Why there is no pod, or no longer one: a word for programs and a sentence for people."""
+    """Why there is no pod, or not any more: a word for programs and a sentence for people."""
 
     reason: Reason
     message: str
     held: bool = False
-    """Whether the pod should be kept, since another in its place would fare no better."""
+    """Whether the pod is kept, because a replacement would have the same problem."""
 
 
 class PodPhase(StrEnum):
-    """The phases of a pod that matter here."""
+    """Phases of a pod."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -47,56 +47,56 @@ class PodPhase(StrEnum):
 
 
 def phase_of(pod: Object) -> str:
-    """The pod's phase, Pending where it has none yet."""
+    """Return the phase, Pending if there is none yet."""
     return str((pod.get("status") or {}).get("phase") or PodPhase.PENDING)
 
 
 def is_terminating(pod: Object) -> bool:
-    """Whether somebody deleted it."""
+    """Return whether the pod was deleted."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def age_of_deletion(pod: Object, moment: datetime) -> float:
-    """Seconds since somebody deleted it, or a little more than 0; 0 where nobody did."""
+    """Return the seconds since the deletion, always above 0, or 0 if the pod was not deleted."""
     deleted = pod["metadata"].get("deletionTimestamp")
     return max(0.001, (moment - datetime.fromisoformat(deleted)).total_seconds()) if deleted else 0.0
 
 
 def age_of(pod: Object, moment: datetime) -> float:
-    """Seconds since it was created."""
+    """Return the seconds since the creation."""
     created = pod["metadata"].get("creationTimestamp")
     return max(0.0, (moment - datetime.fromisoformat(created)).total_seconds()) if created else 0.0
 
 
 def is_unready(pod: Object) -> bool:
-    """Whether it runs and is not to be used: it is not ready, which without a probe its node says, or runs anew."""
+    """Return whether a running pod must not be used: it is not ready (set by its node), or it was restarted."""
     unready = get_condition(pod, "Ready").get("status") == "False" or bool(_container(pod).get("restartCount"))
     return phase_of(pod) == PodPhase.RUNNING and unready
 
 
 def address_of(pod: Object) -> str:
-    """Its address once its container runs, else an empty text."""
+    """Return the address, or an empty string until the container runs."""
     return str((pod.get("status") or {}).get("podIP") or "") if phase_of(pod) == PodPhase.RUNNING else ""
 
 
 def node_of(pod: Object) -> str | None:
-    """The node that it is on."""
+    """Return the name of the node, or None if the pod is not scheduled."""
     node = (pod.get("spec") or {}).get("nodeName")
     return str(node) if node else None
 
 
 def tolerations_of(pod: Object | None) -> list[Object]:
-    """The taints that it tolerates, as it says."""
+    """Return the tolerations of the spec."""
     return ((pod or {}).get("spec") or {}).get("tolerations") or []
 
 
 def is_over(pod: Object) -> bool:
-    """Whether its container has ended, for good."""
+    """Return whether the container has ended. It is never restarted."""
     return phase_of(pod) in (PodPhase.FAILED, PodPhase.SUCCEEDED) or _terminated(pod) is not None
 
 
 def starting_problem(pod: Object) -> PodProblem | None:
-    """Why a pod that is not ready won't be so soon, or None while all goes well."""
+    """Return why a starting pod will not be ready soon, or None if it starts normally."""
     name = pod["metadata"]["name"]
     if is_over(pod):
         return PodProblem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
@@ -112,9 +112,9 @@ def starting_problem(pod: Object) -> PodProblem | None:
 
 
 def loss_of(pod: Object | None, *, name: str, node_loss: str = "", drained: bool = False) -> PodProblem:
-    """Why an execution's pod no longer answers. `pod` is None where there is none any more.
+    """Return why an execution's pod does not answer. `pod` is None if it does not exist any more.
 
-    `node_loss` says why its node is lost, where it is, `drained` whether the node is to be left by its pods.
+    `node_loss` says why its node is lost, or is empty. `drained` says whether pods should leave the node.
     """
     if pod is not None and (killed := _killed(pod)) is not None:
         return killed
@@ -136,7 +136,7 @@ def loss_of(pod: Object | None, *, name: str, node_loss: str = "", drained: bool
 
 
 def _killed(pod: Object) -> PodProblem | None:
-    """That the sandbox was ended for what it used, if it was."""
+    """Return the resource limit that ended the sandbox, or None."""
     status = pod.get("status") or {}
     message = str(status.get("message") or "")
     if status.get("reason") == "Evicted":
@@ -151,7 +151,7 @@ def _killed(pod: Object) -> PodProblem | None:
 
 
 def _moved(pod: Object, name: str) -> PodProblem | None:
-    """That the pod had to leave its node, or went with it, if Kubernetes says so."""
+    """Return that the pod was evicted or ended with its node, or None if Kubernetes does not report that."""
     if (pod.get("status") or {}).get("reason") in _NODE_REASONS:
         return PodProblem(reason=Reason.NODE_LOST, message=f"pod {name} ended with its node: {_end(pod)}")
     disruption = get_condition(pod, "DisruptionTarget")  # from Kubernetes 1.26 on
@@ -163,7 +163,7 @@ def _moved(pod: Object, name: str) -> PodProblem | None:
 
 
 def refusal_of(error: ApiError) -> PodProblem:
-    """Why the API server does not take a pod."""
+    """Return why the API server refused a pod."""
     text = error.message
     lowered = text.lower()
     if error.code == 403 and "runtimeclass" in lowered and "not found" in lowered:
@@ -209,5 +209,5 @@ def _end(pod: Object) -> str:
 
 
 def _exit(code: int) -> str:
-    # from Kubernetes 1.28 on a container dies as a whole, and containerd may not say of what (containerd#8180)
-    return f"exit code {code}" + (": killed, as the kernel does for want of memory" if code == _SIGKILLED else "")
+    # since Kubernetes 1.28 a container is killed as a whole; containerd may omit the reason (containerd#8180)
+    return f"exit code {code}" + (": killed, as the kernel does if memory is exhausted" if code == _SIGKILLED else "")

@@ -1,4 +1,4 @@
-"""What a pool's template may change of its pods: a short list of fields; the rest is refused and told."""
+"""Merge of a pool's template into its pods: a list of allowed fields. The others are refused and reported."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,7 +19,7 @@ POD_FIELDS: Final = frozenset(
         "topologySpreadConstraints",
     }
 )
-"""Fields of a PodSpec that are taken from a template as they are."""
+"""Fields of a PodSpec that are copied from a template unchanged."""
 
 _OUR_LABELS: Final = ("app.kubernetes.io/", f"{GROUP}/")
 _OUR_PATHS: Final = ("/workspace", "/tmp", "/opt/mcp-exec", "/proc", "/sys", "/dev")  # noqa: S108
@@ -33,11 +33,11 @@ _WEAKENING_ANNOTATIONS: Final = (
     "io.kubernetes.",
     "k8s.v1.cni.cncf.io/",
 )
-"""Annotations by which a profile, a runtime's confinement or the network is changed."""
+"""Prefixes of annotations that change a security profile, the isolation of a runtime, or the network."""
 
 
 def merge_template(pod: Object, template: Object) -> Object:
-    """The pod with what the template may change laid over it. `template` is a PodTemplate as JSON data."""
+    """Return the pod with the allowed fields of a template merged into it. `template` is a PodTemplate as JSON data."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     merged_spec = pod["spec"] | {name: value for name, value in spec.items() if name in POD_FIELDS and value}
     if ours := pod["spec"].get("nodeSelector"):
@@ -52,8 +52,8 @@ def merge_template(pod: Object, template: Object) -> Object:
         **pod,
         "metadata": pod["metadata"]
         | {
-            "labels": _but(_dict(metadata, "labels"), _OUR_LABELS) | pod["metadata"]["labels"],
-            "annotations": _but(_dict(metadata, "annotations"), _WEAKENING_ANNOTATIONS)
+            "labels": _drop_prefixes(_dict(metadata, "labels"), _OUR_LABELS) | pod["metadata"]["labels"],
+            "annotations": _drop_prefixes(_dict(metadata, "annotations"), _WEAKENING_ANNOTATIONS)
             | pod["metadata"]["annotations"],
         },
         "spec": merged_spec,
@@ -61,7 +61,7 @@ def merge_template(pod: Object, template: Object) -> Object:
 
 
 def refused_fields(template: Object, pod: Object) -> tuple[str, ...]:
-    """Paths of the template that are not in the finished pod: what it wanted and does not get."""
+    """Return the paths of the template that the finished pod does not have."""
     return tuple(sorted(set(_missing(template, pod, ""))))
 
 
@@ -118,7 +118,7 @@ def _missing_item(wanted: Any, given: list[Any], path: str) -> Iterator[str]:
         yield from _missing(wanted, twin, path)
 
 
-def _but(source: Object, prefixes: tuple[str, ...]) -> Object:
+def _drop_prefixes(source: Object, prefixes: tuple[str, ...]) -> Object:
     return {key: value for key, value in source.items() if not key.startswith(prefixes)}
 
 

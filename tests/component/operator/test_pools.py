@@ -5,9 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.support.api_server import Fault
+from tests.support.until import until
 from tests.support.world import CEX, EVENTS, PODS, POLICIES, SBP, World
 
+from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_POOL, LABEL_STATE, MANAGED_BY
 from mcp_exec_api.meta import now
 
 Operating = Callable[..., Any]
@@ -269,6 +272,66 @@ async def test_a_deleted_pool_makes_no_more_pods(world: World, operating: Operat
     assert (status["reason"], world.pods()) == ("PoolNotFound", {})
 
 
+async def test_the_metrics_of_a_deleted_pool_end_with_it(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating() as operator:
+        await world.warm(1)
+        assert "mcp_exec_pool_pods" in _series(operator.metrics.registry, pool="default")
+        world.remove(SBP, "default")
+        world.remove(PODS, next(iter(world.pods())))
+        await until(lambda: not _series(operator.metrics.registry, pool="default"))
+        world.execution("late")  # keeps the pool in memory
+        await world.until(lambda: world.status("late").get("reason") == "PoolNotFound")
+        assert not _series(operator.metrics.registry, pool="default")
+
+
+async def test_the_metrics_of_a_removed_variant_end_with_it(world: World, operating: Operating) -> None:
+    variants = [{"name": "stable", "weight": 50}, {"name": "next", "weight": 50}]
+    world.pool(warm={"min": 2}, variants=variants)
+    async with operating() as operator:
+        await world.warm(2)
+        assert _series(operator.metrics.registry, namespace="agents", variant="next")
+        world.merge(SBP, "default", {"metadata": {"generation": 2}, "spec": {"variants": variants[:1]}})
+        await world.until(lambda: [each["name"] for each in world.pool_status()["variants"]] == ["stable"])
+        assert not _series(operator.metrics.registry, namespace="agents", variant="next")
+        assert _series(operator.metrics.registry, namespace="agents", variant="stable")
+
+
+@pytest.mark.parametrize("labels", [{}, {LABEL_POOL: "default"}, {LABEL_MANAGED_BY: MANAGED_BY}])
+async def test_a_pod_without_all_labels_of_a_pool_is_neither_counted_nor_deleted(
+    world: World, operating: Operating, labels: dict[str, str]
+) -> None:
+    status = {"phase": "Running", "podIP": "127.0.0.9", "containerStatuses": [{"state": {"running": {}}}]}
+    metadata = {"name": "foreign", "labels": {**labels, LABEL_STATE: "busy"}}
+    world.put(PODS, {"metadata": metadata, "spec": {"nodeName": world.node}, "status": status})
+    world.pool(maxPods=1)
+    for _ in range(2):
+        async with operating():
+            await world.warm(1)
+            world.merge(PODS, "foreign", {"metadata": {"annotations": {"seen": "again"}}})
+            counts = world.pool_status()
+            assert (counts["warm"], counts["busy"], counts["starting"]) == (1, 0, 0)
+            assert "foreign" in world.pods()
+    assert len(world.pods()) == 2
+
+
+async def test_events_that_could_not_be_read_are_read_again(world: World, operating: Operating) -> None:
+    world.start_pods = False
+    world.pool()
+    async with operating():
+        await world.until(world.pods)
+    (slow,) = world.pods()
+    created = {"creationTimestamp": (now() - timedelta(minutes=1)).isoformat()}
+    world.merge(PODS, slow, {"metadata": created, "spec": {"nodeName": world.node}})
+    # the fake API server compares field selectors with names
+    selector = f"involvedObject.kind=Pod,involvedObject.name={slow},type=Warning"
+    world.put(EVENTS, {"metadata": {"name": selector}, "reason": "FailedMount", "message": "no such secret"})
+    world.faults.append(Fault("GET", "/events", 403, message="events is forbidden"))
+    async with operating():
+        await world.until(lambda: "FailedMount: no such secret" in world.condition("Ready").get("message", ""))
+        assert not world.faults
+
+
 async def test_lost_answers_of_the_api_server_bind_and_end_once(world: World, operating: Operating) -> None:
     world.pool()
     async with operating():
@@ -278,6 +341,15 @@ async def test_lost_answers_of_the_api_server_bind_and_end_once(world: World, op
             uid = world.execution(what.replace(" ", "-"))
             status = await world.finished(what.replace(" ", "-"))
             assert (status["phase"], world.ran.count(uid)) == ("Succeeded", 1)
+
+
+def _series(registry: CollectorRegistry, **labels: str) -> set[str]:
+    """Return the names of the metrics that have a series with these labels."""
+    return {
+        metric.name
+        for metric in registry.collect()
+        if any(labels.items() <= sample.labels.items() for sample in metric.samples)
+    }
 
 
 def _images(world: World) -> list[str]:
