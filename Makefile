@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images up demo down lint types unit component e2e chaos newest test bench generate clean
+.PHONY: help venv lock images up demo down lint types unit component coverage kills e2e chaos newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -11,6 +11,8 @@ export CLUSTER IMAGE_REPOSITORY TAG
 export PATH := $(VENV)/bin:$(PATH)
 # Tests are independent. One process per core and one more, because many tests wait; a file's tests stay together.
 parallel := --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
+# Unit and component tests measure their coverage, also of processes that they start, in these targets alone.
+test coverage: measured := --cov --cov-report= --cov-fail-under=0
 # Bash scripts; `shellcheck -a` also checks what they source.
 scripts := $(shell grep -rlE '^\#!.*bash' hack .ci)
 
@@ -49,10 +51,16 @@ types: venv  ## mypy, strict
 	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
 
 unit: venv  ## run the tests of code inside one process: no cluster, no network
-	pytest $(parallel) tests/unit
+	pytest $(parallel) $(measured) tests/unit
 
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
-	pytest $(parallel) tests/component
+	pytest $(parallel) $(measured) $(if $(measured),--cov-append) tests/component
+
+coverage: unit component  ## run unit and component tests, and check their branch coverage
+	coverage report --show-missing
+
+kills: venv  ## kill the operator twice in a row, at each of its steps
+	pytest $(parallel) -m kills tests/component/operator
 
 e2e: venv  ## run the tests on a real cluster
 	@hack/e2e
@@ -63,7 +71,7 @@ chaos: venv  ## inject failures under load for ten minutes, on devcluster
 newest: venv  ## test the CRDs with their CEL rules on the newest Kubernetes' API server
 	@hack/newest-apiserver
 
-test: lint types unit component e2e  ## run what CI runs: lint, types, unit, component, e2e
+test: lint types coverage e2e  ## run what CI runs: lint, types, unit and component with their coverage, e2e
 
 bench: venv  ## measure latency, API writes, a burst and a steady load on a real cluster
 	@hack/bench

@@ -17,4 +17,5 @@ def test_help_has_a_line_for_every_target() -> None:
 
 
 def test_test_runs_every_kind_of_check() -> None:
-    assert re.search(r"^test: lint types unit component e2e\b", MAKEFILE, re.M)
+    assert re.search(r"^test: lint types coverage e2e\b", MAKEFILE, re.M)
+    assert re.search(r"^coverage: unit component\b", MAKEFILE, re.M)

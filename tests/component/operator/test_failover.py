@@ -1,6 +1,5 @@
 """Operators as processes of their own: one leads, and when it goes, however it goes, another goes on from there."""
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -77,16 +76,13 @@ def settled(cluster: Discovered) -> bool:
     return (states, status.get("warm"), status.get("busy")) == (["busy", "warm"], 1, 1)
 
 
-async def test_a_killed_leader_is_replaced_in_time_and_what_ran_is_collected(cluster: Discovered, start: Start) -> None:
+async def test_a_killed_leader_is_replaced_and_what_ran_is_collected(cluster: Discovered, start: Start) -> None:
     async with leader_and_standby(cluster, start) as (leader, _):
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         leader.tell(signal.SIGKILL)
         cluster.release.set()
         cluster.execution("waiting")
         for name in ("running", "waiting"):
             assert (await cluster.finished(name))["phase"] == "Succeeded"
-        assert loop.time() - began < LEASE_SECONDS + 3
     assert (holder(cluster), lease(cluster)["leaseTransitions"]) == ("pod-b_1", 1)
     assert cluster.status("running")["output"]["stdout"] == "waiting\n"
     assert len(cluster.ran) == len(set(cluster.ran)) == 2
