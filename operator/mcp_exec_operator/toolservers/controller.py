@@ -13,12 +13,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from pydantic import ValidationError
-
 from mcp_exec_api.constants import BRIDGE_PORT
-from mcp_exec_api.meta import field_errors
-from mcp_exec_api.quantity import parse_quantity
-from mcp_exec_api.tool_server import Stdio, ToolServerSpec, Workload
+from mcp_exec_api.tool_server import Stdio, Workload
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
@@ -32,12 +28,12 @@ from mcp_exec_operator.toolservers.manifests import (
     build_server_policy,
     build_service,
     manifest_digest,
-    reserved_variables,
     secret_names,
     secrets_digest,
     workload_name,
 )
-from mcp_exec_operator.toolservers.workload import build_workload
+from mcp_exec_operator.toolservers.spec import CannotRunServer, validate_stdio
+from mcp_exec_operator.toolservers.workload import build_failure, build_workload
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +47,6 @@ _MIN_INTERVAL_SECONDS: Final = 1.0
 """Shortest time between two reconciles of a server."""
 _STARTING_INTERVAL_SECONDS: Final = 2.0
 """Time between two reconciles of a server that is not ready."""
-_MAX_MESSAGE: Final = 1024
-
-
-class CannotRunServer(Exception):
-    """The server can't be run as specified. `workload` is the status that says why."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.workload = Workload(ready=False, reason=reason, message=message[:_MAX_MESSAGE])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -153,7 +140,7 @@ class ToolServerController:
         except ApiError as error:
             state.backoff.fail(monotonic())
             log.warning("tool server %s was not reconciled: %s", key[1], error, extra={"namespace": key[0]})
-            workload = Workload(ready=False, reason="Refused", message=error.message[:_MAX_MESSAGE])
+            workload = build_failure("Refused", error.message)
             with suppress(ApiError, TimeoutError):
                 async with asyncio.timeout(_REFUSED_STATUS_SECONDS):
                     await self._write_status(state, workload)
@@ -171,7 +158,7 @@ class ToolServerController:
         meta = body["metadata"]
         server = ServerIdentity(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
         try:
-            stdio = self._validate(body)
+            stdio = validate_stdio(body, has_bridge=self.bridge is not None)
             if stdio is not None:
                 return await self._apply_stdio(state, server, stdio)
         except CannotRunServer as error:
@@ -183,7 +170,7 @@ class ToolServerController:
 
     async def _apply_stdio(self, state: _ServerState, server: ServerIdentity, stdio: Stdio) -> Workload:
         """Write what a stdio server needs and return its status. Raises CannotRunServer."""
-        assert self.bridge is not None  # noqa: S101 - checked by _validate
+        assert self.bridge is not None  # noqa: S101 - checked by validate_stdio
         token = bridge_token(key=self.key, namespace=server.namespace, name=server.name)
         versions = {
             secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
@@ -222,27 +209,6 @@ class ToolServerController:
             stored = await self.api.replace(stored, manifest)
         state.applied[kind] = digest, _version_of(stored)
         return stored
-
-    def _validate(self, body: Object) -> Stdio | None:
-        """Return the stdio server to run, or None if the server is not one. Raises CannotRunServer."""
-        try:
-            spec = ToolServerSpec.model_validate(body.get("spec") or {})
-        except ValidationError as error:
-            text = "; ".join(f"spec.{problem.field}: {problem.message}" for problem in field_errors(error))
-            raise CannotRunServer("InvalidSpec", text) from error
-        if spec.stdio is None:
-            return None
-        if self.bridge is None:
-            message = "the operator has no image with the bridge; set MCP_EXEC_SERVERS_IMAGE"
-            raise CannotRunServer("NoServersImage", message)
-        try:
-            parse_quantity(spec.stdio.data_size or "0")
-        except ValueError as error:
-            raise CannotRunServer("InvalidSpec", f"spec.stdio.dataSize: {error}") from error
-        if reserved := reserved_variables(spec.stdio):
-            message = f"spec.stdio.env: {', '.join(reserved)}: the prefix MCP_EXEC_ is reserved for the bridge"
-            raise CannotRunServer("InvalidSpec", message)
-        return spec.stdio
 
     async def _write_status(self, state: _ServerState, workload: Workload | None) -> None:
         """Write `status.workload` if it differs from the last seen object's."""

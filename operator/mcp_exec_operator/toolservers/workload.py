@@ -21,6 +21,11 @@ def build_workload(deployment: Object, pods: list[Object], *, address: str | Non
     if _is_ready(deployment):
         return Workload(ready=True, address=address)
     reason, message = _find_problem(deployment, pods)
+    return build_failure(reason, message, address=address)
+
+
+def build_failure(reason: str, message: str, *, address: str | None = None) -> Workload:
+    """Return the status of a workload that is not ready. A long message is cut."""
     return Workload(ready=False, address=address, reason=reason, message=shorten(message, _MAX_MESSAGE) or None)
 
 
