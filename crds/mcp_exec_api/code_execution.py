@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
@@ -49,6 +49,18 @@ class Phase(StrEnum):
         return self not in (Phase.PENDING, Phase.RUNNING)
 
 
+class ReasonTrait(Flag):
+    """What else a reason says."""
+
+    SANDBOX = auto()
+    """A sandbox may report it as the reason of a failure."""
+    VARIANT = auto()
+    """It may be the fault of the pool's variant: neither the code's own error, nor the node's."""
+
+
+_NO_TRAITS = ReasonTrait(0)
+
+
 class Reason(StrEnum):
     """Reason for the phase of an execution, with its meaning and a remedy for the person who reads it.
 
@@ -57,11 +69,12 @@ class Reason(StrEnum):
 
     meaning: str
     remedy: str
+    traits: ReasonTrait
 
-    def __new__(cls, value: str, meaning: str = "", remedy: str = "") -> Self:
-        """Create a member that equals its value and has a meaning and a remedy."""
+    def __new__(cls, value: str, meaning: str = "", remedy: str = "", traits: ReasonTrait = _NO_TRAITS) -> Self:
+        """Create a member that equals its value and has a meaning, a remedy and traits."""
         member = str.__new__(cls, value)
-        member._value_, member.meaning, member.remedy = value, meaning, remedy
+        member._value_, member.meaning, member.remedy, member.traits = value, meaning, remedy, traits
         return member
 
     NONE = ""
@@ -69,33 +82,44 @@ class Reason(StrEnum):
         "UserError",
         "the code raised an exception; `error` has its type, message, line and traceback",
         "correct the code; `error` has the line",
+        ReasonTrait.SANDBOX,
     )
     EXIT_CODE = (
         "ExitCode",
         "the code called `sys.exit` with a code other than 0",
         "let the code run to its end, or call sys.exit(0)",
+        ReasonTrait.SANDBOX,
     )
     RUNNER_DIED = (
         "RunnerDied",
         "the interpreter exited: `os._exit`, or a crash of native code",
         "look for os._exit in the code, and for native modules that crash",
+        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
     )
     OUT_OF_MEMORY = (
         "OutOfMemory",
         "a MemoryError, the sandbox's memory limit, or the kernel's OOM killer",
         "keep less data in memory, or raise the pool's `resources.limits.memory`",
+        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
     )
     PROCESS_LIMIT = (
         "ProcessLimit",
         "more processes or threads than allowed",
         "start fewer processes and threads, or raise the pool's `maxProcesses`",
+        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
     )
     STORAGE_LIMIT = (
         "StorageLimit",
         "more bytes on disk than allowed",
         "write less, or raise the pool's `workspaceSize`",
+        ReasonTrait.SANDBOX,
     )
-    OUTPUT_LIMIT = ("OutputLimit", "far more output than is kept", "print a summary instead of all rows")
+    OUTPUT_LIMIT = (
+        "OutputLimit",
+        "far more output than is kept",
+        "print a summary instead of all rows",
+        ReasonTrait.SANDBOX,
+    )
     TIMEOUT = (
         "Timeout",
         "`timeoutSeconds` expired; the output until then is kept",
@@ -110,16 +134,19 @@ class Reason(StrEnum):
         "SandboxLost",
         "the pod vanished while the code ran or may have run",
         "run it again if its tools allow that, since it may have run; kubectl get events shows why",
+        ReasonTrait.VARIANT,
     )
     SUPERVISOR_DIED = (
         "SupervisorDied",
         "the first process of the sandbox exited, and the pod with it",
         "raise the pool's `resources.limits.memory`; if it happens again, report a bug",
+        ReasonTrait.VARIANT,
     )
     STREAM_BROKEN = (
         "StreamBroken",
         "the connection to the sandbox broke and was not restored within 6 seconds, although the pod exists",
         "check that NetworkPolicies allow the operator to connect to sandboxes",
+        ReasonTrait.VARIANT,
     )
     NODE_LOST = (
         "NodeLost",

@@ -1,60 +1,59 @@
-"""The operator without its watches: everything that it does with what they tell."""
+"""The manager: builds all controllers, feeds them with watch events, and runs them while this operator leads."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from time import monotonic
 from typing import Self
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.executions.admission import CodeChecks
+from mcp_exec_operator.executions.admission import Admission
 from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.controller import Reconciler
-from mcp_exec_operator.executions.status_writer import StatusWriter
-from mcp_exec_operator.executions.tools import Tooling
+from mcp_exec_operator.executions.controller import ExecutionController
+from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.resync import Sweep
+from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.toolservers.broker import BrokerDiscovery
 from mcp_exec_operator.toolservers.component import ToolServerComponent
 from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
-from mcp_exec_operator.ttl import Expiry
+from mcp_exec_operator.ttl import TTLController
 
 
 @dataclass(kw_only=True, eq=False)
-class Service:
-    """Pools, executions and sweeps, put together. The `on_` methods take what watches tell; none ever waits."""
+class Manager:
+    """All controllers. The `observe_` methods take watch events and never wait."""
 
     pools: PoolRegistry
-    reconciler: Reconciler
-    sweep: Sweep
-    expiry: Expiry
+    executions: ExecutionController
+    resync: Resync
+    ttl: TTLController
     tool_servers: ToolServerComponent | None
     tasks: TaskRegistry
     metrics: Metrics
     shutdown_seconds: float
 
     @classmethod
-    def create(cls, *, settings: Settings, kube: KubeClient, sandboxes: SupervisorClient, metrics: Metrics) -> Self:
-        """Builds all parts. Nothing runs yet."""
+    def create(cls, *, settings: Settings, kube: KubeClient, supervisors: SupervisorClient, metrics: Metrics) -> Self:
+        """Build all controllers. Nothing runs yet."""
         tasks = TaskRegistry()
         api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
-        broker = cls._discover_broker(settings, kube, sandboxes)
+        broker = _discover_broker(settings, kube, supervisors)
         distributor = WrapperDistributor(
-            sandboxes=sandboxes,
+            sandboxes=supervisors,
             tasks=tasks,
             write_priority=write_priority,
             bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
         )
-        tooling = Tooling(broker=broker, distributor=distributor)
+        tools = GrantIssuer(broker=broker, distributor=distributor)
         config = PoolControllerConfig(
             broker=broker is not None,
             release_namespace=settings.release_namespace,
@@ -66,7 +65,7 @@ class Service:
             return PoolController(
                 pool=pool,
                 api=api,
-                supervisors=sandboxes,
+                supervisors=supervisors,
                 tasks=tasks,
                 metrics=metrics,
                 config=config,
@@ -81,98 +80,89 @@ class Service:
                 settings=settings,
                 kube=kube,
                 broker=broker,
-                key=sandboxes.key,
+                key=supervisors.key,
                 distributor=distributor,
                 warm_pods=pools.warm_pods,
                 metrics=metrics,
                 tasks=tasks,
             )
-        writer = StatusWriter(api=api, write_priority=write_priority)
-        expiry = Expiry(api=api)
-        reconciler = Reconciler(
+        writer = ExecutionStatusWriter(api=api, priority=write_priority)
+        ttl = TTLController(api=api)
+        executions = ExecutionController(
             api=api,
             pools=pools,
             binder=Binder(
                 pools=pools,
                 writer=writer,
-                sandboxes=sandboxes,
-                tooling=tooling,
-                checks=CodeChecks(metrics=metrics),
+                supervisors=supervisors,
+                tools=tools,
+                admission=Admission(metrics=metrics),
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
-            sandboxes=sandboxes,
-            tooling=tooling,
-            expiry=expiry,
+            supervisors=supervisors,
+            tools=tools,
+            ttl=ttl,
             tasks=tasks,
             metrics=metrics,
         )
-        sweep = Sweep(
+        resync = Resync(
             api=api,
             pools=pools,
-            reconciler=reconciler,
+            executions=executions,
             metrics=metrics,
             namespaces=settings.namespaces,
-            every_seconds=settings.sweep_seconds,
+            interval_seconds=settings.sweep_seconds,
         )
         return cls(
             pools=pools,
-            reconciler=reconciler,
-            sweep=sweep,
-            expiry=expiry,
+            executions=executions,
+            resync=resync,
+            ttl=ttl,
             tool_servers=tool_servers,
             tasks=tasks,
             metrics=metrics,
             shutdown_seconds=settings.shutdown_seconds,
         )
 
-    @staticmethod
-    def _discover_broker(settings: Settings, kube: KubeClient, sandboxes: SupervisorClient) -> BrokerDiscovery | None:
-        if not settings.broker_service:
-            return None
-        return BrokerDiscovery.create(
-            kube=kube,
-            session=sandboxes.session,
-            key=sandboxes.key,
-            namespace=settings.release_namespace,
-            service=settings.broker_service,
-        )
-
-    def on_execution(self, body: Object, deleted: bool) -> None:
-        """A watch tells of an execution."""
+    def observe_execution(self, body: Object, deleted: bool) -> None:
+        """Take in a watch event of an execution."""
         self.metrics.events.labels("execution").inc()
-        self.reconciler.offer(body, deleted=deleted)
+        self.executions.observe(body, deleted=deleted)
 
-    def on_pool(self, body: Object, deleted: bool) -> None:
-        """A watch tells of a pool."""
+    def observe_pool(self, body: Object, deleted: bool) -> None:
+        """Take in a watch event of a pool."""
         self.metrics.events.labels("pool").inc()
         self.pools.observe_pool(body, deleted=deleted)
 
-    def on_pod(self, body: Object, deleted: bool) -> None:
-        """A watch tells of a pod."""
+    def observe_pod(self, body: Object, deleted: bool) -> None:
+        """Take in a watch event of a pod."""
         self.metrics.events.labels("pod").inc()
         self.pools.observe_pod(body, deleted=deleted)
 
-    def on_node(self, body: Object, deleted: bool) -> None:
-        """A watch tells of a node."""
+    def observe_node(self, body: Object, deleted: bool) -> None:
+        """Take in a watch event of a node."""
         self.metrics.events.labels("node").inc()
         self.pools.observe_node(body, deleted=deleted)
 
-    def abandon(self) -> None:
-        """Breaks off at once all that is under way, writes too: another operator may soon do it."""
+    def abort(self) -> None:
+        """Cancel everything at once, writes too, because another operator may be about to lead."""
         self.shutdown_seconds = 0.0
         self.tasks.cancel_all()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Sweeps, then works while the context stands, then lets writes under way end. Raises ApiError at first."""
-        self.sweep.turned_at = monotonic()
+        """Resync, then reconcile while the context lasts, then let writes in flight end.
+
+        Raises ApiError if the first resync fails.
+        """
+        self.resync.restart_clock()
         async with self.tool_servers.running() if self.tool_servers is not None else nullcontext():
-            await self.sweep.once()
+            await self.resync.resync()
             self.pools.open()
             loops = [
-                self.tasks.spawn(self.sweep.run(), name="sweep"),
-                self.tasks.spawn(self.expiry.run(), name="expiry"),
+                self.tasks.spawn(self.resync.run(), name="resync"),
+                self.tasks.spawn(self.ttl.run(), name="ttl"),
             ]
             try:
                 yield
@@ -180,7 +170,19 @@ class Service:
                 for loop in loops:
                     loop.cancel()
                 await self.pools.close()
-                await self.reconciler.close(grace_seconds=self.shutdown_seconds)
+                await self.executions.close(grace_seconds=self.shutdown_seconds)
                 if self.tool_servers is not None:
                     self.tool_servers.close()
                 await self.tasks.close(grace_seconds=self.shutdown_seconds)
+
+
+def _discover_broker(settings: Settings, kube: KubeClient, supervisors: SupervisorClient) -> BrokerDiscovery | None:
+    if not settings.broker_service:
+        return None
+    return BrokerDiscovery.create(
+        kube=kube,
+        session=supervisors.session,
+        key=supervisors.key,
+        namespace=settings.release_namespace,
+        service=settings.broker_service,
+    )

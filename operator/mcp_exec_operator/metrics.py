@@ -33,6 +33,7 @@ class Metrics:
     events: Counter
     writes: Counter
     sweeps: Histogram
+    resync_failures: Counter
     missed: Counter
     leader: Gauge
 
@@ -109,6 +110,7 @@ class Metrics:
             sweeps=Histogram(
                 "mcp_exec_sweep_seconds", "Duration of resyncs in seconds", buckets=_SECONDS, registry=registry
             ),
+            resync_failures=Counter("mcp_exec_sweep_failures", "Resyncs that failed", registry=registry),
             missed=Counter(
                 "mcp_exec_watch_missed", "Objects that a resync found and no watch had reported", registry=registry
             ),

@@ -1,6 +1,6 @@
-"""Compares everything with fresh lists, at the start before any claim and every few seconds from then on.
+"""Periodic full relist of all caches, once before the first pod is claimed and then every few seconds.
 
-It finds what watches did not tell, executions that nobody drives, and pods that nobody has.
+It finds objects that watches missed, executions without a task, and pods without an execution.
 """
 
 import asyncio
@@ -11,69 +11,90 @@ from typing import Final
 
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_operator.executions.controller import Reconciler
+from mcp_exec_operator.executions.controller import ExecutionController
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 
 log = logging.getLogger(__name__)
 
-_DEAF_AFTER: Final = 3
-"""Sweeps in a row with news that no watch had told, after which the watches count as deaf."""
+_STALLED_AFTER: Final = 3
+"""Resyncs in a row that find objects which no watch delivered, after which the watches count as stalled."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Sweep:
-    """The lists, and what they say about the watches."""
+class Resync:
+    """Compares all caches with lists of the API server."""
 
     api: OperatorApi
     pools: PoolRegistry
-    reconciler: Reconciler
+    executions: ExecutionController
     metrics: Metrics
     namespaces: tuple[str, ...]
-    every_seconds: float
+    interval_seconds: float
     done: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the first sweep is over."""
-    turned_at: float = field(default_factory=monotonic)
-    """When the last sweep was over, whether it succeeded or not, by the monotonic clock."""
-    _in_a_row: int = 0
+    """Set once the first resync has succeeded."""
+    _ended_at: float = field(default_factory=monotonic)
+    """When the last resync ended, whether it succeeded or failed, by the monotonic clock."""
+    _succeeded_at: float = field(default_factory=monotonic)
+    """When the last resync succeeded, by the monotonic clock."""
+    _missed_in_a_row: int = 0
+    """Resyncs in a row that found objects which no watch delivered."""
 
-    @property
-    def watches_are_deaf(self) -> bool:
-        """Whether the watches have ceased to tell."""
-        return self._in_a_row >= _DEAF_AFTER
+    def restart_clock(self) -> None:
+        """Measure the time without a resync from now on: a standby makes none."""
+        self._ended_at = self._succeeded_at = monotonic()
+
+    def find_problem(self, *, stuck_seconds: float, failing_seconds: float) -> str:
+        """Return what is wrong, or an empty text.
+
+        Resyncs may take `stuck_seconds`, and may fail for `failing_seconds`.
+        """
+        at = monotonic()
+        if (silence := at - self._ended_at) > stuck_seconds:
+            return f"no resync has ended for {silence:.0f} s"
+        if (failing := at - self._succeeded_at) > failing_seconds:
+            return f"no resync has succeeded for {failing:.0f} s"
+        if self._missed_in_a_row >= _STALLED_AFTER:
+            return "the watches have stalled: resyncs find objects that no watch delivers"
+        return ""
 
     async def run(self) -> None:
-        """Sweeps until it is cancelled."""
+        """Resync at each interval, until cancelled."""
         while True:
-            await asyncio.sleep(self.every_seconds)
+            await asyncio.sleep(self.interval_seconds)
             try:
-                await self.once()
+                await self.resync()
             except ApiError as error:
-                log.warning("a sweep failed: %s", error)
+                log.warning("a resync failed: %s", error)
+                self.metrics.resync_failures.inc()
             except Exception:
-                log.exception("a sweep failed")
-            self.turned_at = monotonic()
+                log.exception("a resync failed")
+                self.metrics.resync_failures.inc()
+            self._ended_at = monotonic()
 
-    async def once(self) -> None:
-        """One sweep over all namespaces. Raises ApiError."""
-        first, news = not self.done.is_set(), 0
+    async def resync(self) -> None:
+        """Relist all namespaces once. Raises ApiError."""
+        first, missed = not self.done.is_set(), 0
         with self.metrics.sweep():
             for namespace in self.namespaces:
-                news += await self._namespace(namespace)
-        self.pools.delete_leftovers(self.reconciler.held(), at_once=first)
-        if not first and news:
-            self.metrics.missed.inc(news)
-        self._in_a_row = self._in_a_row + 1 if news and not first else 0
-        self.turned_at = monotonic()
+                missed += await self._resync_namespace(namespace)
+        self.pools.delete_leftovers(self.executions.list_pods(), at_once=first)
+        if not first and missed:
+            self.metrics.missed.inc(missed)
+        self._missed_in_a_row = self._missed_in_a_row + 1 if missed and not first else 0
+        self._ended_at = self._succeeded_at = monotonic()
         self.done.set()
 
-    async def _namespace(self, namespace: str) -> int:
-        """Pods are listed last: one that a listed execution has is then in the list, or gone."""
+    async def _resync_namespace(self, namespace: str) -> int:
+        """Relist one namespace. Return how many objects no watch had delivered.
+
+        Pods are listed last, so that the pod of a listed execution is in the list or gone.
+        """
         listed_at = now()
         pools = await self.api.list_pools(namespace)
         executions = await self.api.list_executions(namespace)
         pods_listed_at = monotonic()
         pods = await self.api.list_pods(namespace)
-        news = self.pools.replace(namespace, pools, pods, listed_at=pods_listed_at)
-        return news + self.reconciler.replace(namespace, executions, listed_at=listed_at)
+        missed = self.pools.replace(namespace, pools, pods, listed_at=pods_listed_at)
+        return missed + self.executions.replace(namespace, executions, listed_at=listed_at)

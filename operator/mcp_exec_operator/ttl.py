@@ -1,4 +1,4 @@
-"""Deletes executions when they have been finished for as long as they asked to be kept."""
+"""The TTL controller: deletes executions once they have been finished for `ttlSecondsAfterFinished`."""
 
 import asyncio
 import heapq
@@ -17,21 +17,21 @@ from mcp_exec_operator.kube.api import OperatorApi
 log = logging.getLogger(__name__)
 
 _DEFAULT_SECONDS: Final = 3600
-_AT_ONCE: Final = 8
+_CONCURRENCY: Final = 8
 _BATCH: Final = 50
-"""Deletions before others get a turn."""
-_TRY_AGAIN_SECONDS: Final = 20.0
+"""Deletions before the loop yields."""
+_RETRY_SECONDS: Final = 20.0
 
 
 @dataclass(kw_only=True, eq=False)
-class Expiry:
-    """The finished executions, and when each is to be deleted."""
+class TTLController:
+    """Finished executions, and when each is due for deletion."""
 
     api: OperatorApi
     _due: dict[str, float] = field(default_factory=dict)
-    """By uid, in seconds since 1970."""
+    """Due times by uid, in seconds since 1970."""
     _heap: list[tuple[float, str, ObjectKey]] = field(default_factory=list)
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
         return len(self._due)
@@ -39,20 +39,20 @@ class Expiry:
     def __contains__(self, uid: str) -> bool:
         return uid in self._due
 
-    def note(self, body: Object) -> None:
-        """Takes in a finished execution; its time may have been changed."""
-        uid, due = body["metadata"]["uid"], due_at(body)
+    def observe(self, body: Object) -> None:
+        """Take in a finished execution, which may have another TTL than before."""
+        uid, due = body["metadata"]["uid"], compute_due_time(body)
         if self._due.get(uid) != due:
             self._due[uid] = due
             heapq.heappush(self._heap, (due, uid, object_key(body)))
-            self._changed.set()
+            self._wakeup.set()
 
     def forget(self, uid: str) -> None:
-        """It was deleted."""
+        """Forget a deleted execution."""
         self._due.pop(uid, None)
 
     def retain(self, namespace: str, uids: set[str]) -> None:
-        """Forgets those of a namespace that are not in a fresh list."""
+        """Forget the executions of a namespace that are not in a fresh list."""
         for _, uid, key in self._heap:
             if key[0] == namespace and uid not in uids:
                 self._due.pop(uid, None)
@@ -60,16 +60,17 @@ class Expiry:
         heapq.heapify(self._heap)
 
     async def run(self) -> None:
-        """Deletes what is due, until it is cancelled."""
+        """Delete due executions until cancelled."""
         while True:
-            self._changed.clear()
+            self._wakeup.clear()
             if batch := self._take_due():
-                await asyncio.gather(*(self._delete(chunk) for chunk in _split(batch)))
+                chunks = [batch[start::_CONCURRENCY] for start in range(min(_CONCURRENCY, len(batch)))]
+                await asyncio.gather(*(self._delete(chunk) for chunk in chunks))
                 continue
-            wait = max(0.05, self._heap[0][0] - time()) if self._heap else None
+            delay = max(0.05, self._heap[0][0] - time()) if self._heap else None
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._changed.wait()
+                async with asyncio.timeout(delay):
+                    await self._wakeup.wait()
 
     def _take_due(self) -> list[tuple[str, ObjectKey]]:
         batch: list[tuple[str, ObjectKey]] = []
@@ -86,16 +87,12 @@ class Expiry:
                 self._due.pop(uid, None)
             except ApiError as error:
                 log.warning("an execution was not deleted: %s", error, extra={"execution": key[1]})
-                self._due[uid] = time() + _TRY_AGAIN_SECONDS
+                self._due[uid] = time() + _RETRY_SECONDS
                 heapq.heappush(self._heap, (self._due[uid], uid, key))
 
 
-def due_at(body: Object) -> float:
-    """When a finished execution is to be deleted, in seconds since 1970."""
+def compute_due_time(body: Object) -> float:
+    """Return when a finished execution is due for deletion, in seconds since 1970."""
     finished = (body.get("status") or {}).get("finishedAt") or body["metadata"]["creationTimestamp"]
-    kept = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
-    return datetime.fromisoformat(finished).timestamp() + float(kept)
-
-
-def _split(batch: list[tuple[str, ObjectKey]]) -> list[list[tuple[str, ObjectKey]]]:
-    return [batch[start::_AT_ONCE] for start in range(min(_AT_ONCE, len(batch)))]
+    seconds = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
+    return datetime.fromisoformat(finished).timestamp() + float(seconds)

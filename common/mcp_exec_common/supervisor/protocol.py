@@ -145,14 +145,8 @@ class Job:
     """None if the code may call no tools."""
 
     def to_json(self) -> bytes:
-        """Return the body of the request."""
-        body: dict[str, Any] = {
-            "id": self.id,
-            "code": self.code,
-            "context": self.context,
-            "timeoutSeconds": self.timeout_seconds,
-            "outputBytes": self.output_bytes,
-        }
+        """The body of the request."""
+        body: dict[str, Any] = {to_camel(name): value for name, value in vars(self).items() if name != "tools"}
         if self.tools is not None:
             body["tools"] = asdict(self.tools)
         return json.dumps(body).encode()

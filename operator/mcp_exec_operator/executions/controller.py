@@ -1,4 +1,4 @@
-"""Brings every execution to its end: one task for each that is not finished, fed by watches and sweeps."""
+"""The CodeExecution controller: one task for each unfinished execution, fed by watches and resyncs."""
 
 import asyncio
 import logging
@@ -8,294 +8,338 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from pydantic import ValidationError
-
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Reason, spec_digest
+from mcp_exec_api.code_execution import Phase, Reason, spec_digest
+from mcp_exec_api.execution_state import is_finished, read_phase
 from mcp_exec_api.meta import now
-from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.executions.binder import Binder, Lease
-from mcp_exec_operator.executions.outcome import Decided, Superseded
-from mcp_exec_operator.executions.record import Entry, changed_fields, phase_of
-from mcp_exec_operator.executions.run import Run
-from mcp_exec_operator.executions.status import (
-    Outcome,
-    changed_status,
-    created_at,
-    failed,
-    finished_status,
-    spare_bytes,
+from mcp_exec_common.util.backoff import delay_after
+from mcp_exec_operator.executions.binder import Binder
+from mcp_exec_operator.executions.outcome import (
+    EndedBeforeRun,
+    ExecutionGone,
+    ExecutionOutcome,
+    StatusTooLarge,
+    Superseded,
+    build_failure,
 )
-from mcp_exec_operator.executions.status_writer import ExecutionGone, StatusTooLarge, StatusWriter
-from mcp_exec_operator.executions.tool_calls import Calls
-from mcp_exec_operator.executions.tools import Tooling
+from mcp_exec_operator.executions.record import ExecutionRecord, list_changed_fields
+from mcp_exec_operator.executions.run import ExecutionRun
+from mcp_exec_operator.executions.status import (
+    SMALL_STATUS_BYTES,
+    build_changed_status,
+    build_finished_status,
+    has_condition,
+)
+from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+from mcp_exec_operator.executions.tool_call_tracker import ToolCallTracker
+from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.ttl import Expiry
+from mcp_exec_operator.ttl import TTLController
 
 log = logging.getLogger(__name__)
 
-_SMALL_STATUS_BYTES: Final = 64 * 1024
-"""What a status is cut to where the API server refused a larger one."""
+_FIRST_RETRY_SECONDS: Final = 1.0
+_LAST_RETRY_SECONDS: Final = 60.0
+_MAX_FAILURES: Final = 5
+"""Failures in a row, over about 15 s, after which an execution is ended as Failed."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Reconciler:
-    """All executions. `offer` is all that watches call: it never waits."""
+class ExecutionController:
+    """Reconciles all executions. `observe` and `replace` never wait."""
 
     api: OperatorApi
     pools: PoolRegistry
     binder: Binder
-    writer: StatusWriter
-    sandboxes: SupervisorClient
-    tooling: Tooling
-    expiry: Expiry
+    writer: ExecutionStatusWriter
+    supervisors: SupervisorClient
+    tools: GrantIssuer
+    ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
     clock: Callable[[], datetime] = now
-    _entries: dict[str, Entry] = field(default_factory=dict)
+    _records: dict[str, ExecutionRecord] = field(default_factory=dict)
+    """Unfinished executions by uid."""
+    _ignored: dict[str, ObjectKey] = field(default_factory=dict)
+    """Pods of executions in an unknown phase, by the execution's uid."""
+    _unknown_phases: set[str] = field(default_factory=set)
+    """Unknown phases that were logged."""
     _stopping: bool = False
 
-    def offer(self, body: Object, *, deleted: bool) -> bool:
-        """Takes in an execution's object. True where it was not known before."""
+    def observe(self, body: Object, *, deleted: bool) -> bool:
+        """Take in an execution's object. Return whether it was not known before."""
         uid = body["metadata"]["uid"]
-        entry = self._entries.get(uid)
+        record = self._records.get(uid)
+        was_ignored = self._ignored.pop(uid, None) is not None
         if deleted:
-            self.expiry.forget(uid)
-            if entry is not None:
-                self._abandon(entry)
+            self.ttl.forget(uid)
+            if record is not None:
+                self._abandon(record)
             return False
-        if entry is not None:
-            entry.take_in(body)
-            if entry.changed:
-                self._note_change(entry)
+        if record is not None:
+            record.observe(body)
+            if record.changed:
+                self._report_change(record)
             return False
-        if phase_of(body).finished:
-            return self._note_finished(body)
-        if uid in self.expiry:
-            return False  # a late echo of what has ended since
+        phase = read_phase(body)
+        if phase is None:
+            self._ignore(body)
+            return not was_ignored
+        if phase.finished:
+            return self._observe_finished(body)
+        if uid in self.ttl:
+            return False  # a late event of an execution that has ended since
         if not self._stopping:
             self._start(body)
         return True
 
-    def held(self) -> set[ObjectKey]:
-        """The pods that executions have."""
-        return {(entry.namespace, entry.pod) for entry in self._entries.values() if entry.pod}
-
     def replace(self, namespace: str, items: list[Object], *, listed_at: datetime) -> int:
-        """Takes in a fresh list of a namespace. Returns how many executions no watch had told of."""
-        news = 0
-        ordered = sorted(items, key=lambda item: str(item["metadata"]["creationTimestamp"]))
-        for item in ordered:
-            news += self.offer(item, deleted=False)
+        """Take in a fresh list of a namespace. Return how many executions no watch had delivered."""
+        missed = 0
+        for item in sorted(items, key=lambda item: str(item["metadata"]["creationTimestamp"])):
+            missed += self.observe(item, deleted=False)
         uids = {item["metadata"]["uid"] for item in items}
-        for uid, entry in list(self._entries.items()):
-            if entry.namespace == namespace and uid not in uids and entry.first_seen < listed_at:
-                self._abandon(entry)
-        self.expiry.retain(namespace, uids)
-        return news
+        for uid, record in list(self._records.items()):
+            if record.namespace == namespace and uid not in uids and record.first_seen < listed_at:
+                self._abandon(record)
+        for uid, (owner, _) in list(self._ignored.items()):
+            if owner == namespace and uid not in uids:
+                del self._ignored[uid]
+        self.ttl.retain(namespace, uids)
+        return missed
+
+    def list_pods(self) -> set[ObjectKey]:
+        """Return namespace and name of the pods that executions have."""
+        pods = {(record.namespace, record.pod) for record in self._records.values() if record.pod}
+        return pods | {key for key in self._ignored.values() if key[1]}
 
     async def close(self, *, grace_seconds: float) -> None:
-        """Stops: writes under way end, and whatever waits or runs stays as its status says, for the next operator."""
+        """Stop. Writes in flight end; what waits or runs stays as its status says, for the next operator."""
         self._stopping = True
         tasks = []
-        for entry in self._entries.values():
-            if entry.task is not None:
-                tasks.append(entry.task)
-                if not entry.writing:
-                    entry.task.cancel()
+        for record in self._records.values():
+            if record.task is not None:
+                tasks.append(record.task)
+                if not record.writing:
+                    record.task.cancel()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace_seconds)
             for task in late:
                 task.cancel()
 
+    def _ignore(self, body: Object) -> None:
+        """Leave an execution alone whose phase a newer version wrote, and keep its pod."""
+        status = body["status"]
+        self._ignored[body["metadata"]["uid"]] = (body["metadata"]["namespace"], str(status.get("podName") or ""))
+        if (phase := str(status["phase"])) not in self._unknown_phases:
+            self._unknown_phases.add(phase)
+            log.warning(
+                "executions with the unknown phase %r are left alone: a newer version of the operator wrote it",
+                phase,
+                extra={"execution": body["metadata"]["name"], "namespace": body["metadata"]["namespace"]},
+            )
+
     def _start(self, body: Object) -> None:
-        entry = self._entries[body["metadata"]["uid"]] = Entry.of(body)
-        if entry.phase is Phase.RUNNING and entry.pod:
-            # before its task has a turn: nobody else may take its pod
-            self.pools.get(entry.pool).adopt(entry.pod, now=monotonic())
+        record = self._records[body["metadata"]["uid"]] = ExecutionRecord.from_object(body)
+        if record.phase is Phase.RUNNING and record.pod:
+            # before the task's first step: no other execution may claim the pod
+            self.pools.get(record.pool).adopt(record.pod, now=monotonic())
         self.metrics.active.inc()
-        entry.task = self.tasks.spawn(self._reconcile(entry), name=f"execution {entry.name}")
+        record.task = self.tasks.spawn(self._reconcile(record), name=f"execution {record.name}")
 
-    def _abandon(self, entry: Entry) -> None:
-        """Its object is gone: nobody wants to know how it ends."""
-        entry.deleted = True
-        if entry.task is not None and entry.started:
-            entry.task.cancel()
+    def _abandon(self, record: ExecutionRecord) -> None:
+        """End the task of a deleted execution."""
+        record.deleted = True
+        if record.task is not None and record.started:
+            record.task.cancel()
 
-    async def _reconcile(self, entry: Entry) -> None:
-        lease: Lease | None = None
-        over = entry.started = True
+    async def _reconcile(self, record: ExecutionRecord) -> None:
+        """Bring one execution to its end, then retire its pod. A pod of an unfinished execution is kept."""
+        over = record.started = True
         try:
-            if not entry.deleted:
-                lease = await self._to_its_end(entry)
+            if not record.deleted:
+                over = await self._finish_or_yield(record)
         except ExecutionGone:
-            entry.deleted = True
-        except Superseded:
-            log.info("somebody else has the execution", extra=entry.log_fields)
-            over = False
+            record.deleted = True
         except asyncio.CancelledError:
-            over = entry.deleted
-            if not entry.deleted:
+            over = record.deleted
+            if not record.deleted:
                 raise
-        except Exception:
-            # nothing is decided: the next sweep finds it as its status says, and goes on from there
-            log.exception("an execution failed to be reconciled", extra=entry.log_fields)
-            over = False
         finally:
-            self._entries.pop(entry.uid, None)
+            self._records.pop(record.uid, None)
             self.metrics.active.dec()
             if over:
-                self._release(entry, lease)
-        if not over:
-            self._again(entry)
+                self._retire_pod(record)
 
-    def _again(self, entry: Entry) -> None:
-        """Another operator has bound or ended it: goes on from what its status says now."""
-        if entry.phase.finished or entry.phase is Phase.RUNNING:
-            self.offer(entry.body, deleted=False)
+    async def _finish_or_yield(self, record: ExecutionRecord) -> bool:
+        """Execute until the end is written. Return False if another operator has written it, or an unknown phase.
 
-    def _release(self, entry: Entry, lease: Lease | None) -> None:
-        """The pod has served: it is deleted, whatever became of it."""
-        pool = self.pools.get(entry.pool)
-        partition = pool.partition_with(entry.pod or "")
-        pod = lease.pod if lease is not None else partition.pods.get(entry.pod or "") if partition is not None else None
-        if pod is not None:
-            self.pools.retire(pool, pod)
-        self.pools.discard(pool)
+        After an exception it backs off and goes on from the status. An Event reports the first failure. From the
+        second failure on, a known outcome is written without its details; after the fifth, the execution fails.
+        """
+        outcome: ExecutionOutcome | None = None
+        failures = 0
+        while record.phase in (Phase.PENDING, Phase.RUNNING):
+            try:
+                if outcome is None:
+                    outcome = await self._execute(record)
+                await self._finish(record, outcome)
+                return True
+            except ExecutionGone:
+                raise
+            except Superseded:
+                log.info("another operator has the execution", extra=record.log_fields)
+            except Exception as error:
+                failures += 1
+                log.exception("the reconciliation of an execution failed", extra=record.log_fields)
+                outcome = _reduce(outcome, record, error, failures)
+                if failures == 1:
+                    message = f"the operator can't reconcile the execution and tries again: {error}"
+                    await self.writer.record_event(record, "Warning", "ReconcileFailed", message)
+                await asyncio.sleep(delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS))
+        if is_finished(record.body):
+            self.ttl.observe(record.body)
+        return False
 
-    async def _to_its_end(self, entry: Entry) -> Lease | None:
-        lease: Lease | None = None
+    async def _execute(self, record: ExecutionRecord) -> ExecutionOutcome:
+        """Bind the execution to a pod, unless it is bound, and run it there. Raises Superseded and ExecutionGone."""
         try:
-            if entry.phase is Phase.PENDING:
-                lease = await self.binder.bind(entry)
+            if record.phase is Phase.PENDING:
+                record.binding = await self.binder.bind(record)
                 if self._stopping:
                     raise asyncio.CancelledError
             else:
-                lease = self.binder.adopt(entry)
-            outcome = await self._run(entry, lease)
-        except Decided as decided:
-            outcome = decided.outcome
+                record.binding = self.binder.adopt(record)
+            return await self._run(record)
+        except EndedBeforeRun as ended:
+            return ended.outcome
         finally:
-            if lease is not None:
-                lease.withdraw()
-        await self._finish(entry, outcome)
-        return lease
+            if record.binding is not None:
+                record.binding.withdraw()
 
-    async def _run(self, entry: Entry, lease: Lease) -> Outcome:
-        try:
-            spec = lease.spec or CodeExecutionSpec.model_validate(entry.spec)
-        except ValidationError:
-            return failed(Reason.REJECTED, "the spec was changed after its binding to what is no spec")
-        run = Run(
-            entry=entry,
-            lease=lease,
-            spec=spec,
+    async def _run(self, record: ExecutionRecord) -> ExecutionOutcome:
+        assert record.binding is not None  # noqa: S101 - _execute has set it
+        tracker: ToolCallTracker | None = None
+        if record.binding.spec.tools and self.tools.broker is not None:
+            client = self.tools.broker.client
+            tracker = ToolCallTracker(record=record, broker=client, writer=self.writer, tasks=self.tasks)
+        run = ExecutionRun(
+            record=record,
+            binding=record.binding,
             api=self.api,
-            sandboxes=self.sandboxes,
+            supervisors=self.supervisors,
             tasks=self.tasks,
             nodes=self.pools.nodes,
-            tooling=self.tooling,
+            tools=self.tools,
+            tracker=tracker,
         )
-        if not spec.tools or self.tooling.broker is None:
-            return await run.outcome()
-        return await self._run_with_tools(entry, run, self.tooling.broker.client)
-
-    async def _run_with_tools(self, entry: Entry, run: Run, brokers: BrokerClient) -> Outcome:
-        calls = Calls(
-            entry=entry, brokers=brokers, api=self.api, writer=self.writer, tasks=self.tasks, clock=self.clock
-        )
-        run.calls = calls
+        if tracker is None:
+            return await run.execute()
         try:
-            outcome = await run.outcome()
+            outcome = await run.execute()
         except asyncio.CancelledError:
-            if entry.deleted:  # nobody asks for the counts any more, but nothing may go on
-                self.tasks.spawn(calls.abandon(), name=f"end the calls of {entry.name}")
+            if record.deleted:  # the counts have no reader any more, but no call may go on
+                self.tasks.spawn(tracker.abandon(), name=f"end the calls of {record.name}")
             raise
         finally:
-            await calls.stop()
-        return await calls.closed(outcome)
+            await tracker.stop()
+        return await tracker.close(outcome)
 
-    async def _finish(self, entry: Entry, outcome: Outcome) -> None:
-        """The one last write. Raises ExecutionGone, and Superseded where somebody else has ended it."""
-        moment = self.clock()
-        created = created_at(entry.body, first_seen=entry.first_seen)
+    async def _finish(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+        """Write the final status, and measure the execution. Raises ExecutionGone."""
+        moment, created = self.clock(), record.created_at()
         limit: int | None = None
 
         def decide(body: Object) -> Object | None:
-            status = body.get("status") or {}
-            if phase_of(body).finished:
-                return None  # an earlier attempt got through
-            large = outcome.output is not None and sum(map(len, _texts(outcome.output))) > _SMALL_STATUS_BYTES // 8
-            room = limit or (spare_bytes(body) if large else _SMALL_STATUS_BYTES)
-            return finished_status(status, outcome, moment=moment, created=created, spare_bytes=room)
+            phase = read_phase(body)
+            if phase is None:
+                raise Superseded
+            if phase.finished:
+                return None  # an earlier attempt succeeded
+            return build_finished_status(body, outcome, moment=moment, created=created, limit=limit)
 
         try:
-            await self.writer.write(entry, decide, what="finish")
+            await self.writer.write(record, decide, what="finish")
         except StatusTooLarge as error:
-            log.warning("a status was too large and is cut: %s", error, extra=entry.log_fields)
-            limit = _SMALL_STATUS_BYTES
-            await self.writer.write(entry, decide, what="finish")
-        self.expiry.note(entry.body)
-        self._measure(entry, outcome)
+            log.warning("a status is too large and is cut: %s", error, extra=record.log_fields)
+            limit = SMALL_STATUS_BYTES
+            await self.writer.write(record, decide, what="finish")
+        self.ttl.observe(record.body)
+        self._measure(record, outcome)
 
-    def _measure(self, entry: Entry, outcome: Outcome) -> None:
-        status = entry.status
-        known = self.pools.get(entry.pool)
-        # names that no pool has would be without bound
+    def _measure(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+        status = record.status
+        known = self.pools.get(record.pool)
+        # names of pools that do not exist are unbounded
         pool = known.name if known.body is not None else ""
-        variant = said if (said := str(status.get("variant") or "")) in known.weights else ""
+        variant = str(status.get("variant") or "")
+        variant = variant if variant in known.weights else ""
         known.record_run(variant, outcome.reason, now=monotonic())
         start = status.get("start") or ""
-        labels = (outcome.phase, outcome.reason, start, entry.namespace, pool, variant)
+        labels = (outcome.phase, outcome.reason, start, record.namespace, pool, variant)
         self.metrics.executions.labels(*labels).inc()
         for stage, milliseconds in (status.get("durations") or {}).items():
             self.metrics.stages.labels(stage).observe(milliseconds / 1000)
-        log.info(
-            "execution %s",
-            outcome.phase,
-            extra={**entry.log_fields, "reason": outcome.reason, "durations": status.get("durations")},
-        )
+        fields = {**record.log_fields, "reason": outcome.reason, "durations": status.get("durations")}
+        log.info("execution %s", outcome.phase, extra=fields)
 
-    def _note_finished(self, body: Object) -> bool:
-        news = body["metadata"]["uid"] not in self.expiry
-        self.expiry.note(body)
+    def _retire_pod(self, record: ExecutionRecord) -> None:
+        """Delete the pod, which has served its one execution."""
+        pool = self.pools.get(record.pool)
+        if record.binding is not None:
+            self.pools.retire(pool, record.binding.pod)
+        elif record.pod:
+            partition = pool.partition_with(record.pod)
+            if partition is not None and (pod := partition.pods.get(record.pod)) is not None:
+                self.pools.retire(pool, pod)
+        self.pools.discard(pool)
+
+    def _observe_finished(self, body: Object) -> bool:
+        missed = body["metadata"]["uid"] not in self.ttl
+        self.ttl.observe(body)
         recorded = (body.get("status") or {}).get("specDigest")
         touched = int(body["metadata"].get("generation", 1)) > 1
         if touched and recorded and not self._stopping and recorded != spec_digest(body.get("spec") or {}):
-            self._note_change(Entry.of(body))
-        return news
+            self._report_change(ExecutionRecord.from_object(body))
+        return missed
 
-    def _note_change(self, entry: Entry) -> None:
-        """Says in the status, once, that the spec is not what ran."""
-        conditions = entry.status.get("conditions") or ()
-        if entry.phase is Phase.PENDING or any(each.get("type") == "SpecUnchanged" for each in conditions):
+    def _report_change(self, record: ExecutionRecord) -> None:
+        """Write once to the status that the spec is not the one that ran."""
+        if record.phase in (Phase.PENDING, None) or has_condition(record.status, "SpecUnchanged"):
             return
 
         def decide(body: Object) -> Object | None:
             status = body.get("status") or {}
-            if any(each.get("type") == "SpecUnchanged" for each in status.get("conditions") or ()):
+            if has_condition(status, "SpecUnchanged"):
                 return None
-            fields = changed_fields(entry.spec, body.get("spec") or {})
-            return changed_status(status, fields=fields, moment=self.clock())
+            fields = list_changed_fields(record.spec, body.get("spec") or {})
+            return build_changed_status(status, fields=fields, moment=self.clock())
 
-        self.tasks.spawn(self._write_change(entry, decide), name=f"change of {entry.name}")
+        self.tasks.spawn(self._write_change(record, decide), name=f"change of {record.name}")
 
-    async def _write_change(self, entry: Entry, decide: Callable[[Object], Object | None]) -> None:
+    async def _write_change(self, record: ExecutionRecord, decide: Callable[[Object], Object | None]) -> None:
         try:
-            await self.writer.write(entry, decide, what="changed")
+            await self.writer.write(record, decide, what="changed")
         except ExecutionGone:
-            log.info("it was deleted meanwhile", extra=entry.log_fields)
+            log.info("the execution was deleted meanwhile", extra=record.log_fields)
         except ApiError as error:
-            log.warning("a change of a spec was not noted: %s", error, extra=entry.log_fields)
+            log.warning("a change of a spec was not written to the status: %s", error, extra=record.log_fields)
 
 
-def _texts(output: Object) -> tuple[str, str, str]:
-    result = output.get("result")
-    text = result if isinstance(result, str) else "" if result is None else str(result)
-    return output["stdout"], output["stderr"], text
+def _reduce(
+    outcome: ExecutionOutcome | None, record: ExecutionRecord, error: Exception, failures: int
+) -> ExecutionOutcome | None:
+    """Return what to write after so many failures in a row; None to execute again from the status."""
+    if outcome is not None:
+        why = f"the API server rejects its details: {error}"
+        return outcome if failures == 1 or outcome.output is None else outcome.drop_details(why)
+    if failures < _MAX_FAILURES:
+        return None
+    reason = Reason.REJECTED if record.phase is Phase.PENDING else Reason.SANDBOX_LOST
+    return build_failure(reason, f"the operator can't reconcile the execution: {error}")

@@ -1,15 +1,65 @@
-"""How the way of an execution ends before its code runs, or in somebody else's hands."""
+"""How an execution ends, and the exceptions that end its reconciliation."""
 
-from mcp_exec_operator.executions.status import Outcome
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Reason
+from mcp_exec_common.kube.objects import Object
 
 
-class Decided(Exception):
-    """The execution ends without running: `outcome` says how."""
+@dataclass(frozen=True, kw_only=True)
+class ExecutionOutcome:
+    """The end of an execution."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    phase: Phase
+    reason: Reason = Reason.NONE
+    message: str = ""
+    error: ExecutionError | None = None
+    output: Object | None = None
+    started_at: datetime | None = None
+    durations: Durations = field(default_factory=Durations)
+    """The known durations, without the total."""
+    tool_calls: Object | None = None
+    """What was called; None if the execution may call nothing."""
+    code_findings: list[Object] | None = None
+    """Findings in the code; None keeps those of the status."""
+    approvals: list[Object] | None = None
+    """Tool calls that needed an approval; None keeps those of the status."""
+
+    def drop_details(self, why: str) -> "ExecutionOutcome":
+        """Return the outcome without output, error and lists, for an API server that rejects them."""
+        message = f"{self.message}; {why}" if self.message else why
+        error = ExecutionError(type=self.reason.value, message=message) if self.phase is Phase.FAILED else None
+        return replace(self, message=message, error=error, output=None, tool_calls=None, code_findings=[], approvals=[])
+
+
+def build_failure(reason: Reason, message: str) -> ExecutionOutcome:
+    """Return the outcome of an execution that never ran, or of whose run nothing is known."""
+    return ExecutionOutcome(
+        phase=Phase.FAILED, reason=reason, message=message, error=ExecutionError(type=reason.value, message=message)
+    )
+
+
+def build_cancellation() -> ExecutionOutcome:
+    """Return the outcome of an execution that was cancelled before it ran."""
+    return ExecutionOutcome(phase=Phase.CANCELLED, reason=Reason.CANCELLED, message="cancelled before it ran")
+
+
+class EndedBeforeRun(Exception):
+    """The execution ends without running, with `outcome`."""
+
+    def __init__(self, outcome: ExecutionOutcome) -> None:
         super().__init__(outcome.message)
         self.outcome = outcome
 
 
 class Superseded(Exception):
-    """Somebody else has bound or ended the execution."""
+    """Another operator has bound or ended the execution."""
+
+
+class ExecutionGone(Exception):
+    """The execution was deleted."""
+
+
+class StatusTooLarge(Exception):
+    """The API server rejects a status of this size."""

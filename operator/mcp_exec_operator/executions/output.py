@@ -1,4 +1,4 @@
-"""Gathers a run's events into its output. All of it comes from inside a sandbox, so everything is bounded here."""
+"""Output of a run, collected from its events. Events come from inside a sandbox, so everything is bounded here."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,26 +8,15 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from mcp_exec_api.code_execution import ExecutionError, Output, Phase, Reason
+from mcp_exec_api.code_execution import ExecutionError, Output, Phase, Reason, ReasonTrait
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import EndEvent, Event, ResultEvent, StatusEvent, TextEvent
+from mcp_exec_common.util.text import shorten
 
-_MARKER_ROOM: Final = 256
-"""Characters that a stream may have beyond its limit: the line that says how much was cut."""
-_FAILURES: Final = frozenset(
-    {
-        Reason.USER_ERROR,
-        Reason.EXIT_CODE,
-        Reason.RUNNER_DIED,
-        Reason.OUT_OF_MEMORY,
-        Reason.PROCESS_LIMIT,
-        Reason.STORAGE_LIMIT,
-        Reason.OUTPUT_LIMIT,
-    }
-)
-"""The reasons for a failure that a sandbox may give."""
-_ENDS: Final = {
+_MARKER_CHARACTERS: Final = 256
+"""Characters that a stream may have beyond its limit, for the cut marker of the supervisor."""
+_END_REASONS: Final = {
     Phase.SUCCEEDED: Reason.NONE,
     Phase.TIMED_OUT: Reason.TIMEOUT,
     Phase.CANCELLED: Reason.CANCELLED,
@@ -44,27 +33,27 @@ class _Stream:
 
 
 @dataclass(kw_only=True)
-class Collector:
-    """What a run has said so far. Each of its streams keeps `limit` characters and a little."""
+class OutputCollector:
+    """Bounded output of one run. Each of its streams keeps `limit` characters and a cut marker."""
 
     limit: int
     replayed: bool = False
-    """Whether it is heard of after the fact, so that the moments of hearing tell nothing."""
+    """Whether the events are read after the fact, so that the times of their arrival mean nothing."""
     seq: int = 0
     """The last event's number; 0 before the first."""
     started_at: datetime | None = None
     """When the code began, by the sandbox's clock."""
     started: float | None = None
-    """When that was heard of, by the monotonic clock."""
+    """When the start event arrived, by the monotonic clock."""
     ended: float | None = None
-    """When the end was heard of, by the monotonic clock."""
+    """When the end event arrived, by the monotonic clock."""
     end: EndEvent | None = None
     _streams: dict[str, _Stream] = field(default_factory=lambda: {"stdout": _Stream(), "stderr": _Stream()})
     _result: JsonValue = None
     _truncated: bool = False
 
     def add(self, event: Event) -> bool:
-        """Takes in an event; one that is known already changes nothing. True where it is the run's last."""
+        """Take in an event, and return whether it is the run's last. A repeated event changes nothing."""
         if event.seq <= self.seq:
             return False
         self.seq = event.seq
@@ -79,8 +68,8 @@ class Collector:
             return True
         return False
 
-    def output(self) -> Object:
-        """The output as it stands in a status, also of a run that broke off."""
+    def build_output(self) -> Object:
+        """Return the output for the status, also of a run that broke off."""
         stdout, stderr = ("".join(self._streams[name].pieces) for name in ("stdout", "stderr"))
         end = self.end
         output = Output(
@@ -92,16 +81,16 @@ class Collector:
         ).to_api()
         return output | ({} if self._result is None else {"result": self._result})
 
-    def reason(self) -> Reason:
-        """Why it ended so, one of the reasons that go with its phase."""
+    def find_reason(self) -> Reason:
+        """Return the reason of the end, one that a sandbox may give for its phase."""
         if self.end is None:
             return Reason.NONE
-        if self.end.phase in _ENDS:
-            return _ENDS[self.end.phase]
-        return self.end.reason if self.end.reason in _FAILURES else Reason.USER_ERROR
+        if self.end.phase in _END_REASONS:
+            return _END_REASONS[self.end.phase]
+        return self.end.reason if ReasonTrait.SANDBOX in self.end.reason.traits else Reason.USER_ERROR
 
-    def error(self) -> ExecutionError | None:
-        """Why it failed, as the sandbox says."""
+    def build_error(self) -> ExecutionError | None:
+        """Return the error that the sandbox reported, bounded."""
         error = self.end.error if self.end else None
         if error is None:
             return None
@@ -112,16 +101,22 @@ class Collector:
             traceback=shorten(error.traceback, _MAX_TRACEBACK) if error.traceback is not None else None,
         )
 
-    def run_milliseconds(self) -> float | None:
-        """How long the code ran: what the sandbox says, but no more than passed here, or than any run may have."""
+    def measure_run(self) -> tuple[float | None, float | None]:
+        """Return the milliseconds of the code, and those from its end until all output was here; None if unknown.
+
+        The sandbox's measure counts up to the time that passed here, or up to the longest possible run in a replay.
+        """
         if self.end is None or self.started is None or self.ended is None:
-            return None
-        longest = MAX_TIMEOUT_SECONDS + 60.0 if self.replayed else self.ended - self.started
-        return min(self.end.run_ms, longest * 1000)
+            return None, None
+        passed = (self.ended - self.started) * 1000
+        if self.replayed:
+            return min(self.end.run_ms, (MAX_TIMEOUT_SECONDS + 60.0) * 1000), None
+        run = min(self.end.run_ms, passed)
+        return run, max(0.0, passed - run)
 
     def _add_text(self, event: TextEvent) -> None:
         stream = self._streams[event.type]
-        room = self.limit + _MARKER_ROOM - stream.size
+        room = self.limit + _MARKER_CHARACTERS - stream.size
         text = event.text[:room] if room > 0 else ""
         self._truncated |= len(text) < len(event.text)
         if text:
@@ -133,18 +128,10 @@ class Collector:
         try:
             text = json.dumps(event.value, ensure_ascii=False, allow_nan=False)
         except (ValueError, RecursionError):
-            # no JSON: an infinity, or something that is not a number
+            # no JSON: an infinity or not a number
             self._result, self._truncated = shorten(repr(event.value), self.limit), True
             return
-        if len(text) > self.limit + _MARKER_ROOM:
+        if len(text) > self.limit + _MARKER_CHARACTERS:
             self._result, self._truncated = shorten(text, self.limit), True
         else:
             self._result = event.value
-
-
-def shorten(text: str, limit: int) -> str:
-    """The text, of too much its head and tail with a mark between them that says how much is cut."""
-    if len(text) <= limit:
-        return text
-    half = max(0, limit // 2)
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters cut ...]\n{text[len(text) - half :]}"

@@ -1,54 +1,59 @@
-"""One execution in memory, from the moment that it is seen until it has ended."""
+"""One unfinished execution in memory."""
 
 import asyncio
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from mcp_exec_api.code_execution import IMMUTABLE, Phase, spec_digest
 from mcp_exec_api.constants import ANNOTATION_VARIANT_KEY, LABEL_CALLER
+from mcp_exec_api.execution_state import read_created_at, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_operator.executions.binding import Binding
+
+_MAX_WATCH_DELAY: Final = timedelta(seconds=2)
 
 
 @dataclass(kw_only=True, eq=False)
-class Entry:
-    """What is known of an execution: the newest of its object, and what its task does."""
+class ExecutionRecord:
+    """The newest object of an execution, and the state of its task."""
 
     body: Object
-    """Its object, the newest that is known."""
+    """The newest object."""
     key: ObjectKey
     uid: str
     spec: Object
-    """Its spec as it was first seen: what runs."""
+    """The spec as it was first seen, which is the one that runs."""
     digest: str
     first_seen: datetime
     pool: ObjectKey
-    """The pool that it asks for."""
+    """Namespace and name of the requested pool."""
     caller: str = ""
-    """Who created it by way of the gateway; empty for all others of the namespace."""
+    """The caller who created it through the gateway; empty for all other executions of the namespace."""
     variant_key: str = ""
-    """What it is assigned to a variant of its pool by: what its annotation says, else its caller, else its name."""
+    """The key that assigns it to a variant of the pool: its annotation, else its caller, else its name."""
     pod: str | None = None
-    """The pod that it holds or is bound to."""
+    """Name of the pod that it has or is bound to."""
+    binding: Binding | None = None
     task: asyncio.Task[None] | None = None
     deleted: bool = False
-    """Whether its object is gone."""
+    """Whether the object was deleted."""
     started: bool = False
-    """Whether its task has had its first turn."""
+    """Whether the task has made its first step."""
     writing: int = 0
-    """Writes of its status that are under way: a shutdown waits for them."""
+    """Status writes in flight, which a shutdown waits for."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a cancellation is requested, the spec changes, the pod is lost, or the pod's node changes."""
     changed: list[str] = field(default_factory=list)
-    """Fields of the spec that somebody changed although they can't be."""
+    """Immutable fields of the spec that were changed, on a cluster that did not reject it."""
 
     @classmethod
-    def of(cls, body: Object) -> "Entry":
-        """The entry of an execution that was not known before."""
+    def from_object(cls, body: Object) -> "ExecutionRecord":
+        """Return the record of an execution that was not known before."""
         meta, spec = body["metadata"], body.get("spec") or {}
-        name = (spec.get("poolRef") or {}).get("name") or "default"
+        pool = (spec.get("poolRef") or {}).get("name") or "default"
         caller = str((meta.get("labels") or {}).get(LABEL_CALLER) or "")
         return cls(
             body=body,
@@ -57,7 +62,7 @@ class Entry:
             spec=spec,
             digest=spec_digest(spec),
             first_seen=now(),
-            pool=(meta["namespace"], str(name)),
+            pool=(meta["namespace"], str(pool)),
             caller=caller,
             variant_key=str((meta.get("annotations") or {}).get(ANNOTATION_VARIANT_KEY) or caller or meta["name"]),
             pod=(body.get("status") or {}).get("podName"),
@@ -65,64 +70,70 @@ class Entry:
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The execution's namespace."""
         return self.key[0]
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The execution's name."""
         return self.key[1]
 
     @property
     def status(self) -> Object:
-        """Its status as last seen."""
+        """The newest status."""
         return self.body.get("status") or {}
 
     @property
-    def phase(self) -> Phase:
-        """Its phase as last seen."""
-        return phase_of(self.body)
+    def phase(self) -> Phase | None:
+        """The newest phase; None if a newer version wrote one that is unknown here."""
+        return read_phase(self.body)
 
     @property
     def version(self) -> str:
-        """Its resource version as last seen."""
+        """The newest resource version."""
         return str(self.body["metadata"]["resourceVersion"])
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether somebody asked to cancel it."""
+        """Whether a cancellation is requested."""
         return bool((self.body.get("spec") or {}).get("cancelRequested"))
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What each of its log lines has."""
+        """Fields of each log line about the execution."""
         return {"execution": self.name, "namespace": self.namespace, "pool": self.pool[1], "pod": self.pod}
 
-    def take_in(self, body: Object) -> None:
-        """Takes in a newer object; an older one, which a watch may tell late, changes nothing."""
+    def observe(self, body: Object) -> None:
+        """Take in a newer object. An older one, which a watch may deliver late, changes nothing."""
         if is_older(body, self.body):
             return
-        touched = body["metadata"].get("generation") != self.body["metadata"].get("generation")
-        asked_before = self.cancel_requested
+        spec_touched = body["metadata"].get("generation") != self.body["metadata"].get("generation")
+        was_requested = self.cancel_requested
         self.body = body
-        if touched and spec_digest(body.get("spec") or {}) != self.digest:
-            self.changed = changed_fields(self.spec, body.get("spec") or {})
+        if spec_touched and spec_digest(body.get("spec") or {}) != self.digest:
+            self.changed = list_changed_fields(self.spec, body.get("spec") or {})
             self.wakeup.set()
-        if self.cancel_requested and not asked_before:
+        if self.cancel_requested and not was_requested:
             self.wakeup.set()
 
+    def created_at(self) -> datetime:
+        """Return the time of creation.
 
-def phase_of(body: Object) -> Phase:
-    """The phase of an execution, Pending where it has none yet."""
-    return Phase((body.get("status") or {}).get("phase") or Phase.PENDING)
+        If the object has whole seconds only, the time at which it was first seen is finer, if that was at once.
+        """
+        recorded = read_created_at(self.body)
+        created = datetime.fromisoformat(recorded)
+        if recorded != self.body["metadata"]["creationTimestamp"]:
+            return created
+        return self.first_seen if timedelta() <= self.first_seen - created < _MAX_WATCH_DELAY else created
 
 
 def is_older(body: Object, than: Object) -> bool:
-    """Whether an object is an earlier version than another; where versions are no numbers, it is not."""
-    versions = [str(each["metadata"]["resourceVersion"]) for each in (body, than)]
-    return all(version.isdigit() for version in versions) and int(versions[0]) < int(versions[1])
+    """Return whether an object is an earlier version than another; False if the versions are not numbers."""
+    version, other = body["metadata"]["resourceVersion"], than["metadata"]["resourceVersion"]
+    return str(version).isdigit() and str(other).isdigit() and int(version) < int(other)
 
 
-def changed_fields(before: Object, after: Object) -> list[str]:
-    """The immutable fields that differ."""
+def list_changed_fields(before: Object, after: Object) -> list[str]:
+    """Return the names of the immutable fields that differ."""
     return [name for name in IMMUTABLE if before.get(name) != after.get(name)]

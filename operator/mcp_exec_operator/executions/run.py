@@ -1,4 +1,4 @@
-"""Runs an execution in its pod: hands over the code, follows the events to their end, tells why where there is none."""
+"""One run: dispatch of the job to the bound pod, its events up to the end, and the outcome if there is no end."""
 
 import asyncio
 import logging
@@ -9,20 +9,24 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Durations, ExecutionError, Phase, Reason
+from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Reason
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, SandboxError, SandboxUsed
-from mcp_exec_operator.executions.binder import Lease, job_of, longest_run
-from mcp_exec_operator.executions.outcome import Decided
-from mcp_exec_operator.executions.output import Collector
-from mcp_exec_operator.executions.record import Entry
-from mcp_exec_operator.executions.status import Outcome, cancelled, failed
-from mcp_exec_operator.executions.tool_calls import Calls
-from mcp_exec_operator.executions.tools import Tooling
+from mcp_exec_operator.executions.binding import Binding, build_job, run_deadline_seconds
+from mcp_exec_operator.executions.outcome import (
+    EndedBeforeRun,
+    ExecutionOutcome,
+    build_cancellation,
+    build_failure,
+)
+from mcp_exec_operator.executions.output import OutputCollector
+from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.tool_call_tracker import ToolCallTracker
+from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
@@ -31,287 +35,268 @@ from mcp_exec_operator.pods.status import PodProblem, loss_of
 log = logging.getLogger(__name__)
 
 _LABEL_AFTER_SECONDS: Final = 0.1
-"""How long a run lasts before its pod is labelled: most are over by then, and one API write cheaper."""
+"""How long a run lasts before its pod is labelled: most runs end earlier and save one API write."""
 _CANCEL_SECONDS: Final = 10.0
-"""How long a cancelled run may take to say its end."""
-_LAST_WORDS_SECONDS: Final = 1.0
-"""How long a pod that is lost is still listened to: its end may be under way."""
-_QUESTION_SECONDS: Final = 1.0
-"""Between questions to a sandbox on a node that is lost: it is given up when two in a row have no answer."""
-_PAUSES: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 2.0)
-"""Between attempts to reach a sandbox whose stream broke."""
+"""How long a cancelled run may take to send its end."""
+_LAST_EVENTS_SECONDS: Final = 1.0
+"""How long the events of a lost pod are still read: its end may be in flight."""
+_POLL_SECONDS: Final = 1.0
+"""Interval of requests to a sandbox on a lost node. It is given up when two in a row get no response."""
+_RECONNECT_DELAYS: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 2.0)
 
 
 class _Lost(Exception):
-    """The sandbox does not answer."""
+    """The sandbox does not respond."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Run:
-    """One run, from the hand-over to its outcome."""
+class ExecutionRun:
+    """One run, from its dispatch to its outcome.
 
-    entry: Entry
-    lease: Lease
-    spec: CodeExecutionSpec
+    It ends with the stream's last event, when the stream is lost, or at a deadline. Another task, the observer,
+    shortens the deadline when a cancellation is requested or the pod or its node is lost.
+    """
+
+    record: ExecutionRecord
+    binding: Binding
     api: OperatorApi
-    sandboxes: SupervisorClient
+    supervisors: SupervisorClient
     tasks: TaskRegistry
     nodes: NodeCache
-    tooling: Tooling
-    collector: Collector = field(init=False)
-    calls: Calls | None = None
-    """What watches its calls; None if it may call no tool."""
+    tools: GrantIssuer
+    tracker: ToolCallTracker | None
+    """Tracks its tool calls; None if it may call none."""
+    output: OutputCollector = field(init=False)
     _accepted: bool = False
-    _cancelling: bool = False
-    """Whether its supervisor is being asked to end it."""
-    _bound: asyncio.Timeout | None = None
+    """Whether the sandbox has accepted the job, so that it must not be dispatched again."""
+    _deadline: asyncio.Timeout | None = None
     _over: bool = False
-    _questioned: bool = False
-    """Whether its supervisor is being asked, or was asked in vain, whether it lives on a node that is lost."""
+    _cancelling: bool = False
+    """Whether the supervisor is being asked to cancel."""
+    _polling: bool = False
+    """Whether the supervisor is being polled, or was in vain, because its node is lost."""
     _silent: bool = False
-    """Whether it did not answer."""
+    """Whether the supervisor did not respond to polls."""
 
     def __post_init__(self) -> None:
-        self.collector = Collector(limit=self.spec.limits.output_bytes)
+        self.output = OutputCollector(limit=self.binding.spec.limits.output_bytes)
 
-    async def outcome(self) -> Outcome:
-        """How it ended. Raises Decided where it need not begin."""
-        if not self.lease.pod.address and (loss := await self._find()) is not None:
-            return self._lost(loss)
-        sandbox = self.sandboxes.get_connection(
-            namespace=self.entry.namespace, pod=self.lease.pod.name, address=self.lease.pod.address
-        )
-        await self._check(sandbox)
-        if self.spec.tools and self.lease.tools is None and not self._accepted:
-            await self._equip(sandbox)
-        self.lease.pod.wakeup = self.entry.wakeup
-        observer = self.tasks.spawn(self._observe(sandbox), name=f"observe {self.lease.pod.name}")
+    async def execute(self) -> ExecutionOutcome:
+        """Dispatch the job, follow its events and return the outcome. Raises EndedBeforeRun if it need not begin."""
+        if not self.binding.pod.address and (problem := await self._find_pod()) is not None:
+            return self._build_loss(problem)
+        pod = self.binding.pod
+        connection = self.supervisors.get_connection(namespace=self.record.namespace, pod=pod.name, address=pod.address)
+        await self._check_dispatch(connection)
+        pod.wakeup = self.record.wakeup
+        observer = self.tasks.spawn(self._observe(connection), name=f"observe {pod.name}")
         try:
-            async with asyncio.timeout(longest_run(self.spec)) as self._bound:
-                await self._follow(sandbox)
+            async with asyncio.timeout(run_deadline_seconds(self.binding.spec)) as self._deadline:
+                await self._follow(connection)
         except (_Lost, TimeoutError) as error:
-            return await self._broken_off(error, sandbox)
+            return await self._outcome_without_end(error)
         finally:
             self._over = True
             observer.cancel()
-        return self._ended()
+        assert self.output.end is not None  # noqa: S101 - _follow returns after the end alone
+        failure = self.output.build_error()
+        message = f"{failure.type}: {failure.message}" if failure else ""
+        return self._build_outcome(self.output.end.phase, self.output.find_reason(), message, failure)
 
-    async def _observe(self, sandbox: SupervisorConnection) -> None:
-        """React to a cancellation, to the loss of the pod and to its node, until cancelled. Label the pod meanwhile."""
-        label_at = None if self.lease.pod.labelled_busy else monotonic() + _LABEL_AFTER_SECONDS
+    async def _find_pod(self) -> PodProblem | None:
+        """Read a pod of which only the name is known. Return the problem if the pod is lost. Raises ApiError."""
+        name, pods = self.binding.pod.name, self.binding.partition.pods
+        body = await self.api.get_pod(self.record.namespace, name)
+        if body is not None:
+            pods.observe(body, now=monotonic())
+            self.binding.pod = pods.adopt(name, now=monotonic())
+        return None if self.binding.pod.address else self._find_loss(body)
+
+    async def _check_dispatch(self, connection: SupervisorConnection) -> None:
+        """Check what another operator may have left undone, or what has changed since the binding.
+
+        A sandbox that is not idle has accepted what was bound: its events are followed and nothing is dispatched.
+        Raises EndedBeforeRun if the code has not begun and must not.
+        """
+        changed = self.record.status.get("specDigest") != self.record.digest
+        lacks_tools = bool(self.binding.spec.tools) and self.binding.tools is None
+        if not changed and not lacks_tools and not self.record.cancel_requested:
+            return
+        try:
+            idle = (await connection.get_execution())[0] == "idle"
+        except SandboxError:
+            idle = False
+        if not idle:
+            self._accepted = self.output.replayed = True
+            return
+        if self.record.cancel_requested:
+            raise EndedBeforeRun(build_cancellation())
+        if changed:
+            message = "the spec was changed between its binding and its run"
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        seconds = run_deadline_seconds(self.binding.spec)
+        self.binding.tools = await self.tools.grant(self.record, self.binding, run_seconds=seconds)
+
+    async def _follow(self, connection: SupervisorConnection) -> None:
+        """Read events up to the last, over as many connections as needed."""
+        failures = 0
         while True:
-            self.entry.wakeup.clear()
-            if self.lease.pod.lost:
-                self._hasten(_LAST_WORDS_SECONDS)
-            if self.entry.cancel_requested and not self._cancelling:
+            before = self.output.seq
+            try:
+                async with aclosing(self._open_stream(connection)) as events:
+                    async for event in events:
+                        if self.output.add(event):
+                            return
+                        if isinstance(event, ApprovalEvent) and self.tracker is not None:
+                            self.tracker.watch_approvals()
+            except SandboxUsed as used:
+                if used.id != self.record.uid:
+                    raise _Lost(str(used)) from used
+                self._accepted = self.output.replayed = True
+            except SandboxError as error:
+                failures = failures + 1 if self.output.seq == before else 1
+                if self.binding.pod.lost or failures > len(_RECONNECT_DELAYS):
+                    raise _Lost(str(error)) from error
+                log.info("the stream of a run broke: %s", error, extra=self.record.log_fields)
+                await asyncio.sleep(_RECONNECT_DELAYS[failures - 1])
+
+    def _open_stream(self, connection: SupervisorConnection) -> AsyncGenerator[Event, None]:
+        spec, pending = self.binding.spec, self.binding.pending_run
+        seconds = run_deadline_seconds(spec)
+        if self._accepted or self.output.seq:
+            return connection.follow_events(from_seq=self.output.seq + 1, timeout_seconds=seconds)
+        if pending is not None:
+            self.binding.pending_run = None
+            return pending.run()
+        # a sandbox accepts one execution in its life: to send the same one again can't run anything twice
+        return connection.run(build_job(self.record.uid, spec, self.binding.tools), timeout_seconds=seconds)
+
+    async def _observe(self, connection: SupervisorConnection) -> None:
+        """React to a cancellation and to the loss of the pod or its node, until cancelled. Label the pod meanwhile."""
+        pod, wakeup = self.binding.pod, self.record.wakeup
+        label_at = None if pod.labelled_busy else monotonic() + _LABEL_AFTER_SECONDS
+        while True:
+            wakeup.clear()
+            if pod.lost:
+                self._shorten_deadline(_LAST_EVENTS_SECONDS)
+            if self.record.cancel_requested and not self._cancelling:
                 self._cancelling = True
-                self._begin_cancel(sandbox)
-            self._doubt(sandbox)
+                self._shorten_deadline(_CANCEL_SECONDS)
+                self.tasks.spawn(self._cancel(connection), name=f"cancel {self.record.name}")
+            # a sandbox may go on without its node, as it does while a kubelet restarts
+            if not self._polling and self.nodes.loss_reason(pod.node):
+                self._polling = True
+                self.tasks.spawn(self._poll_supervisor(connection), name=f"poll {pod.name}")
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if label_at is None else max(0.0, label_at - monotonic())):
-                    await self.entry.wakeup.wait()
+                    await wakeup.wait()
             if label_at is not None and monotonic() >= label_at:
                 label_at = None
-                self.tasks.spawn(self._label(), name=f"label {self.lease.pod.name}")
+                self.tasks.spawn(self._label_pod(), name=f"label {pod.name}")
 
-    async def _follow(self, sandbox: SupervisorConnection) -> None:
-        """Reads events until the last, over as many connections as that takes."""
-        failures = 0
-        while True:
-            before = self.collector.seq
-            try:
-                async with aclosing(self._stream(sandbox)) as events:
-                    async for event in events:
-                        if self.collector.add(event):
-                            return
-                        if isinstance(event, ApprovalEvent) and self.calls is not None:
-                            self.calls.hint()
-            except SandboxUsed as used:
-                if used.id != self.entry.uid:
-                    raise _Lost(str(used)) from used
-                self._accepted = self.collector.replayed = True
-            except SandboxError as error:
-                failures = failures + 1 if self.collector.seq == before else 1
-                if self.lease.pod.lost or failures > len(_PAUSES):
-                    raise _Lost(str(error)) from error
-                log.info("the stream of a run broke: %s", error, extra=self.entry.log_fields)
-                await asyncio.sleep(_PAUSES[failures - 1])
-
-    def _stream(self, sandbox: SupervisorConnection) -> AsyncGenerator[Event, None]:
-        seconds = longest_run(self.spec)
-        if self._accepted or self.collector.seq:
-            return sandbox.follow_events(from_seq=self.collector.seq + 1, timeout_seconds=seconds)
-        if (offer := self.lease.offer) is not None:
-            self.lease.offer = None
-            return offer.run()
-        # a sandbox accepts one execution in its life: to ask once more, of the same one, can't run anything twice
-        return sandbox.run(job_of(self.entry, self.spec, self.lease.tools), timeout_seconds=seconds)
-
-    def _hasten(self, seconds: float) -> None:
-        """Gives the run no more than so many seconds from now."""
-        if self._bound is None or self._over:
+    def _shorten_deadline(self, seconds: float) -> None:
+        """Let the run end at most so many seconds from now."""
+        if self._deadline is None or self._over:
             return
-        when, soon = self._bound.when(), asyncio.get_running_loop().time() + seconds
+        when, soon = self._deadline.when(), asyncio.get_running_loop().time() + seconds
         if when is not None and soon < when:
-            self._bound.reschedule(soon)
+            self._deadline.reschedule(soon)
 
-    def _doubt(self, sandbox: SupervisorConnection) -> None:
-        """Where its node is lost, finds out whether it goes on none the less, as it does when a kubelet restarts."""
-        if not self._questioned and self.nodes.loss_reason(self.lease.pod.node):
-            self._questioned = True
-            self.tasks.spawn(self._question(sandbox), name=f"question {self.lease.pod.name}")
-
-    async def _question(self, sandbox: SupervisorConnection) -> None:
+    async def _poll_supervisor(self, connection: SupervisorConnection) -> None:
+        """End the run if the supervisor does not respond, as long as its node is lost."""
         failures = 0
-        while not self._over and self.nodes.loss_reason(self.lease.pod.node):
+        while not self._over and self.nodes.loss_reason(self.binding.pod.node):
             try:
-                await sandbox.get_execution()
+                await connection.get_execution()
                 failures = 0
             except SandboxError:
                 failures += 1
             if failures > 1:
                 self._silent = True
-                self._hasten(0.0)
+                self._shorten_deadline(0.0)
                 return
-            await asyncio.sleep(_QUESTION_SECONDS)
-        self._questioned = False
+            await asyncio.sleep(_POLL_SECONDS)
+        self._polling = False
 
-    def _begin_cancel(self, sandbox: SupervisorConnection) -> None:
-        self._hasten(_CANCEL_SECONDS)
-        self.tasks.spawn(self._cancel(sandbox), name=f"cancel {self.entry.name}")
-
-    async def _cancel(self, sandbox: SupervisorConnection) -> None:
-        """Asks the supervisor to end the run, again where it was asked before it had begun."""
-        for pause in _PAUSES:
+    async def _cancel(self, connection: SupervisorConnection) -> None:
+        """Ask the supervisor to end the run; again if the first request came before the run began."""
+        for delay in _RECONNECT_DELAYS:
             try:
-                await sandbox.cancel()
+                await connection.cancel()
             except SandboxError as error:
-                log.info("a run was not cancelled: %s", error, extra=self.entry.log_fields)
-            await asyncio.sleep(pause)
+                log.info("a run was not cancelled: %s", error, extra=self.record.log_fields)
+            await asyncio.sleep(delay)
             if self._over:
                 return
 
-    async def _find(self) -> PodProblem | None:
-        """Looks up a pod of which only the name is known. Returns why it is lost, if it is. Raises ApiError."""
-        name, inventory = self.lease.pod.name, self.lease.pool.pods
-        item = await self.api.get_pod(self.entry.namespace, name)
-        if item is not None:
-            inventory.observe(item, now=monotonic())
-            self.lease.pod = inventory.adopt(name, now=monotonic())
-        return None if self.lease.pod.address else self._loss(item)
-
-    async def _check(self, sandbox: SupervisorConnection) -> None:
-        """Raises Decided where the code has not begun to run and must not: cancelled, or no longer what was bound."""
-        changed = self.entry.status.get("specDigest") != self.entry.digest
-        if not changed and not self.entry.cancel_requested:
-            return
+    async def _label_pod(self) -> None:
+        patch = busy_patch(execution_name=self.record.name, execution_uid=self.record.uid)
         try:
-            idle = (await sandbox.get_execution())[0] == "idle"
-        except SandboxError:
-            idle = False
-        if idle and self.entry.cancel_requested:
-            raise Decided(cancelled())
-        if idle:
-            raise Decided(failed(Reason.REJECTED, "the spec was changed between its binding and its run"))
-        # what has been accepted is what was bound: it is followed, and nothing is handed over again
-        self._accepted = self.collector.replayed = True
-
-    async def _equip(self, sandbox: SupervisorConnection) -> None:
-        """Where another operator bound it and did not hand it over, makes what its job says of tools; or Decided."""
-        try:
-            idle = (await sandbox.get_execution())[0] == "idle"
-        except SandboxError:
-            idle = False
-        if not idle:
-            self._accepted = self.collector.replayed = True
-            return
-        pool, seconds = self.lease.pool, longest_run(self.spec)
-        self.lease.tools = await self.tooling.equip(
-            self.entry, self.spec, pool=pool, pod=self.lease.pod, run_seconds=seconds
-        )
-
-    async def _label(self) -> None:
-        patch = busy_patch(execution_name=self.entry.name, execution_uid=self.entry.uid)
-        try:
-            await self.api.patch_pod(self.entry.namespace, self.lease.pod.name, patch)
+            await self.api.patch_pod(self.record.namespace, self.binding.pod.name, patch)
         except ApiError as error:
-            # the execution's status says it too, and that is what counts
+            # the execution's status has the same fact, and that is what counts
             if error.code != 404:
-                log.warning("a pod was not labelled: %s", error, extra=self.entry.log_fields)
+                log.warning("a pod was not labelled: %s", error, extra=self.record.log_fields)
 
-    async def _broken_off(self, error: Exception, sandbox: SupervisorConnection) -> Outcome:
-        """Why there is no end: by the pod's state, by who cancelled it, or by the time."""
+    async def _outcome_without_end(self, error: Exception) -> ExecutionOutcome:
+        """Return why there is no end: the state of the pod, a cancellation, or the time."""
         try:
-            pod = await self.api.get_pod(self.entry.namespace, self.lease.pod.name)
+            pod = await self.api.get_pod(self.record.namespace, self.binding.pod.name)
         except ApiError:
-            pod = self.lease.pod.newest
-        answers = isinstance(error, TimeoutError) and pod is not None and not self.lease.pod.lost and not self._silent
-        if self.entry.cancel_requested and answers:
-            return self._partial(Phase.CANCELLED, Reason.CANCELLED, "cancelled; it did not end by itself")
-        if answers and self.collector.seq:
-            seconds = self.spec.timeout_seconds
-            return self._partial(Phase.TIMED_OUT, Reason.TIMEOUT, f"it did not end within {seconds} s")
-        problem = self._loss(pod)
-        if problem.reason is Reason.STREAM_BROKEN and not answers:
+            pod = self.binding.pod.newest
+        responds = isinstance(error, TimeoutError) and pod is not None
+        responds = responds and not self.binding.pod.lost and not self._silent
+        if self.record.cancel_requested and responds:
+            message = f"cancelled; the run did not stop within {_CANCEL_SECONDS:.0f} s"
+            return self._build_outcome(Phase.CANCELLED, Reason.CANCELLED, message, None)
+        if responds and self.output.seq:
+            message = f"the run did not end within {self.binding.spec.timeout_seconds} s"
+            failure = ExecutionError(type=Reason.TIMEOUT.value, message=message)
+            return self._build_outcome(Phase.TIMED_OUT, Reason.TIMEOUT, message, failure)
+        problem = self._find_loss(pod)
+        if problem.reason is Reason.STREAM_BROKEN and not responds:
             problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
-        log.warning("a run was lost: %s (%s)", problem.message, error, extra=self.entry.log_fields)
-        return self._lost(problem)
+        log.warning("a run was lost: %s (%s)", problem.message, error, extra=self.record.log_fields)
+        return self._build_loss(problem)
 
-    def _loss(self, pod: Object | None) -> PodProblem:
-        known = self.lease.pod
+    def _find_loss(self, body: Object | None) -> PodProblem:
+        pod = self.binding.pod
         return loss_of(
-            pod,
-            name=known.name,
-            node_loss=self.nodes.loss_reason(known.node),
-            drained=self.nodes.is_cordoned(known.node),
+            body, name=pod.name, node_loss=self.nodes.loss_reason(pod.node), drained=self.nodes.is_cordoned(pod.node)
         )
 
-    def _lost(self, problem: PodProblem) -> Outcome:
-        return self._partial(Phase.FAILED, problem.reason, problem.message)
+    def _build_loss(self, problem: PodProblem) -> ExecutionOutcome:
+        error = ExecutionError(type=problem.reason.value, message=problem.message)
+        return self._build_outcome(Phase.FAILED, problem.reason, problem.message, error)
 
-    def _partial(self, phase: Phase, reason: Reason, message: str) -> Outcome:
-        return Outcome(
+    def _build_outcome(
+        self, phase: Phase, reason: Reason, message: str, error: ExecutionError | None
+    ) -> ExecutionOutcome:
+        """Return an outcome with the output so far, when the code began, and the known durations."""
+        output, binding = self.output, self.binding
+        run, collect = output.measure_run()
+        dispatch = None
+        if output.started is not None and binding.bound is not None and not output.replayed:
+            dispatch = (output.started - binding.bound) * 1000
+        else:
+            collect = None
+        values = {"bind": binding.bind_milliseconds, "dispatch": dispatch, "run": run, "collect": collect}
+        return ExecutionOutcome(
             phase=phase,
             reason=reason,
             message=message,
-            error=ExecutionError(type=reason.value, message=message) if phase is not Phase.CANCELLED else None,
-            output=self.collector.output() if self.collector.seq else None,
-            started_at=self._started_at(),
-            durations=self._durations(),
-        )
-
-    def _ended(self) -> Outcome:
-        collector = self.collector
-        assert collector.end is not None  # noqa: S101 - _follow returns after the end alone
-        error = collector.error()
-        return Outcome(
-            phase=collector.end.phase,
-            reason=collector.reason(),
-            message=f"{error.type}: {error.message}" if error else "",
             error=error,
-            output=collector.output(),
-            started_at=self._started_at(),
-            durations=self._durations(),
+            output=output.build_output() if output.seq else None,
+            started_at=self._limit_start(output.started_at),
+            durations=Durations(**{name: round(value, 3) for name, value in values.items() if value is not None}),
         )
 
-    def _started_at(self) -> datetime | None:
-        """When the code began; a sandbox's clock is believed between the binding and now."""
-        said = self.collector.started_at
-        if said is None:
+    def _limit_start(self, started_at: datetime | None) -> datetime | None:
+        """Return when the code began. The sandbox's clock counts between the binding and now."""
+        if started_at is None:
             return None
-        bound_at = datetime.fromisoformat(self.entry.status["boundAt"])
+        bound_at = datetime.fromisoformat(self.record.status["boundAt"])
         try:
-            return min(max(said, bound_at), now())
+            return min(max(started_at, bound_at), now())
         except TypeError:  # no time zone
             return bound_at
-
-    def _durations(self) -> Durations:
-        collector, lease = self.collector, self.lease
-        run = collector.run_milliseconds()
-        dispatch = collect = None
-        if collector.started is not None and lease.bound is not None and not collector.replayed:
-            dispatch = (collector.started - lease.bound) * 1000
-            if run is not None and collector.ended is not None:
-                collect = max(0.0, (collector.ended - collector.started) * 1000 - run)
-        values = {"bind": lease.bind_milliseconds, "dispatch": dispatch, "run": run, "collect": collect}
-        return Durations(**{name: round(value, 3) for name, value in values.items() if value is not None})

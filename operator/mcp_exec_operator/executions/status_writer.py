@@ -1,90 +1,130 @@
-"""Writes the status of executions so that no write is lost, made twice or laid over somebody else's."""
+"""Writes of the status and the Events of executions."""
 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_exec_api.constants import API_VERSION
+from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions.record import Entry
+from mcp_exec_common.util.backoff import delay_after
+from mcp_exec_common.util.text import shorten
+from mcp_exec_operator.executions.outcome import ExecutionGone, StatusTooLarge
+from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE: Final = 0.05
-_LAST_PAUSE: Final = 5.0
+_FIRST_DELAY: Final = 0.05
+_LAST_DELAY: Final = 5.0
+_ATTEMPTS_BEFORE_EVENT: Final = 8
+"""Failed attempts of one write, about 11 s, after which an Event reports them."""
+_EVENT_SECONDS: Final = 2.0
+"""How long an Event may take: what it reports goes on."""
+_MAX_EVENT_MESSAGE: Final = 900
+"""Characters of an Event's message; the API server takes 1024 bytes."""
 _TOO_LARGE: Final = ("too large", "larger than max")
 
 
-class ExecutionGone(Exception):
-    """The execution was deleted."""
-
-
-class StatusTooLarge(Exception):
-    """The API server does not take a status of this size."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class StatusWriter:
-    """Every write names the version that it was made for; where that is not the newest, all is decided anew."""
+class ExecutionStatusWriter:
+    """Writes status so that no write is lost, repeated, or made over another writer's.
+
+    Every write names the resource version that it was decided for. After a conflict it is decided again.
+    """
 
     api: OperatorApi
-    write_priority: WritePriority = field(default_factory=WritePriority)
+    priority: WritePriority = field(default_factory=WritePriority)
 
-    async def write(self, entry: Entry, decide: Callable[[Object], Object | None], *, what: str) -> bool:
-        """Writes what `decide` makes of the newest object, and False where that is nothing.
+    async def write(self, record: ExecutionRecord, decide: Callable[[Object], Object | None], *, what: str) -> bool:
+        """Write the status that `decide` returns for the newest object. Return False if it returns None.
 
-        `decide` is asked again after a conflict, and where an answer was lost: then the object is read first, since
-        the write may have been made. It may raise, which ends the attempt. Raises ExecutionGone and StatusTooLarge.
+        After a conflict or a lost response the object is read and `decide` is called again, since the write may have
+        been made. An exception of `decide` ends the attempts. Raises ExecutionGone, StatusTooLarge, and ApiError if
+        the API server rejects the status for another reason.
         """
-        pause = _FIRST_PAUSE
-        entry.writing += 1
+        failures = 0
+        record.writing += 1
         try:
             while True:
-                status = decide(entry.body)
+                status = decide(record.body)
                 if status is None:
                     return False
                 try:
-                    with self.write_priority.writing():
+                    with self.priority.writing():
                         written = await self.api.replace_execution_status(
-                            entry.namespace, entry.name, version=entry.version, status=status, what=what
+                            record.namespace, record.name, version=record.version, status=status, what=what
                         )
-                    entry.take_in(written)
+                    record.observe(written)
                 except ApiError as error:
-                    self._judge(entry, error)
+                    failures += 1
+                    _raise_if_final(record, error)
+                    if failures == _ATTEMPTS_BEFORE_EVENT:
+                        await self.record_event(record, "Warning", "StatusWriteDelayed", f"status writes fail: {error}")
                 else:
                     return True
-                entry.take_in(await self._read(entry))
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LAST_PAUSE)
+                record.observe(await self._read(record))
+                await asyncio.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
         finally:
-            entry.writing -= 1
+            record.writing -= 1
 
-    def _judge(self, entry: Entry, error: ApiError) -> None:
-        """Raises where another attempt makes no sense."""
-        if error.code == 404:
-            raise ExecutionGone from error
-        if error.code == 413 or any(words in error.message for words in _TOO_LARGE):
-            raise StatusTooLarge(error.message) from error
-        # 0 is no answer; a server error may come after the write was made
-        if error.code not in (0, 409, 429) and error.code < 500:
-            raise error
-        if error.code != 409:
-            log.warning("a status is not known to be written: %s", error, extra=entry.log_fields)
+    async def record_event(self, record: ExecutionRecord, kind: str, reason: str, message: str) -> None:
+        """Create an Event of the execution. If that fails or takes long, it is logged."""
+        at = micro_time(now())[:19] + "Z"
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{record.name[:200]}.", "namespace": record.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": "CodeExecution",
+                "namespace": record.namespace,
+                "name": record.name,
+                "uid": record.uid,
+            },
+            "type": kind,
+            "reason": reason,
+            "message": shorten(message, _MAX_EVENT_MESSAGE),
+            "source": {"component": "mcp-exec-operator"},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EVENT_SECONDS):
+                    await self.api.create_event(event)
+        except ApiError as error:
+            log.warning("no Event was created for an execution: %s", error, extra=record.log_fields)
 
-    async def _read(self, entry: Entry) -> Object:
-        pause = _FIRST_PAUSE
+    async def _read(self, record: ExecutionRecord) -> Object:
+        failures = 0
         while True:
             try:
-                found = await self.api.get_execution(entry.namespace, entry.name)
+                body = await self.api.get_execution(record.namespace, record.name)
             except ApiError as error:
-                log.warning("an execution can't be read: %s", error, extra=entry.log_fields)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LAST_PAUSE)
+                failures += 1
+                log.warning("an execution can't be read: %s", error, extra=record.log_fields)
+                await asyncio.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
                 continue
-            if found is None or found["metadata"]["uid"] != entry.uid:
+            if body is None or body["metadata"]["uid"] != record.uid:
                 raise ExecutionGone
-            return found
+            return body
+
+
+def _raise_if_final(record: ExecutionRecord, error: ApiError) -> None:
+    """Raise if another attempt can't succeed."""
+    if error.code == 404:
+        raise ExecutionGone from error
+    if error.code == 413 or any(words in error.message for words in _TOO_LARGE):
+        raise StatusTooLarge(error.message) from error
+    # 0 is a lost response; after a server error the write may have been made
+    if error.code not in (0, 409, 429) and error.code < 500:
+        raise error
+    if error.code != 409:
+        log.warning("a status write may have failed and is repeated: %s", error, extra=record.log_fields)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.code_execution import Reason
+from mcp_exec_api.code_execution import Reason, ReasonTrait
 
 MAX_START_FAILURES: Final = 3
 """Consecutive pods that did not become ready after which a variant is ejected, if a sibling's pods do."""
@@ -20,16 +20,7 @@ MIN_ERROR_RATE: Final = 0.2
 """Error rate below which no variant is ejected."""
 ERROR_RATE_FACTOR: Final = 5.0
 """How many times the siblings' error rate a variant's must be."""
-FAULTS: Final = frozenset(
-    {
-        Reason.RUNNER_DIED,
-        Reason.OUT_OF_MEMORY,
-        Reason.PROCESS_LIMIT,
-        Reason.SANDBOX_LOST,
-        Reason.SUPERVISOR_DIED,
-        Reason.STREAM_BROKEN,
-    }
-)
+FAULTS: Final = frozenset(reason for reason in Reason if ReasonTrait.VARIANT in reason.traits)
 """Reasons of runs that may be the variant's fault. The code's own errors and failures of nodes are not."""
 _MAX_RUNS: Final = 1000
 """Runs of a variant that are stored."""

@@ -16,7 +16,7 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.leader_election import LeaderElector
-from mcp_exec_operator.manager import Service
+from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
 
@@ -41,7 +41,7 @@ class Operator:
         self.world = world
         self.settings = made
         self.metrics = Metrics.create()
-        self.service: Service
+        self.manager: Manager
         self._stack = AsyncExitStack()
         self.sessions: list[aiohttp.ClientSession] = []
 
@@ -51,15 +51,15 @@ class Operator:
         kube = KubeClient(
             session=api, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.01), timeout_seconds=5
         )
-        sandboxes = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
-        self.sessions.append(sandboxes.session)
-        self.service = Service.create(settings=self.settings, kube=kube, sandboxes=sandboxes, metrics=self.metrics)
-        await self._stack.enter_async_context(self.service.running())
+        supervisors = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
+        self.sessions.append(supervisors.session)
+        self.manager = Manager.create(settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics)
+        await self._stack.enter_async_context(self.manager.running())
         for path, tell in (
-            (SBP, self.service.on_pool),
-            (CEX, self.service.on_execution),
-            (PODS, self.service.on_pod),
-            (NODES, self.service.on_node),
+            (SBP, self.manager.observe_pool),
+            (CEX, self.manager.observe_execution),
+            (PODS, self.manager.observe_pod),
+            (NODES, self.manager.observe_node),
         ):
             await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).run_in_background())
 

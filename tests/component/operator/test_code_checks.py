@@ -37,7 +37,7 @@ async def test_a_strict_pool_rejects_code_before_any_pod_is_taken(world: World, 
         assert counted(operator) == {("default", "DynamicCode", "Strict"): 1}
     assert (status["phase"], status["reason"]) == ("Failed", "Rejected")
     assert status["error"]["message"] == (
-        "spec.code: pool default refuses it: line 1: eval: executes text as code; write the code itself (DynamicCode)"
+        "spec.code: pool default rejects it: line 1: eval: executes text as code; write the code itself (DynamicCode)"
     )
     assert status["codeFindings"] == [EVAL]
     assert "podName" not in status

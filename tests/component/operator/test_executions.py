@@ -152,11 +152,11 @@ async def test_an_execution_deleted_as_soon_as_it_is_seen_leaves_nothing(world: 
         await world.warm(1)
         meta = {"name": "brief", "namespace": "agents", "uid": "u1", "resourceVersion": "1"}
         body = {"metadata": {**meta, "creationTimestamp": "2026-11-21T20:00:00Z"}, "spec": {}}
-        operator.service.on_execution(body, False)
-        operator.service.on_execution(body, True)
+        operator.manager.observe_execution(body, False)
+        operator.manager.observe_execution(body, True)
         uid = world.execution("next")
         assert (await world.finished("next"))["phase"] == "Succeeded"
-        await world.until(lambda: not operator.service.reconciler.held())
+        await world.until(lambda: not operator.manager.executions.list_pods())
     assert world.ran == [uid]
 
 

@@ -16,7 +16,7 @@ MAIN = """
 import sys
 from functools import partial
 import mcp_exec_operator.__main__ as operator
-operator.operate = partial(operator.operate, sandbox_port=int(sys.argv[1]))
+operator.run_operator = partial(operator.run_operator, sandbox_port=int(sys.argv[1]))
 operator.main()
 """
 LEASE_SECONDS = 4
@@ -61,7 +61,7 @@ async def leader_and_standby(
     cluster.pool()
     leader = await start("pod-a", **changes)
     await cluster.warm(1)
-    await leader.says("the operator works")
+    await leader.says("the operator is reconciling")
     standby = await start("pod-b", **changes)
     await standby.says("standing by")
     cluster.execution("running", "wait")
@@ -112,12 +112,12 @@ async def test_a_leader_that_lost_its_lease_ends_with_an_error_and_writes_nothin
     cluster.pool()
     leader = await start("pod-a")
     await cluster.warm(1)
-    await leader.says("the operator works")
+    await leader.says("the operator is reconciling")
     cluster.execution("running", "wait")
     await cluster.until(lambda: len(cluster.ran) == 1)
     await cluster.until(lambda: settled(cluster))  # no write is under way
     cluster.merge(LEASES, NAME, {"spec": {"holderIdentity": "pod-b_1"}})
-    await leader.says("pod-b_1 holds the lease")
+    await leader.says("the lease is lost, and all tasks are cancelled: pod-b_1 holds the lease")
     before = len(cluster.seen)
     cluster.release.set()
     assert await leader.ended() == 1

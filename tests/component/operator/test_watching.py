@@ -10,15 +10,15 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.component.operator.conftest import settings
+from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.processes import write_kubeconfig
 from tests.support.world import CEX, KEY, NODES, World
 
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_operator.__main__ import CannotStart, check_api, operate
-from mcp_exec_operator.health import Health
 from mcp_exec_operator.kube.leader_election import LeaderElector
+from mcp_exec_operator.preflight import CannotStart, check_api
+from mcp_exec_operator.process import OperatorProcess, run_operator
 from mcp_exec_operator.settings import Settings
 
 
@@ -67,7 +67,7 @@ async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settin
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
         world.pool()
-        running = asyncio.create_task(operate(made, sandbox_port=world.port))
+        running = asyncio.create_task(run_operator(made, sandbox_port=world.port))
         await world.warm(1)
         world.node = "node2"
         world.change_node("node1", cordoned=True)
@@ -88,7 +88,7 @@ async def test_it_refuses_to_start_without_the_crds(made: Settings, kubeconfig: 
         world.installed = False
         write_kubeconfig(kubeconfig, world.url)
         with pytest.raises(CannotStart, match=r"the CRDs of mcp-exec\.dev/v1alpha1 are not installed"):
-            await operate(made)
+            await run_operator(made)
 
 
 async def test_it_refuses_to_start_without_the_right_to_read_nodes(made: Settings, kubeconfig: Path) -> None:
@@ -96,14 +96,16 @@ async def test_it_refuses_to_start_without_the_right_to_read_nodes(made: Setting
         write_kubeconfig(kubeconfig, world.url)
         world.faults.append(Fault("GET", "/nodes", 403, message="nodes is forbidden"))
         with pytest.raises(CannotStart, match="MCP_EXEC_WATCH_NODES"):
-            await operate(made)
+            await run_operator(made)
 
 
 async def test_it_works_without_nodes_if_configured(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
         world.pool()
-        running = asyncio.create_task(operate(made.model_copy(update={"watch_nodes": False}), sandbox_port=world.port))
+        running = asyncio.create_task(
+            run_operator(made.model_copy(update={"watch_nodes": False}), sandbox_port=world.port)
+        )
         await world.warm(1)
         world.execution("watched")
         assert (await world.finished("watched"))["phase"] == "Succeeded"
@@ -127,20 +129,24 @@ async def test_health_and_metrics_are_served(
     world.pool()
     async with operating() as operator:
         await world.warm(1)
-        parts = {"sweep": operator.service.sweep, "metrics": operator.metrics}
         elector = contend("pod-a")
         assert await elector.try_acquire_or_renew()
-        health = Health(elector=elector, **parts, stuck_seconds=60)
-        async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
+        process = process_of(operator, elector)
+        async with (
+            process.build_health_server().serving(0, host="127.0.0.1") as port,
+            aiohttp.ClientSession() as session,
+        ):
             answers = {}
             for path in ("healthz", "readyz", "metrics"):
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
                     answers[path] = (response.status, await response.text())
-        stuck = Health(elector=elector, **parts, stuck_seconds=-1)
+        stuck = process.build_health_server(stuck_seconds=-1)
+        failing = process.build_health_server(failing_seconds=-1)
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="warm"} 1.0' in answers["metrics"][1]
-    assert "no sweep has ended" in stuck.why_unhealthy()
-    assert answers["readyz"][1] == "leads\n"
+    assert "no resync has ended" in stuck.find_liveness_problem()
+    assert "no resync has succeeded" in failing.find_liveness_problem()
+    assert answers["readyz"][1] == "leader\n"
 
 
 async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
@@ -148,9 +154,8 @@ async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
 ) -> None:
     leader, standby = contend("pod-a"), contend("pod-b")
     async with operating() as operator:
-        parts = {"sweep": operator.service.sweep, "metrics": standby.metrics, "stuck_seconds": -1}
-        health = Health(elector=standby, **parts)
-        assert health.why_not_ready() == "the lease was not read yet"
+        health = process_of(operator, standby).build_health_server(stuck_seconds=-1)
+        assert health.find_readiness_problem() == "the lease was not read yet"
         assert await leader.try_acquire_or_renew()
         assert not await standby.try_acquire_or_renew()
         async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
@@ -158,15 +163,19 @@ async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
             for path in ("healthz", "readyz", "metrics"):
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
                     answers.append((response.status, await response.text()))
-    assert answers[:2] == [(200, "ok\n"), (200, "stands by: pod-a_1 leads\n")]
+    assert answers[:2] == [(200, "ok\n"), (200, "standby; the leader is pod-a_1\n")]
     assert "mcp_exec_leader 0.0" in answers[2][1]
+
+
+def process_of(operator: Operator, elector: LeaderElector) -> OperatorProcess:
+    return OperatorProcess(settings=operator.settings, kube=elector.kube, manager=operator.manager, elector=elector)
 
 
 async def test_events_arrive_after_the_watches_expired(made: Settings, kubeconfig: Path) -> None:
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
         world.pool()
-        running = asyncio.create_task(operate(made, sandbox_port=world.port))
+        running = asyncio.create_task(run_operator(made, sandbox_port=world.port))
         await world.warm(1)
         for name in ("first", "second"):
             lists = len(world.asked("GET", "/codeexecutions"))

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operator.test_inventory import item
 
 from mcp_exec_common.util.backoff import Backoff
-from mcp_exec_operator.executions.record import Entry
+from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
@@ -193,19 +193,19 @@ def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
 
 def test_an_older_version_that_is_told_late_changes_nothing() -> None:
     meta = {"name": "e", "namespace": "agents", "uid": "u", "resourceVersion": "9"}
-    entry = Entry.of({"metadata": meta, "spec": {"code": "x"}})
-    entry.take_in({"metadata": {**meta, "resourceVersion": "8"}, "spec": {"code": "y", "cancelRequested": True}})
-    assert (entry.cancel_requested, entry.changed, entry.wakeup.is_set()) == (False, [], False)
+    record = ExecutionRecord.from_object({"metadata": meta, "spec": {"code": "x"}})
+    record.observe({"metadata": {**meta, "resourceVersion": "8"}, "spec": {"code": "y", "cancelRequested": True}})
+    assert (record.cancel_requested, record.changed, record.wakeup.is_set()) == (False, [], False)
     newer = {
         "metadata": {**meta, "resourceVersion": "10", "generation": 2},
         "spec": {"code": "y", "cancelRequested": True},
     }
-    entry.take_in(newer)
-    entry.take_in({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
-    assert (entry.cancel_requested, entry.changed, entry.wakeup.is_set()) == (True, ["code"], True)
-    entry.wakeup.clear()
-    entry.take_in({**newer, "metadata": {**newer["metadata"], "resourceVersion": "12"}})
-    assert not entry.wakeup.is_set()
+    record.observe(newer)
+    record.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
+    assert (record.cancel_requested, record.changed, record.wakeup.is_set()) == (True, ["code"], True)
+    record.wakeup.clear()
+    record.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "12"}})
+    assert not record.wakeup.is_set()
 
 
 def test_an_older_spec_that_is_told_late_changes_nothing() -> None:

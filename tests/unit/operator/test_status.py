@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, QueuePlace, Reason, Start
 from mcp_exec_common.supervisor.protocol import Event, parse_event
-from mcp_exec_operator.executions.output import Collector, shorten
+from mcp_exec_operator.executions.outcome import ExecutionOutcome, build_failure
+from mcp_exec_operator.executions.output import OutputCollector
+from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import (
-    Outcome,
-    bound_status,
-    changed_status,
-    created_at,
-    failed,
-    finished_status,
+    build_bound_status,
+    build_changed_status,
+    build_finished_status,
+    build_pending_status,
     fit_output,
-    pending_status,
-    stored_bytes,
+    measure_stored_bytes,
 )
 
 NOW = datetime(2026, 11, 21, 20, 0, 1, 500_000, tzinfo=UTC)
@@ -34,10 +33,10 @@ def event(seq: int, kind: str, **fields: Any) -> Event:
 def test_a_life_leaves_a_valid_status_at_each_step() -> None:
     created = NOW - timedelta(milliseconds=20)
     place = QueuePlace(position=12, of=40, expected_wait_seconds=6.2)
-    pending = pending_status(
+    pending = build_pending_status(
         {}, reason=Reason.POOL_UNAVAILABLE, message="none", place=place, moment=NOW, created=created
     )
-    bound = bound_status(
+    bound = build_bound_status(
         pending,
         pod="p",
         node="n",
@@ -47,20 +46,23 @@ def test_a_life_leaves_a_valid_status_at_each_step() -> None:
         moment=NOW,
         created=created,
     )
-    done = finished_status(bound, failed(Reason.SANDBOX_LOST, "gone"), moment=NOW, created=created)
+    done = build_finished_status(
+        {"status": bound}, build_failure(Reason.SANDBOX_LOST, "gone"), moment=NOW, created=created
+    )
     for status in (pending, bound, done):
         CodeExecutionStatus.model_validate(status)
         assert "" not in status.values()
     assert (pending["reason"], "reason" in bound, done["reason"]) == ("PoolUnavailable", False, "SandboxLost")
     assert pending["queue"] == {"position": 12, "of": 40, "expectedWaitSeconds": 6.2}
     assert pending["conditions"][0]["message"] == "none; position 12 of 40, about 6 s"
-    assert "queue" not in {**bound, **finished_status(pending, failed(Reason.CANCELLED, ""), moment=NOW, created=NOW)}
+    unbound = build_finished_status({"status": pending}, build_failure(Reason.CANCELLED, ""), moment=NOW, created=NOW)
+    assert "queue" not in {**bound, **unbound}
     assert bound["conditions"][0]["message"] == "pod p was ready for 48 s"
     assert (done["duration"], done["durations"]) == ("20ms", {"queued": 20.0, "total": 20.0})
 
 
 def test_a_changed_spec_is_named() -> None:
-    status = changed_status({"phase": "Running"}, fields=["code", "context"], moment=NOW)
+    status = build_changed_status({"phase": "Running"}, fields=["code", "context"], moment=NOW)
     assert status["conditions"][0]["message"].startswith("spec.code and spec.context changed")
 
 
@@ -80,12 +82,14 @@ def test_the_time_of_creation_is_as_fine_as_it_can_be_trusted(
     annotation: str | None, first_seen: datetime, expected: str
 ) -> None:
     annotations = {"mcp-exec.dev/created-at": annotation} if annotation else None
-    body = {"metadata": {"creationTimestamp": "2026-11-21T20:00:01Z", "annotations": annotations}}
-    assert created_at(body, first_seen=first_seen).isoformat() == expected
+    meta = {"name": "e", "namespace": "agents", "uid": "u", "creationTimestamp": "2026-11-21T20:00:01Z"}
+    record = ExecutionRecord.from_object({"metadata": {**meta, "annotations": annotations}})
+    record.first_seen = first_seen
+    assert record.created_at().isoformat() == expected
 
 
 def test_text_is_joined_in_order_and_repeats_are_ignored() -> None:
-    collector = Collector(limit=1000)
+    collector = OutputCollector(limit=1000)
     events = [
         event(1, "status", phase="Running"),
         event(2, "stdout", text="a"),
@@ -99,26 +103,26 @@ def test_text_is_joined_in_order_and_repeats_are_ignored() -> None:
     ]
     assert [collector.add(each) for each in events] == [False] * len(events)
     assert collector.add(event(9, "end", phase="Succeeded", stdoutBytes=2, stderrBytes=1))
-    output = collector.output()
+    output = collector.build_output()
     assert (output["stdout"], output["stderr"], output["result"]) == ("ab", "e", {"n": None})
     assert output["stdoutBytes"] == 2
     assert output["truncated"] is False
 
 
 def test_a_sandbox_cannot_say_more_than_its_limit() -> None:
-    collector = Collector(limit=1024)
+    collector = OutputCollector(limit=1024)
     for seq in range(1, 40):
         collector.add(event(seq, "stdout", text="x" * 100))
-    assert len(collector.output()["stdout"]) == 1024 + 256
-    assert collector.output()["truncated"] is True
+    assert len(collector.build_output()["stdout"]) == 1024 + 256
+    assert collector.build_output()["truncated"] is True
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", '{"a": [1e999]}', '"' + "x" * 5000 + '"'])
 def test_a_result_that_is_no_json_or_too_large_becomes_a_short_text(text: str) -> None:
-    collector = Collector(limit=1024)
+    collector = OutputCollector(limit=1024)
     line = '{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "result", "value": ' + text + "}"
     collector.add(parse_event(line.encode()))
-    output = collector.output()
+    output = collector.build_output()
     assert isinstance(output["result"], str)
     assert len(output["result"]) < 1200
     assert output["truncated"] is True
@@ -138,16 +142,16 @@ def test_a_result_that_is_no_json_or_too_large_becomes_a_short_text(text: str) -
     ],
 )
 def test_a_sandbox_gives_no_reason_that_is_not_its_own(phase: str, said: str, kept: str) -> None:
-    collector = Collector(limit=1024)
+    collector = OutputCollector(limit=1024)
     collector.add(event(1, "end", phase=phase, reason=said))
-    assert collector.reason() == kept
+    assert collector.find_reason() == kept
 
 
 def test_a_hostile_error_is_bounded() -> None:
-    collector = Collector(limit=1024)
+    collector = OutputCollector(limit=1024)
     huge = {"type": "T" * 10_000, "message": "m" * 100_000, "line": -1, "traceback": "t" * 100_000}
     collector.add(event(1, "end", phase="Failed", reason="UserError", error=huge))
-    error = collector.error()
+    error = collector.build_error()
     assert error is not None
     assert len(error.model_dump_json()) < 50_000
     assert error.line is None
@@ -157,22 +161,14 @@ def test_a_hostile_error_is_bounded() -> None:
 def test_any_output_is_cut_to_what_fits(stdout: str, result: str, limit: int) -> None:
     output = {"stdout": stdout, "stderr": "", "result": {"deep": result}, "truncated": False}
     fitted = fit_output(output, limit)
-    assert sum(stored_bytes(fitted[part]) for part in ("stdout", "stderr", "result")) <= limit
+    assert sum(measure_stored_bytes(fitted[part]) for part in ("stdout", "stderr", "result")) <= limit
     assert fitted == output or fitted["truncated"] is True
 
 
-@given(st.text(max_size=500), st.integers(0, 400))
-def test_shortening_keeps_head_and_tail(text: str, limit: int) -> None:
-    short = shorten(text, limit)
-    half = limit // 2
-    assert short == text or (short.startswith(text[:half]) and short.endswith(text[len(text) - half :]))
-    assert len(short) <= max(limit, 0) + 64 or short == text
-
-
 def test_a_long_result_does_not_keep_a_status_from_being_written() -> None:
-    outcome = Outcome(
+    outcome = ExecutionOutcome(
         phase=Phase.SUCCEEDED,
         output={"stdout": "<" * 300_000, "stderr": "é" * 200_000, "result": ["x" * 200_000], "truncated": False},
     )
-    status = finished_status({}, outcome, moment=NOW, created=NOW, spare_bytes=500_000)
-    assert stored_bytes(status) < 510_000
+    status = build_finished_status({}, outcome, moment=NOW, created=NOW, limit=500_000)
+    assert measure_stored_bytes(status) < 510_000

@@ -1,0 +1,157 @@
+"""Tool calls of a running execution, as the broker counts them."""
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mcp_exec_api.approvals import Approval, ApprovalState
+from mcp_exec_api.code_execution import Phase, ToolCalls
+from mcp_exec_api.execution_state import read_phase
+from mcp_exec_common.broker.client import BrokerClient, BrokerError, ExecutionCalls
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.util.text import drop_empty_fields, shorten
+from mcp_exec_operator.executions.outcome import ExecutionGone, ExecutionOutcome, StatusTooLarge, Superseded
+from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.status import build_approvals_status
+from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+
+log = logging.getLogger(__name__)
+
+_CLOSE_SECONDS: Final = 2.0
+"""How long the broker may take to return the counts at the end."""
+_POLL_SECONDS: Final = 2.0
+"""Interval of requests to the broker while an approval is pending."""
+_MIN_SECONDS: Final = 0.5
+"""Shortest interval, however often the sandbox sends approval events."""
+_MAX_APPROVALS: Final = 50
+_MAX_ARGUMENTS: Final = 2048
+_MAX_TOOLS: Final = 64
+
+
+@dataclass(kw_only=True, eq=False)
+class ToolCallTracker:
+    """Tool calls of one execution while it runs. An event of the sandbox only triggers a request to the broker."""
+
+    record: ExecutionRecord
+    broker: BrokerClient
+    writer: ExecutionStatusWriter
+    tasks: TaskRegistry
+    _newest: ExecutionCalls = field(default_factory=ExecutionCalls)
+    """The broker's last response."""
+    _written: list[Object] = field(init=False)
+    """The approvals in the status."""
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    _watching: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        # an earlier operator may have written them
+        self._written = list(self.record.status.get("approvals") or [])
+        if any(each.get("state") == ApprovalState.PENDING for each in self._written):
+            self.watch_approvals()
+
+    def watch_approvals(self) -> None:
+        """Ask the broker for approvals in a task, until none is pending."""
+        self._wakeup.set()
+        if self._watching is None or self._watching.done():
+            self._watching = self.tasks.spawn(self._watch(), name=f"approvals of {self.record.name}")
+
+    async def stop(self) -> None:
+        """Stop the task. Nothing is written to the status afterwards."""
+        if self._watching is not None:
+            while not self._watching.done():
+                self._watching.cancel()
+                await asyncio.wait({self._watching}, timeout=1)
+
+    async def abandon(self) -> None:
+        """End the calls of a deleted execution at the broker."""
+        with suppress(BrokerError):
+            await self.broker.close_calls(self.record.uid, timeout_seconds=_CLOSE_SECONDS)
+
+    async def close(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
+        """End the calls at the broker, and return the outcome with their counts. Takes at most 2.5 s."""
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS + 0.5):
+                final = await self.broker.close_calls(self.record.uid, timeout_seconds=_CLOSE_SECONDS)
+        except (BrokerError, TimeoutError) as error:
+            log.warning("the tool calls of an execution are unknown: %s", error, extra=self.record.log_fields)
+            calls = self._newest.tool_calls.model_copy(update={"complete": False})
+            # at the end no approval is pending, whatever the broker returned last
+            approvals = [
+                {**each, "state": ApprovalState.WITHDRAWN} if each.get("state") == ApprovalState.PENDING else each
+                for each in self._written
+            ]
+        else:
+            calls, approvals = final.tool_calls, _bound_approvals(final.approvals)
+        return replace(outcome, tool_calls=_count_calls(calls, outcome.output), approvals=approvals)
+
+    async def _watch(self) -> None:
+        while True:
+            self._wakeup.clear()
+            pending = await self._update()
+            if not pending and not self._wakeup.is_set():
+                return
+            await asyncio.sleep(_MIN_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS - _MIN_SECONDS):
+                    await self._wakeup.wait()
+
+    async def _update(self) -> bool:
+        """Update the approvals in the status. Return whether to ask again: one is pending, or a request failed."""
+        try:
+            self._newest = await self.broker.get_calls(self.record.uid)
+        except BrokerError as error:
+            log.info("pending approvals are unknown: %s", error, extra=self.record.log_fields)
+            return True
+        approvals = _bound_approvals(self._newest.approvals)
+        if approvals != self._written:
+            known = {each["id"] for each in self._written}
+            if not await self._write(approvals):
+                return True
+            self._written = approvals
+            for each in approvals:
+                if each["state"] == ApprovalState.PENDING and each["id"] not in known:
+                    await self._report(each)
+        return any(each["state"] == ApprovalState.PENDING for each in approvals)
+
+    async def _write(self, approvals: list[Object]) -> bool:
+        def decide(body: Object) -> Object | None:
+            if read_phase(body) is not Phase.RUNNING:
+                raise Superseded
+            return build_approvals_status(body.get("status") or {}, approvals)
+
+        try:
+            await self.writer.write(self.record, decide, what="approvals")
+        except (ApiError, StatusTooLarge, ExecutionGone, Superseded) as error:
+            log.info("approvals were not written to the status: %s", error, extra=self.record.log_fields)
+            return False
+        return True
+
+    async def _report(self, approval: Object) -> None:
+        message = (
+            f"a call of {approval['tool']} waits for an approval until {approval['expiresAt']}, by the id "
+            f"{approval['id']}"
+        )
+        await self.writer.record_event(self.record, "Normal", "ApprovalNeeded", message)
+
+
+def _bound_approvals(approvals: list[Approval]) -> list[Object]:
+    """Return the newest approvals as the status has them."""
+    return [
+        drop_empty_fields({**each.to_api(), "arguments": shorten(each.arguments, _MAX_ARGUMENTS) or "{}"})
+        for each in approvals[-_MAX_APPROVALS:]
+    ]
+
+
+def _count_calls(calls: ToolCalls, output: Object | None) -> Object:
+    """Return the counts with `bytesKept`: bytes of results less the bytes that the code wrote and returned."""
+    output = output or {}
+    result = output.get("result")
+    out = int(output.get("stdoutBytes") or 0)
+    out += 0 if result is None else len(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
+    by_tool = {name: count for name, count in list(calls.by_tool.items())[:_MAX_TOOLS] if name}
+    return calls.model_copy(update={"bytes_kept": max(0, calls.bytes_in - out), "by_tool": by_tool}).to_api()

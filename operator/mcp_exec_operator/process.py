@@ -1,0 +1,184 @@
+"""One operator process: leader election, then watches and controllers, and their shutdown in order."""
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from mcp_exec_api.constants import SUPERVISOR_PORT
+from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_operator.health import HealthServer
+from mcp_exec_operator.kube.leader_election import LeaderElector
+from mcp_exec_operator.manager import Manager
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.preflight import CannotStart, check_api
+from mcp_exec_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+STUCK_SECONDS: Final = 180.0
+"""How long a resync may take before the operator is restarted."""
+FAILING_SECONDS: Final = 300.0
+"""How long resyncs may fail before the operator is restarted."""
+_ABORT_SECONDS: Final = 0.5
+"""How long the process lives at most after it lost the lease. Its tasks are cancelled at once."""
+
+
+async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
+    """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
+    key = settings.sandbox_key_file.read_bytes().strip()
+    metrics = Metrics.create()
+    async with (
+        KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
+        SupervisorClient.connect(key=key, port=sandbox_port) as supervisors,
+    ):
+        process = OperatorProcess(
+            settings=settings,
+            kube=kube,
+            manager=Manager.create(settings=settings, kube=kube, supervisors=supervisors, metrics=metrics),
+            elector=LeaderElector.create(settings=settings, kube=kube, metrics=metrics),
+        )
+        await process.run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorProcess:
+    """The parts of one operator process."""
+
+    settings: Settings
+    kube: KubeClient
+    manager: Manager
+    elector: LeaderElector
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by SIGTERM and SIGINT."""
+
+    def build_health_server(
+        self, *, stuck_seconds: float = STUCK_SECONDS, failing_seconds: float = FAILING_SECONDS
+    ) -> HealthServer:
+        """Return the health server. A standby is healthy, since it reconciles nothing, and ready to take over."""
+        resync, elector = self.manager.resync, self.elector
+
+        def find_liveness_problem() -> str:
+            if not elector.is_leader:
+                return ""
+            return resync.find_problem(stuck_seconds=stuck_seconds, failing_seconds=failing_seconds)
+
+        def find_readiness_problem() -> str:
+            if elector.is_leader:
+                return "" if resync.done.is_set() else "the first resync has not ended"
+            return elector.problem
+
+        return HealthServer(
+            find_liveness_problem=find_liveness_problem,
+            find_readiness_problem=find_readiness_problem,
+            describe_role=lambda: "leader" if elector.is_leader else f"standby; the leader is {elector.holder}",
+            registry=self.manager.metrics.registry,
+        )
+
+    async def run(self) -> None:
+        """Run until `stop` is set. Raises CannotStart and LeaseLost."""
+        self._handle_signals()
+        async with self.build_health_server().serving(self.settings.port):
+            await check_api(
+                self.kube,
+                namespaces=self.settings.namespaces,
+                watch_nodes=self.settings.watch_nodes,
+                wait_seconds=self.settings.api_wait_seconds,
+            )
+            if await self._wait_until_leader():
+                await self._lead()
+
+    async def _wait_until_leader(self) -> bool:
+        """Wait until this operator is the leader. Return False if `stop` is set earlier."""
+
+        async def elect() -> None:
+            if not await self.elector.try_acquire_or_renew():
+                await _import_watches()
+                await self.elector.wait_until_leader()
+
+        loop = asyncio.get_running_loop()
+        electing = loop.create_task(elect(), name="election")
+        stopping = loop.create_task(self.stop.wait(), name="stopping")
+        await asyncio.wait({electing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if electing.done() and not self.stop.is_set():
+            electing.result()
+            return True
+        electing.cancel()
+        await asyncio.gather(electing, return_exceptions=True)
+        await self.elector.release()  # it may have been acquired just now
+        return False
+
+    async def _lead(self) -> None:
+        """Reconcile until `stop` is set, and release the lease once all writes have ended. Raises LeaseLost."""
+        async with AsyncExitStack() as stack:
+            lease = await stack.enter_async_context(self.elector.holding())
+            work = asyncio.get_running_loop().create_task(self._reconcile(stack), name="work")
+            await asyncio.wait({lease, work}, return_when=asyncio.FIRST_COMPLETED)
+            if lease.done() and not lease.cancelled() and not work.done():
+                self.manager.abort()
+                log.error("the lease is lost, and all tasks are cancelled: %s", lease.exception())
+                work.cancel()
+                await asyncio.wait({work}, timeout=_ABORT_SECONDS)
+                lease.result()
+            await work
+
+    async def _reconcile(self, stack: AsyncExitStack) -> None:
+        """Run the manager, and its watches until `stop` is set. `stack` ends the manager, then the lease."""
+        await stack.enter_async_context(self.manager.running())
+        await _import_watches()  # executions that wait are served meanwhile
+        from mcp_exec_operator.kube.watches import build_registry, follow_pods
+
+        namespaces, manager = self.settings.namespaces, self.manager
+        registry = build_registry(
+            credentials=self.kube.credentials,
+            on_execution=manager.observe_execution,
+            on_pool=manager.observe_pool,
+            on_node=manager.observe_node if self.settings.watch_nodes else None,
+        )
+        async with follow_pods(kube=self.kube, namespaces=namespaces, on_pod=manager.observe_pod):
+            await self._watch(registry, stack)
+
+    async def _watch(self, registry: Any, stack: AsyncExitStack) -> None:
+        """Run kopf until `stop` is set.
+
+        kopf cancels all tasks that were created after it when it ends, so `stack` is closed before kopf ends.
+        """
+        from mcp_exec_operator.kube.watches import watch
+
+        loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        namespaces = self.settings.namespaces
+        watching = loop.create_task(
+            watch(registry=registry, namespaces=namespaces, ready=ready, stop=watches_stop), name="watching"
+        )
+        stopping = loop.create_task(self.stop.wait(), name="stopping")
+        opened = loop.create_task(ready.wait(), name="watches ready")
+        try:
+            await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
+            self._handle_signals()  # kopf has installed its own handlers meanwhile
+            log.info("the operator is reconciling", extra={"namespaces": namespaces})
+            await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("the operator is stopping")
+            ended_early = not self.stop.is_set()
+        finally:
+            await stack.aclose()
+            watches_stop.set()
+            stopping.cancel()
+            opened.cancel()
+            await watching
+        if ended_early:
+            raise CannotStart("the watches have ended")
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop.set)
+
+
+async def _import_watches() -> None:
+    """Import kopf in a thread, which takes longer than a resync."""
+    await asyncio.to_thread(import_module, "mcp_exec_operator.kube.watches")
