@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.component.operator.conftest import settings
 from tests.support.api_server import Fault
+from tests.support.clock import Clock
 from tests.support.world import World
 
 from mcp_exec_common.kube.objects import Object
@@ -16,14 +17,6 @@ Contend = Callable[..., LeaderElector]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/mcp-exec-system/leases"
 NAME = "mcp-exec-operator"
 OURS = "pod-a_1"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def lease(world: World) -> Object:

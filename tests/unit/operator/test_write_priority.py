@@ -3,15 +3,9 @@
 import asyncio
 from contextlib import ExitStack
 
+from tests.support.clock import Clock
+
 from mcp_exec_operator.kube.write_priority import WritePriority
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def begin_writes(priority: WritePriority, count: int) -> ExitStack:
