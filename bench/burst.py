@@ -1,7 +1,7 @@
-"""A burst: so many executions at once on as many warm pods. How long each takes, and when all are done.
+"""Burst: N concurrent executions on N warm pods. Measures the latency of each and the time until all have ended.
 
-On simulated nodes everything but the sandboxes is real: API server, scheduler, operator, gateway and this client, all
-on one machine. On real nodes the installed release is asked, with as many pods as the machine can hold.
+On simulated nodes everything except the sandboxes is real: API server, scheduler, operator, gateway and this client,
+all on one machine. On real nodes the benchmark uses the installed release and as many pods as the machine can hold.
 
     KUBECONFIG=... python bench/burst.py --nodes simulated --executions 300 --rounds 3 --json burst.json
 """
@@ -11,18 +11,18 @@ import asyncio
 import time
 from typing import Any
 
-from harness import Bench, parser, run, stage_rows, table, write_json
-from processes import Meter
+from harness import BenchCluster, parser, run, stage_rows, table, write_json
+from processes import ProcessMeter
 from target import target
 
 EXECUTIONS = {"simulated": 300, "real": 12}
 
 
-async def burst(bench: Bench, *, pool: str, executions: int, pids: dict[str, int]) -> dict[str, Any]:
-    """One burst, after the pool has settled."""
-    await bench.settled(pool, seconds=300)
-    meter, start = Meter(pids=pids), time.perf_counter()
-    runs = await asyncio.gather(*(bench.timed(pool) for _ in range(executions)))
+async def burst(bench: BenchCluster, *, pool: str, executions: int, pids: dict[str, int]) -> dict[str, Any]:
+    """Run one burst after the pool has settled."""
+    await bench.wait_until_settled(pool, seconds=300)
+    meter, start = ProcessMeter(pids=pids), time.perf_counter()
+    runs = await asyncio.gather(*(bench.time_execution(pool) for _ in range(executions)))
     elapsed = time.perf_counter() - start
     return {
         "all done within s": round(elapsed, 3),
@@ -36,7 +36,7 @@ async def burst(bench: Bench, *, pool: str, executions: int, pids: dict[str, int
 
 
 def show(number: int, found: dict[str, Any]) -> None:
-    """One round as text."""
+    """Format one round."""
     print(f"\nround {number}: all done within {found['all done within s']} s", end="")
     print(f", {found['failed']} failed, {found['cold']} cold; milliseconds:")
     print(table(found["stages"]))
@@ -46,7 +46,7 @@ def show(number: int, found: dict[str, Any]) -> None:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """All rounds."""
+    """Run all rounds."""
     executions = options.executions or EXECUTIONS[options.nodes]
     async with target(options.nodes, pool=options.pool, warm=executions, node_count=options.node_count) as at:
         rounds = []
@@ -57,11 +57,11 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     options = parser(__doc__)
     options.add_argument("--nodes", choices=sorted(EXECUTIONS), default="simulated")
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
-    options.add_argument("--executions", type=int, help="at once (default: 300 simulated, 12 real)")
+    options.add_argument("--executions", type=int, help="concurrent executions (default: 300 simulated, 12 real)")
     options.add_argument("--rounds", type=int, default=3)
     arguments = options.parse_args()
     write_json(arguments.json, run(measure(arguments)))

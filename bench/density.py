@@ -1,7 +1,7 @@
-"""What an idle warm pod costs at rest: memory, processor time and wake-ups, beside a pod that only pauses.
+"""Cost of an idle warm pod (memory, CPU time, wake-ups), compared with a pod that only pauses.
 
-Reads the pods' processes in /proc, so it runs on the node itself. Memory is the proportional share (PSS) of all of the
-pod's processes, the runtime's own included.
+It reads the pods' processes in /proc, so it runs on the node itself. Memory is the proportional share (PSS) of all
+processes of the pod, the runtime's included.
 
     KUBECONFIG=... python bench/density.py --pools runc gvisor --seconds 20 --json density.json
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import NAMESPACE, Bench, connected, parser, percentile, table, write_json
+from harness import NAMESPACE, BenchCluster, connect_release, parser, percentile, table, write_json
 
 from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.client import resource_path
@@ -24,16 +24,16 @@ START_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Use:
-    """What a pod's processes have used so far, and hold."""
+class PodUse:
+    """Resources that a pod's processes have used so far, and memory that they hold."""
 
     wakeups: int
     cpu_seconds: float
     memory_mb: float
 
 
-def use_of(uid: str) -> Use:
-    """The use of all processes in the cgroup of the pod with that uid."""
+def read_use(uid: str) -> PodUse:
+    """Return the use of all processes in the cgroup of the pod with this uid."""
     wakeups = nanoseconds = kilobytes = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -45,16 +45,16 @@ def use_of(uid: str) -> Use:
             lines = (process / "smaps_rollup").read_text().splitlines()
             kilobytes += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         except OSError:
-            continue  # it has ended meanwhile
-    return Use(wakeups=wakeups, cpu_seconds=nanoseconds / 1e9, memory_mb=kilobytes / 1024)
+            continue  # the process has ended
+    return PodUse(wakeups=wakeups, cpu_seconds=nanoseconds / 1e9, memory_mb=kilobytes / 1024)
 
 
-async def at_rest(pods: list[Object], seconds: float) -> dict[str, Any]:
-    """Medians over the pods, of one interval in which nobody uses them."""
+async def measure_at_rest(pods: list[Object], seconds: float) -> dict[str, Any]:
+    """Return medians over the pods for one interval in which they are idle."""
     uids = [pod["metadata"]["uid"] for pod in pods]
-    before = {uid: use_of(uid) for uid in uids}
+    before = {uid: read_use(uid) for uid in uids}
     await asyncio.sleep(seconds)
-    after = {uid: use_of(uid) for uid in uids}
+    after = {uid: read_use(uid) for uid in uids}
     if not all(use.memory_mb for use in after.values()):
         raise RuntimeError("no processes of these pods are on this machine: run it on their node")
 
@@ -70,8 +70,8 @@ async def at_rest(pods: list[Object], seconds: float) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def pausing(bench: Bench, like: Object) -> AsyncIterator[Object]:
-    """A pod of the same image and runtime whose one process only waits for a signal."""
+async def run_pausing_pod(bench: BenchCluster, like: Object) -> AsyncIterator[Object]:
+    """Run a pod of the same image and runtime whose one process only waits for a signal."""
     spec, container = like["spec"], like["spec"]["containers"][0]
     runtime = {"runtimeClassName": spec["runtimeClassName"]} if spec.get("runtimeClassName") else {}
     path = resource_path("pods", namespace=NAMESPACE)
@@ -100,24 +100,24 @@ async def pausing(bench: Bench, like: Object) -> AsyncIterator[Object]:
 
 
 async def main() -> None:
-    """The command."""
+    """Run the command."""
     options = parser(__doc__)
-    options.add_argument("--pools", nargs="+", default=["default"], help="pools whose warm pods are measured")
-    options.add_argument("--seconds", type=float, default=20, help="how long each is watched")
+    options.add_argument("--pools", nargs="+", default=["default"], help="pools whose warm pods to measure")
+    options.add_argument("--seconds", type=float, default=20, help="duration of each measurement")
     arguments = options.parse_args()
     rows: dict[str, dict[str, Any]] = {}
-    async with connected() as bench:
+    async with connect_release() as bench:
         for pool in arguments.pools:
-            await bench.settled(pool)
+            await bench.wait_until_settled(pool)
             found, _ = await bench.kube.list(
                 resource_path("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}"
             )
             warm = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
             if not warm:
                 raise SystemExit(f"pool {pool} has no warm pods to measure")
-            async with pausing(bench, warm[0]) as pause:
-                rows[f"{pool}, a pod that pauses"] = await at_rest([pause], arguments.seconds)
-            rows[f"{pool}, a warm sandbox"] = await at_rest(warm, arguments.seconds)
+            async with run_pausing_pod(bench, warm[0]) as pause:
+                rows[f"{pool}, a pod that pauses"] = await measure_at_rest([pause], arguments.seconds)
+            rows[f"{pool}, a warm sandbox"] = await measure_at_rest(warm, arguments.seconds)
     print(table(rows))
     write_json(arguments.json, {"rows": rows})
 

@@ -1,9 +1,9 @@
-"""How well tools are found: ours, beside plain substrings and flat BM25, over real servers' catalogs.
+"""Quality of the tool search, compared with plain substrings and flat BM25, over real servers' catalogs.
 
-Queries are in bench/data/queries.json, each with the tools that answer it. Which are held out was settled by a rule
-before there was a search to tune: those whose SHA-256, taken as a number, is odd. Nothing was tuned by those, and
-they stayed the same when more to tune by were written later.
-hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of the first of them, 0 where none came.
+Queries are in bench/data/queries.json, each with the tools that answer it. A query is held out if its SHA-256, as a
+number, is odd; the rule is older than the search. Nothing is tuned with held-out queries, and they stayed the same
+when tuning queries were added.
+hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of the first of them, 0 if none is found.
 
     python bench/discovery.py --json discovery.json --misses
 """
@@ -28,33 +28,35 @@ from mcp_exec_tools.search.index import Index
 ROOT = Path(__file__).parents[1]
 QUERIES = ROOT / "bench" / "data" / "queries.json"
 CATALOGS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
-"""Those of the servers whose wrappers ship, and of two more."""
+"""Catalogs of the servers whose wrappers ship, and of two more."""
 DEPTH = 100
 Search = Callable[[str], Sequence[str]]
-"""From a query to tools as SERVER.TOOL, best first."""
+"""Search function: from a query to tools as SERVER.TOOL, best first."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query:
-    """What somebody types, and the tools that would do."""
+class DiscoveryQuery:
+    """A query and the tools that answer it."""
 
     text: str
     tools: frozenset[str]
     held_out: bool
-    """Whether nothing may be tuned by it."""
+    """Whether the query is not used for tuning."""
 
 
-def held_out(text: str) -> bool:
-    """The rule that the first queries were split by."""
+def is_held_out(text: str) -> bool:
+    """Return whether a query is held out."""
     return int(hashlib.sha256(text.encode()).hexdigest(), 16) % 2 == 1
 
 
-def queries() -> list[Query]:
-    """All queries."""
+def queries() -> list[DiscoveryQuery]:
+    """Read all queries."""
     found = json.loads(QUERIES.read_text())
     return [
-        Query(
-            text=each["query"], tools=frozenset(each["tools"]), held_out=part == "queries" and held_out(each["query"])
+        DiscoveryQuery(
+            text=each["query"],
+            tools=frozenset(each["tools"]),
+            held_out=part == "queries" and is_held_out(each["query"]),
         )
         for part in ("queries", "more to tune by")
         for each in found[part]
@@ -62,26 +64,26 @@ def queries() -> list[Query]:
 
 
 def catalogs() -> list[Catalog]:
-    """All catalogs."""
+    """Read all catalogs."""
     found = [json.loads(path.read_text()) for folder in CATALOGS for path in sorted(folder.glob("*.json"))]
     return [Catalog.of(each["server"], each["tools"]) for each in found]
 
 
-def ours(found: Sequence[Catalog]) -> Search:
-    """The search that is shipped."""
+def build_product_search(found: Sequence[Catalog]) -> Search:
+    """Build the product's search."""
     index = Index(found)
     names = {(each.server, tool.function): f"{each.server}.{tool.name}" for each in found for tool in each.tools}
 
     def search(query: str) -> Sequence[str]:
         hits = [(hit["server"], hit["name"]) for hit in index.search(query, limit=DEPTH)]
-        # what an overlay adds is no tool of the catalog, and takes a place
+        # A function that an overlay adds is no tool of the catalog, and uses a place.
         return [names.get(hit, ".".join(hit)) for hit in hits]
 
     return search
 
 
 def _texts(found: Sequence[Catalog]) -> dict[str, str]:
-    """Of each tool, everything that a search could look at, in one piece."""
+    """Return all searchable text of each tool in one piece."""
     return {
         f"{each.server}.{tool.name}": " ".join(
             [each.server, tool.name, tool.description, *tool.input_schema.get("properties", {})]
@@ -92,13 +94,13 @@ def _texts(found: Sequence[Catalog]) -> dict[str, str]:
 
 
 def substring(found: Sequence[Catalog]) -> Search:
-    """Tools whose text has every word of the query somewhere, in the order of their names."""
+    """Build a search for tools whose text contains every word of the query, in order of names."""
     texts = sorted(_texts(found).items())
     return lambda query: [name for name, text in texts if all(word in text for word in query.lower().split())][:DEPTH]
 
 
 def flat_bm25(found: Sequence[Catalog]) -> Search:
-    """BM25 over one field that has it all, with words as they are but for camelCase and underscores."""
+    """Build a BM25 search over one field of all text, with words split at camelCase and underscores only."""
     counts = {name: Counter(re.findall(r"[a-z0-9]+", text)) for name, text in sorted(_texts(found).items())}
     average = sum(map(Counter.total, counts.values())) / len(counts)
     among = Counter(word for each in counts.values() for word in each)
@@ -122,13 +124,13 @@ def flat_bm25(found: Sequence[Catalog]) -> Search:
     return search
 
 
-def rank(query: Query, search: Search) -> int | None:
-    """Where the first of the query's tools stands, from 1; None where none was found."""
+def rank(query: DiscoveryQuery, search: Search) -> int | None:
+    """Return the rank of the first of the query's tools, from 1, or None if none is found."""
     return next((place for place, tool in enumerate(search(query.text), 1) if tool in query.tools), None)
 
 
-def quality(found: Sequence[Query], search: Search) -> dict[str, Any]:
-    """hit@1, hit@5, MRR, and how many queries found none of their tools."""
+def quality(found: Sequence[DiscoveryQuery], search: Search) -> dict[str, Any]:
+    """Compute hit@1, hit@5, MRR and the number of queries without a hit."""
     ranks = [rank(query, search) for query in found]
     return {
         "queries": len(ranks),
@@ -139,8 +141,8 @@ def quality(found: Sequence[Query], search: Search) -> dict[str, Any]:
     }
 
 
-def speed(found: Sequence[Catalog], asked: Sequence[Query]) -> dict[str, float]:
-    """Milliseconds of processor time to make an index of about 350 tools, and to answer each query with it."""
+def speed(found: Sequence[Catalog], asked: Sequence[DiscoveryQuery]) -> dict[str, float]:
+    """Return milliseconds of CPU time to index about 350 tools, and to answer each query."""
     copies = math.ceil(350 / sum(len(each.tools) for each in found))
     many = [Catalog(server=f"{each.server}-{copy}", tools=each.tools) for copy in range(copies) for each in found]
     made = []
@@ -163,13 +165,15 @@ def speed(found: Sequence[Catalog], asked: Sequence[Query]) -> dict[str, float]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="writes all figures there")
-    options.add_argument("--misses", action="store_true", help="shows the queries to tune by that ours misses")
+    options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    options.add_argument(
+        "--misses", action="store_true", help="print the tuning queries that the product's search misses"
+    )
     arguments = options.parse_args()
     asked, found = queries(), catalogs()
-    searches = {"ours": ours(found), "substring": substring(found), "flat BM25": flat_bm25(found)}
+    searches = {"mcp-exec": build_product_search(found), "substring": substring(found), "flat BM25": flat_bm25(found)}
     halves = {
         "tune": [query for query in asked if not query.held_out],
         "held out": [query for query in asked if query.held_out],
@@ -177,12 +181,12 @@ def main() -> None:
     rows = {f"{half}, {name}": quality(halves[half], search) for half in halves for name, search in searches.items()}
     print(table(rows))
     timing = speed(found, asked)
-    print("\nmilliseconds\n" + table({"ours": timing}))
+    print("\nmilliseconds\n" + table({"mcp-exec": timing}))
     if arguments.misses:
         for query in halves["tune"]:
-            place = rank(query, searches["ours"])
+            place = rank(query, searches["mcp-exec"])
             if place is None or place > 1:
-                print(place, query.text, "->", sorted(query.tools), "got", searches["ours"](query.text)[:5])
+                print(place, query.text, "->", sorted(query.tools), "got", searches["mcp-exec"](query.text)[:5])
     write_json(arguments.json, {"rows": rows, "milliseconds": timing})
 
 

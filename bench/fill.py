@@ -1,7 +1,7 @@
-"""How fast a pool fills, from none to so many warm pods, and what bounds it.
+"""Time to fill a pool from zero to N warm pods, compared with its lower bound.
 
-Beside each fill stands its floor: a bare client that creates as many pods, so many at a time, and watches until all
-are ready. That is what API server, scheduler and nodes allow without an operator.
+The lower bound (floor) is a bare client that creates N pods, a fixed number at a time, and watches until all are
+ready: the speed of API server, scheduler and nodes without an operator.
 
     KUBECONFIG=... python bench/fill.py --sizes 300 1000 5000 --json fill.json
 """
@@ -12,10 +12,10 @@ import time
 from datetime import datetime
 from typing import Any
 
-from harness import Bench, parser, percentile, run, table, write_json
+from harness import BenchCluster, parser, percentile, run, table, write_json
 from objects import LABEL, TOLERATION
-from processes import Meter
-from simulated import NAMESPACE, POOL, Release, release
+from processes import ProcessMeter
+from simulated import NAMESPACE, POOL, SimulatedRelease, release
 
 from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.client import resource_path
@@ -28,7 +28,7 @@ PODS = resource_path("pods", namespace=NAMESPACE)
 
 
 def bare_pod(number: int) -> Object:
-    """A pod of the floor: as small as a sandbox pod can be."""
+    """Build a pod of the floor, as small as a sandbox pod can be."""
     limits, requests = {"cpu": "1", "memory": "512Mi"}, {"cpu": "50m", "memory": "64Mi"}
     resources = {"limits": limits, "requests": requests}
     spec: Object = {
@@ -43,13 +43,13 @@ def bare_pod(number: int) -> Object:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether its node says so."""
+    """Return whether the pod's node reports it ready."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def floor(bench: Bench, size: int, *, seconds: float) -> float:
-    """Seconds until so many bare pods are ready; they are deleted then."""
+async def floor(bench: BenchCluster, size: int, *, seconds: float) -> float:
+    """Return the seconds until `number` bare pods are ready, and delete them."""
     ready: set[str] = set()
     done = asyncio.Event()
 
@@ -75,8 +75,8 @@ async def floor(bench: Bench, size: int, *, seconds: float) -> float:
     return elapsed
 
 
-async def end_pods(bench: Bench, selector: str, *, seconds: float) -> None:
-    """Deletes pods and waits until they are gone."""
+async def end_pods(bench: BenchCluster, selector: str, *, seconds: float) -> None:
+    """Delete pods and wait until they are gone."""
     async with asyncio.timeout(seconds):
         while pods := (await bench.kube.list(PODS, selector=selector))[0]:
             names = iter([pod["metadata"]["name"] for pod in pods])
@@ -89,31 +89,31 @@ async def end_pods(bench: Bench, selector: str, *, seconds: float) -> None:
 
 
 def seconds_between(pods: list[Object], first: str, then: str) -> list[float]:
-    """Whole seconds between two moments in the life of each pod."""
+    """Return the whole seconds between two moments in the life of each pod."""
     return [(moment(pod, then) - moment(pod, first)).total_seconds() for pod in pods]
 
 
 def moment(pod: Object, kind: str) -> datetime:
-    """When it was created, or when one of its conditions became true."""
+    """Return when the pod was created, or when one of its conditions became true."""
     text = pod["metadata"]["creationTimestamp"]
     if kind != "Created":
         text = next(each["lastTransitionTime"] for each in pod["status"]["conditions"] if each["type"] == kind)
     return datetime.fromisoformat(text)
 
 
-async def fill(made: Release, size: int, *, seconds: float) -> dict[str, Any]:
-    """One fill and its floor; the pool is empty afterwards."""
+async def fill(made: SimulatedRelease, size: int, *, seconds: float) -> dict[str, Any]:
+    """Run one fill and its floor, and empty the pool."""
     bench = made.bench
-    await bench.until_warm(POOL, 0, seconds=seconds)
+    await bench.wait_until_warm(POOL, 0, seconds=seconds)
     least = await floor(bench, size, seconds=seconds)
-    meter = Meter(pids=made.pids)
+    meter = ProcessMeter(pids=made.pids)
     await bench.scale(POOL, size)
-    elapsed = await bench.until_warm(POOL, size, seconds=seconds)
+    elapsed = await bench.wait_until_warm(POOL, size, seconds=seconds)
     processes = meter.rows()
     pods, _ = await bench.kube.list(PODS, selector=f"{LABEL_POOL}={POOL}")
     scheduled, ready = seconds_between(pods, "Created", "PodScheduled"), seconds_between(pods, "PodScheduled", "Ready")
     await bench.scale(POOL, 0)
-    await bench.until_warm(POOL, 0, seconds=seconds)
+    await bench.wait_until_warm(POOL, 0, seconds=seconds)
     await end_pods(bench, f"{LABEL_POOL}={POOL}", seconds=seconds)
     return {
         "row": {
@@ -132,7 +132,7 @@ async def fill(made: Release, size: int, *, seconds: float) -> dict[str, Any]:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """All sizes, the smallest first."""
+    """Run all sizes, the smallest first."""
     found: dict[str, Any] = {}
     async with release(warm=0, nodes=options.node_count) as made:
         for size in sorted(options.sizes):
@@ -144,11 +144,11 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     options = parser(__doc__)
     options.add_argument("--sizes", type=int, nargs="+", default=[300, 1000, 5000])
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
-    options.add_argument("--seconds", type=float, default=900, help="the most that a step may take (default: 900)")
+    options.add_argument("--seconds", type=float, default=900, help="timeout of a step (default: 900)")
     arguments = options.parse_args()
     write_json(arguments.json, run(measure(arguments)))
 

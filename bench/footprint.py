@@ -1,8 +1,8 @@
-"""What the operator takes, at rest, as pods and finished executions become more.
+"""Resources of the idle operator for growing numbers of pods and finished executions.
 
-For each number of pods the pool is filled; for each number of finished executions their objects are made while the
-operator is stopped, and the operator is started anew. Each figure is taken over one minute in which nothing happens
-but the operator's own sweeps, every 20 seconds.
+For each number of pods the pool is filled. For each number of finished executions their objects are created while the
+operator is stopped, and the operator is restarted. Each figure covers one minute in which nothing happens except the
+operator's own resyncs, every 20 seconds.
 
     KUBECONFIG=... python bench/footprint.py --pods 0 1000 5000 --finished 0 1000 5000 10000 --json footprint.json
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 from fill import AT_ONCE
 from harness import parser, run, table, write_json
-from processes import Meter
-from simulated import NAMESPACE, POOL, Release, release
+from processes import ProcessMeter
+from simulated import NAMESPACE, POOL, SimulatedRelease, release
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import custom_resource_path
@@ -26,7 +26,7 @@ PARTS = ("operator", "gateway", "kube-apiserver", "etcd")
 
 
 def execution(number: int) -> Object:
-    """An execution like those that agents send, with a page of code."""
+    """Build an execution like those of agents, with a page of code."""
     code = "\n".join(f"print({line}, 'a line of code that does something')" for line in range(40))
     spec = {"code": code, "poolRef": {"name": POOL}}
     return {
@@ -38,7 +38,7 @@ def execution(number: int) -> Object:
 
 
 def finished_status() -> Object:
-    """The status of one that succeeded, with a page of output."""
+    """Build the status of a succeeded execution, with a page of output."""
     moment = micro_time(now())
     text = "\n".join(f"{line} a line of code that does something" for line in range(40))
     output = {"stdout": text, "stdoutBytes": len(text), "stderrBytes": 0, "truncated": False}
@@ -53,8 +53,8 @@ def finished_status() -> Object:
     }
 
 
-async def make_finished(made: Release, first: int, last: int) -> None:
-    """Makes executions that have ended, of these numbers."""
+async def make_finished(made: SimulatedRelease, first: int, last: int) -> None:
+    """Create ended executions with these numbers."""
     numbers = iter(range(first, last))
 
     async def make() -> None:
@@ -66,52 +66,54 @@ async def make_finished(made: Release, first: int, last: int) -> None:
     await asyncio.gather(*(make() for _ in range(AT_ONCE)))
 
 
-async def at_rest(made: Release, *, seconds: float) -> dict[str, Any]:
-    """What the parts use while nothing happens, in a table's row."""
-    # past the first sweep, whose lists are garbage afterwards
+async def measure_at_rest(made: SimulatedRelease, *, seconds: float) -> dict[str, Any]:
+    """Measure what the processes use while idle, as a row of the table."""
+    # After the first resync, whose lists are garbage afterwards.
     await asyncio.sleep(25)
-    meter = Meter(pids={name: pid for name, pid in made.pids.items() if name in PARTS})
+    meter = ProcessMeter(pids={name: pid for name, pid in made.pids.items() if name in PARTS})
     await asyncio.sleep(seconds)
     return {f"{name} {what}": used[what] for name, used in meter.rows().items() for what in ("cores", "rss MB")}
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Pods first, then executions beside the most pods."""
+    """Measure all numbers of pods, then all numbers of executions with the most pods."""
     rows: dict[str, dict[str, Any]] = {}
 
     async def note(what: str) -> None:
-        rows[what] = await at_rest(made, seconds=options.rest_seconds)
+        rows[what] = await measure_at_rest(made, seconds=options.rest_seconds)
         print(what, rows[what], flush=True)
 
     async with release(warm=0, nodes=options.node_count) as made:
         for pods in sorted(options.pods):
             await made.bench.scale(POOL, pods)
-            elapsed = await made.bench.until_warm(POOL, pods, seconds=900)
+            elapsed = await made.bench.wait_until_warm(POOL, pods, seconds=900)
             print(f"{pods} pods are warm after {elapsed:.1f} s", flush=True)
             await note(f"{pods} pods, filled")
             await made.stop_operator()
             await made.start_operator()
-            await made.bench.until_warm(POOL, pods, seconds=300)
-            await note(f"{pods} pods, operator started anew")
+            await made.bench.wait_until_warm(POOL, pods, seconds=300)
+            await note(f"{pods} pods, operator restarted")
         before = 0
         for finished in sorted(options.finished):
             await made.stop_operator()
             await make_finished(made, before, finished)
             before = finished
             await made.start_operator()
-            await made.bench.until_warm(POOL, max(options.pods), seconds=300)
+            await made.bench.wait_until_warm(POOL, max(options.pods), seconds=300)
             await note(f"{max(options.pods)} pods, {finished} finished executions")
     print(table(rows))
     return rows
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     options = parser(__doc__)
     options.add_argument("--pods", type=int, nargs="+", default=[0, 1000, 5000])
     options.add_argument("--finished", type=int, nargs="+", default=[0, 1000, 5000, 10000])
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
-    options.add_argument("--rest-seconds", type=float, default=REST_SECONDS, help="of each figure (default: 60)")
+    options.add_argument(
+        "--rest-seconds", type=float, default=REST_SECONDS, help="duration of each measurement (default: 60)"
+    )
     arguments = options.parse_args()
     write_json(arguments.json, run(measure(arguments)))
 

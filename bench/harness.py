@@ -1,4 +1,4 @@
-"""What the benchmarks share: percentiles, tables, JSON files, and the cluster that they measure."""
+"""Shared parts of the benchmarks: percentiles, tables, JSON files, and the cluster that they measure."""
 
 import argparse
 import asyncio
@@ -29,19 +29,19 @@ POOL_PODS = r'^mcp_exec_pool_pods{{namespace="{namespace}",pool="{pool}",state="
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample that at least `share` (0 to 1) of all samples don't exceed: the nearest-rank definition."""
+    """Return the smallest sample that at least `share` (0 to 1) of all samples don't exceed (nearest rank)."""
     ordered = sorted(samples)
     return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
 
 
 def summary(samples: Sequence[float]) -> dict[str, float]:
-    """Number, median and tail of samples in milliseconds."""
+    """Summarize samples in milliseconds: number, median and tail."""
     found = {f"p{round(share * 100)}": round(percentile(samples, share), 2) for share in (0.5, 0.9, 0.95, 0.99)}
     return {"n": len(samples), **found, "max": round(max(samples), 2)}
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    """Rows of equal columns as aligned text."""
+    """Format rows of equal columns as aligned text."""
     columns = list(next(iter(rows.values())))
     lines = [["", *columns], *([name, *(str(row.get(column, "")) for column in columns)] for name, row in rows.items())]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns) + 1)]
@@ -53,23 +53,23 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Options that every benchmark has."""
+    """Build a parser with the options of every benchmark."""
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--json", type=Path, metavar="FILE", help="writes all figures and samples there")
+    found.add_argument("--json", type=Path, metavar="FILE", help="file for all figures and samples")
     found.add_argument("--pool", default="gvisor", help="the SandboxPool to use (default: gvisor)")
     return found
 
 
 def write_json(path: Path | None, figures: dict[str, Any]) -> None:
-    """Writes the figures, with what they were measured on."""
+    """Write the figures and the machine that they were measured on."""
     if path is not None:
         machine = {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
         path.write_text(json.dumps({"at": micro_time(now()), "machine": machine, **figures}, indent=1) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
-    """A release: the API server, and the gateway as its clients meet it."""
+class BenchCluster:
+    """A release under test: its API server and its gateway."""
 
     kube: KubeClient
     session: aiohttp.ClientSession
@@ -77,10 +77,10 @@ class Bench:
     headers: dict[str, str]
     namespace: str = NAMESPACE
     operator: str = ""
-    """Where the operator's metrics are, if they can be reached."""
+    """URL of the operator's metrics, if they can be reached."""
 
     async def execute(self, code: str, *, pool: str, wait: int = 120, **spec: Any) -> dict[str, Any]:
-        """Runs code through the gateway and returns its answer."""
+        """Run code through the gateway and return its answer."""
         body = {"code": code, "poolRef": {"name": pool}, **spec}
         async with self.session.post(
             f"{self.gateway}/v1/executions", params={"wait": str(wait)}, json=body, headers=self.headers
@@ -91,21 +91,21 @@ class Bench:
             return answer
 
     async def pool(self, name: str) -> dict[str, Any]:
-        """A SandboxPool."""
+        """Read a SandboxPool."""
         return await self.kube.get(custom_resource_path("sandboxpools", namespace=self.namespace, name=name))
 
     async def scale(self, name: str, warm: int) -> None:
-        """Sets how many pods of a pool are warm."""
+        """Set the number of warm pods of a pool."""
         await self.kube.patch(
             custom_resource_path("sandboxpools", namespace=self.namespace, name=name), {"spec": {"warm": {"min": warm}}}
         )
 
-    async def settled(self, name: str, *, seconds: float = 180) -> None:
-        """Waits until the pool has all its warm pods and none that start or run."""
+    async def wait_until_settled(self, name: str, *, seconds: float = 180) -> None:
+        """Wait until the pool has all its warm pods and no starting or busy ones."""
         path, selector = resource_path("pods", namespace=self.namespace), f"{LABEL_POOL}={name}"
         async with asyncio.timeout(seconds):
             while True:
-                # The operator writes a pool's status once a second at most: an older one tells of what was before.
+                # The operator writes a pool's status at most once a second, so an older status may be outdated.
                 await asyncio.sleep(1.2)
                 found = await self.pool(name)
                 status, wanted = found.get("status", {}), found["spec"]["warm"]["min"]
@@ -115,7 +115,7 @@ class Bench:
                     return
 
     async def warm(self, name: str) -> int:
-        """How many pods of a pool are warm: as the operator's metrics say, else as the pool's status does."""
+        """Read the number of warm pods from the operator's metrics, or else from the pool's status."""
         if not self.operator:
             return int((await self.pool(name)).get("status", {}).get("warm", 0))
         async with self.session.get(f"{self.operator}/metrics") as response:
@@ -124,8 +124,8 @@ class Bench:
             )
         return int(float(found[1])) if found else 0
 
-    async def until_warm(self, name: str, number: int, *, seconds: float) -> float:
-        """Waits until so many pods are warm, no more and no less. Returns the seconds that it took."""
+    async def wait_until_warm(self, name: str, number: int, *, seconds: float) -> float:
+        """Wait until exactly `number` pods are warm, and return the seconds that it took."""
         start = time.perf_counter()
         async with asyncio.timeout(seconds):
             while True:
@@ -133,8 +133,8 @@ class Bench:
                     return time.perf_counter() - start
                 await asyncio.sleep(0.1)
 
-    async def timed(self, pool: str, *, since: float | None = None) -> "Timed":
-        """Runs `print(1)`; its milliseconds count from `since`, a moment of the performance counter, or from now."""
+    async def time_execution(self, pool: str, *, since: float | None = None) -> "TimedExecution":
+        """Run `print(1)` and measure it from `since`, a value of the performance counter, or from now."""
         start = time.perf_counter() if since is None else since
         problem, answer = "", {}
         try:
@@ -144,28 +144,28 @@ class Bench:
         elapsed = (time.perf_counter() - start) * 1000
         if answer and (answer.get("phase") != "Succeeded" or (answer.get("output") or {}).get("stdout") != "1\n"):
             problem = f"not what was printed: {answer}"
-        return Timed(milliseconds=elapsed, answer=answer, problem=problem)
+        return TimedExecution(milliseconds=elapsed, answer=answer, problem=problem)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timed:
-    """One execution as its client saw it."""
+class TimedExecution:
+    """One execution as its client measured it."""
 
     milliseconds: float
     answer: dict[str, Any]
     problem: str
-    """Why it failed, or an empty text."""
+    """Reason of a failure, or an empty text."""
 
 
-def stage_rows(runs: Sequence[Timed]) -> dict[str, dict[str, float]]:
-    """Latency as clients saw it, and by the operator's stages."""
+def stage_rows(runs: Sequence[TimedExecution]) -> dict[str, dict[str, float]]:
+    """Summarize the latency that clients measured, and the operator's stages."""
     stages = {stage: [run.answer["durations"].get(stage) or 0.0 for run in runs if not run.problem] for stage in STAGES}
     rows = {"client, total": summary([run.milliseconds for run in runs])}
     return rows | {f"  {stage}": summary(samples) for stage, samples in stages.items() if samples}
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Runs a benchmark. SIGTERM ends it as SIGINT does: what it made is removed first."""
+    """Run a benchmark. SIGTERM ends it as SIGINT does, after it has removed its objects."""
 
     async def guarded() -> Result:
         task = asyncio.ensure_future(work)
@@ -176,17 +176,17 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def client() -> aiohttp.ClientSession:
-    """A session with as many connections as there are requests: clients don't wait for each other."""
+    """Open a session without a limit of connections, so that requests don't wait for each other."""
     timeout = aiohttp.ClientTimeout(total=300, sock_connect=30)
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[Bench]:
-    """The release that KUBECONFIG names, its gateway by the Service's address: run it on a node."""
+async def connect_release() -> AsyncIterator[BenchCluster]:
+    """Connect to the release of KUBECONFIG. The gateway is reached by the Service's address, so run it on a node."""
     async with KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube, client() as session:
         service = await kube.get(resource_path("services", namespace=SYSTEM, name=f"{RELEASE}-gateway"))
         secret = await kube.get(resource_path("secrets", namespace=SYSTEM, name=f"{RELEASE}-initial-api-key"))
         key = base64.b64decode(secret["data"]["api-key"]).decode()
         gateway = f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
-        yield Bench(kube=kube, session=session, gateway=gateway, headers={"Authorization": f"Bearer {key}"})
+        yield BenchCluster(kube=kube, session=session, gateway=gateway, headers={"Authorization": f"Bearer {key}"})

@@ -1,6 +1,6 @@
-"""What it costs to know tools: the bytes of what a search tells of them, level by level, over real servers' catalogs.
+"""Size of search results by detail level, over real servers' catalogs.
 
-Tokens are an estimate, bytes / 4: each model counts its own.
+Tokens are an estimate (bytes / 4), because each model counts differently.
 
     python bench/levels.py --json levels.json
 """
@@ -20,7 +20,7 @@ BYTES_PER_TOKEN = 4
 
 
 def costs(found: Sequence[Catalog]) -> dict[str, dict[str, float]]:
-    """For each level: bytes of compact JSON, and what 100 tools come to."""
+    """Compute for each level the bytes of compact JSON, and the size of 100 tools."""
     index = Index(found)
     rows = {}
     for level in LEVELS:
@@ -36,9 +36,9 @@ def costs(found: Sequence[Catalog]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="writes all figures there")
+    options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     arguments = options.parse_args()
     rows = costs(catalogs())
     print(table(rows))

@@ -1,8 +1,8 @@
 """Simulated nodes: registers them, runs the pods that the scheduler binds to them, and answers as their supervisors.
 
-A pod has an address of its own from 127.0.0.0/8, so what talks to it must be a process of this machine's host network.
-Nodes have the label and the taint mcp-exec.dev/simulated: what does not ask for them stays away. All is taken back at
-the end (SIGINT or SIGTERM), and what an earlier run left behind at the start.
+Each pod has its own address from 127.0.0.0/8, so only processes in this machine's host network can reach it. Nodes
+have the label and the taint mcp-exec.dev/simulated, which keeps other pods away. All objects are removed at the end
+(SIGINT or SIGTERM), and those of an earlier run at the start.
 
     KUBECONFIG=... python bench/nodes.py --count 50
 """
@@ -28,10 +28,10 @@ from objects import (
     node_name,
     node_object,
     pod_address,
+    read_token_digest,
     running_status,
-    token_digest_of,
 )
-from supervisors import Supervisors
+from supervisors import SimulatedSupervisors
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, resource_path
@@ -42,7 +42,7 @@ from mcp_exec_common.kube.reflector import Reflector
 log = logging.getLogger("nodes")
 
 WORKERS = 16
-"""Writes under way at the same time."""
+"""Number of concurrent writes."""
 HEARTBEAT_SECONDS = 10.0
 STATUS_EVERY = 24
 """Heartbeats between two reports of a node's conditions."""
@@ -53,22 +53,22 @@ Job = Callable[[], Awaitable[object]]
 
 
 def seconds_time() -> str:
-    """This moment as Kubernetes writes a Time."""
+    """Return the current time in the format of a Kubernetes Time."""
     return now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_path(pod: Object) -> str:
-    """The path of a pod's object."""
+    """Return the path of a pod's object."""
     return resource_path("pods", namespace=pod["metadata"]["namespace"], name=pod["metadata"]["name"])
 
 
 def lease_path(name: str | None = None) -> str:
-    """The path of a node's Lease, or of all."""
+    """Return the path of a node's Lease, or of all Leases."""
     return resource_path("leases", namespace=LEASES, name=name, group=LEASE_GROUP)
 
 
-async def all_of(jobs: Iterable[Job]) -> None:
-    """Does them all, so many at a time. Raises the first error."""
+async def run_all(jobs: Iterable[Job]) -> None:
+    """Run all jobs, `WORKERS` at a time. Raise the first error."""
     waiting = list(jobs)
 
     async def work() -> None:
@@ -79,43 +79,43 @@ async def all_of(jobs: Iterable[Job]) -> None:
 
 
 @dataclass(kw_only=True)
-class Nodes:
-    """The nodes of one run, as one kubelet for them all."""
+class SimulatedNodes:
+    """The nodes of one run, with one kubelet for all."""
 
     kube: KubeClient
-    supervisors: Supervisors
+    supervisors: SimulatedSupervisors
     count: int
     pods_per_node: int
     start_seconds: float
-    """How long a pod takes to start."""
+    """Duration of a pod's start."""
     names: frozenset[str] = frozenset()
     """Names of the nodes."""
     _addresses: dict[str, str] = field(default_factory=dict)
-    """Addresses of the pods that were seen, by their uids."""
+    """Addresses of known pods by uid."""
     _ending: set[str] = field(default_factory=set)
-    """Pods that are being deleted, by their uids."""
+    """Uids of pods that are being deleted."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _jobs: "asyncio.Queue[Job]" = field(default_factory=asyncio.Queue)
 
     async def register(self) -> None:
-        """Makes the nodes and waits until the cluster counts them in."""
+        """Create the nodes and wait until the cluster has accepted them."""
         names = [node_name(number) for number in range(self.count)]
         self.names = frozenset(names)
         moment = seconds_time()
         bodies = [node_object(name, pods=self.pods_per_node, moment=moment) for name in names]
-        await all_of([lambda body=body: self.kube.create(resource_path("nodes"), body) for body in bodies])  # type: ignore[misc]
+        await run_all([lambda body=body: self.kube.create(resource_path("nodes"), body) for body in bodies])  # type: ignore[misc]
         leases = [lease_object(name, moment=micro_time(now())) for name in names]
-        await all_of([lambda body=body: self.kube.create(lease_path(), body) for body in leases])  # type: ignore[misc]
+        await run_all([lambda body=body: self.kube.create(lease_path(), body) for body in leases])  # type: ignore[misc]
         async with asyncio.timeout(60):
             while True:
                 found, _ = await self.kube.list(resource_path("nodes"), selector=SELECTOR)
-                # the control plane takes the taint not-ready away once it has seen a node's heartbeat
+                # The control plane removes the taint not-ready after a node's first heartbeat.
                 if all(len(node["spec"].get("taints") or ()) == 1 for node in found):
                     return
                 await asyncio.sleep(0.5)
 
     async def run(self) -> None:
-        """Heartbeats and pods, until it is cancelled."""
+        """Send heartbeats and run pods until cancelled."""
         pods = Reflector(
             kube=self.kube,
             path=resource_path("pods"),
@@ -133,7 +133,7 @@ class Nodes:
             group.create_task(pods.run())
 
     def on_pod(self, pod: Object, deleted: bool) -> None:
-        """What became of a pod on any node: one of ours is started, or ended."""
+        """Observe a pod of any node. Start or end it if its node is simulated."""
         if pod["spec"].get("nodeName") not in self.names:
             return
         uid = pod["metadata"]["uid"]
@@ -154,16 +154,16 @@ class Nodes:
                 self._jobs.put_nowait(lambda: self._start(pod))
 
     async def _start(self, pod: Object) -> None:
-        """Like a kubelet's last report of a pod that starts: it runs, and it is ready."""
+        """Report a pod as running and ready, as a kubelet does."""
         uid = pod["metadata"]["uid"]
         if (address := self._addresses.get(uid)) is None or uid in self._ending:
             return
-        self.supervisors.add(address, token_sha256=token_digest_of(pod))
+        self.supervisors.add(address, token_sha256=read_token_digest(pod))
         status = running_status(pod, address=address, moment=seconds_time())
         await self.kube.patch(pod_path(pod) + "/status", {"metadata": {"uid": uid}, "status": status})
 
     async def _end(self, pod: Object) -> None:
-        """Like a kubelet's last word: the containers have ended, the object may go."""
+        """Delete a pod's object after its containers have ended, as a kubelet does."""
         uid = pod["metadata"]["uid"]
         self.supervisors.remove(self._addresses.get(uid, ""))
         await self.kube.delete(pod_path(pod), grace_seconds=0, uid=uid)
@@ -175,12 +175,12 @@ class Nodes:
             try:
                 await job()
             except ApiError as error:
-                if error.code not in (404, 409):  # it is gone, or another one has its name
+                if error.code not in (404, 409):  # deleted, or replaced by one of the same name
                     log.warning("%s; tried again", error)
                     asyncio.get_running_loop().call_later(1.0, self._jobs.put_nowait, job)
 
     async def _beat(self) -> None:
-        """The heartbeat of each node in turn, spread over the time that there is for all."""
+        """Send each node's heartbeat in turn, spread over the interval."""
         for turn in itertools.count(1):
             for name in sorted(self.names):
                 await asyncio.sleep(HEARTBEAT_SECONDS / len(self.names))
@@ -194,29 +194,29 @@ class Nodes:
 
 
 async def clean(kube: KubeClient) -> None:
-    """Deletes all simulated nodes, and the pods on them without asking anybody."""
+    """Delete all simulated nodes, and the pods on them without a grace period."""
     nodes, _ = await kube.list(resource_path("nodes"), selector=SELECTOR)
     leases, _ = await kube.list(lease_path(), selector=SELECTOR)
     names = {node["metadata"]["name"] for node in nodes}
     if names:
         pods, _ = await kube.list(resource_path("pods"), fields=BOUND)
         paths = [pod_path(pod) for pod in pods if pod["spec"]["nodeName"] in names]
-        await all_of([lambda path=path: kube.delete(path, grace_seconds=0) for path in paths])  # type: ignore[misc]
+        await run_all([lambda path=path: kube.delete(path, grace_seconds=0) for path in paths])  # type: ignore[misc]
     paths = [lease_path(lease["metadata"]["name"]) for lease in leases]
     paths += [resource_path("nodes", name=name) for name in names]
-    await all_of([lambda path=path: kube.delete(path) for path in paths])  # type: ignore[misc]
+    await run_all([lambda path=path: kube.delete(path) for path in paths])  # type: ignore[misc]
 
 
 async def simulate(options: argparse.Namespace) -> None:
-    """Runs until SIGINT or SIGTERM; says `ready` once the nodes are."""
+    """Run until SIGINT or SIGTERM. Print `ready` once the nodes are ready."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    supervisors = Supervisors(run_seconds=options.run_seconds)
+    supervisors = SimulatedSupervisors(run_seconds=options.run_seconds)
     async with KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube:
-        server = await supervisors.serve(port=options.port)  # one simulation at a time has it
+        server = await supervisors.serve(port=options.port)  # only one simulation at a time can have the port
         await clean(kube)
-        nodes = Nodes(
+        nodes = SimulatedNodes(
             kube=kube,
             supervisors=supervisors,
             count=options.count,
@@ -239,12 +239,12 @@ async def simulate(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--count", type=int, default=50, help="nodes (default: 50)")
-    options.add_argument("--pods-per-node", type=int, default=250, help="room on each (default: 250)")
-    options.add_argument("--start-seconds", type=float, default=0.0, help="how long a pod takes to start (default: 0)")
-    options.add_argument("--run-seconds", type=float, default=0.002, help="how long code runs (default: 0.002)")
+    options.add_argument("--pods-per-node", type=int, default=250, help="pods per node (default: 250)")
+    options.add_argument("--start-seconds", type=float, default=0.0, help="duration of a pod's start (default: 0)")
+    options.add_argument("--run-seconds", type=float, default=0.002, help="duration of a run (default: 0.002)")
     options.add_argument("--port", type=int, default=8700, help="the supervisors' port (default: 8700)")
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

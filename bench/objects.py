@@ -1,4 +1,4 @@
-"""The objects that simulated nodes write: Nodes, their Leases, and the status of a pod that runs. Pure functions."""
+"""Objects that simulated nodes write: Nodes, their Leases, and the status of a running pod. Pure functions."""
 
 from ipaddress import IPv4Address
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from mcp_exec_common.kube.objects import Object
 
 LABEL: Final = "mcp-exec.dev/simulated"
-"""Label and taint of the nodes: what does not ask for them stays away."""
+"""Label and taint of the nodes. The taint keeps other pods away."""
 SELECTOR: Final = f"{LABEL}=true"
 LEASES: Final = "kube-node-lease"
 LEASE_GROUP: Final = "coordination.k8s.io/v1"
@@ -17,12 +17,12 @@ _ADDRESSES: Final = 2**23
 
 
 def node_name(number: int) -> str:
-    """The name of one node."""
+    """Return the name of a node."""
     return f"simulated-{number:04}"
 
 
 def node_object(name: str, *, pods: int, moment: str) -> Object:
-    """A Node that is ready and has room for so many pods. `moment` is RFC 3339 with seconds."""
+    """Build a ready Node with room for `pods` pods. `moment` is RFC 3339 with seconds."""
     room = {"cpu": "1000", "memory": "4Ti", "ephemeral-storage": "4Ti", "pods": str(pods)}
     return {
         "apiVersion": "v1",
@@ -39,7 +39,7 @@ def node_object(name: str, *, pods: int, moment: str) -> Object:
 
 
 def node_conditions(moment: str) -> list[Object]:
-    """The conditions of a node that is well."""
+    """Build the conditions of a healthy node."""
     pressures = [("MemoryPressure", "False"), ("DiskPressure", "False"), ("PIDPressure", "False")]
     return [
         {
@@ -55,7 +55,7 @@ def node_conditions(moment: str) -> list[Object]:
 
 
 def lease_object(name: str, *, moment: str) -> Object:
-    """The heartbeat of a node. `moment` is RFC 3339 with microseconds."""
+    """Build the Lease of a node. `moment` is RFC 3339 with microseconds."""
     return {
         "apiVersion": LEASE_GROUP,
         "kind": "Lease",
@@ -65,12 +65,12 @@ def lease_object(name: str, *, moment: str) -> Object:
 
 
 def pod_address(number: int) -> str:
-    """The address of the so-many-th pod, on the loopback network; after eight million they come again."""
+    """Return the loopback address of pod number `number`. Addresses repeat after eight million."""
     return str(IPv4Address(_FIRST_ADDRESS + number % _ADDRESSES))
 
 
 def running_status(pod: Object, *, address: str, moment: str) -> Object:
-    """The status of a pod whose containers all run and are ready. `moment` is RFC 3339 with seconds."""
+    """Build the status of a pod whose containers all run and are ready. `moment` is RFC 3339 with seconds."""
     before: list[dict[str, Any]] = (pod.get("status") or {}).get("conditions") or []
     kept = [each for each in before if each["type"] == "PodScheduled"]
     conditions = [
@@ -99,8 +99,8 @@ def running_status(pod: Object, *, address: str, moment: str) -> Object:
     }
 
 
-def token_digest_of(pod: Object) -> str:
-    """The SHA-256 of its supervisor's token, as its environment has it; an empty text where it has none."""
+def read_token_digest(pod: Object) -> str:
+    """Return the SHA-256 of the supervisor's token from the pod's environment, or an empty text."""
     for variable in pod["spec"]["containers"][0].get("env") or ():
         if variable["name"] == "MCP_EXEC_TOKEN_SHA256":
             return str(variable.get("value") or "")

@@ -1,4 +1,4 @@
-"""Processes: those that a benchmark starts, and what they and the cluster's daemons use, read from /proc."""
+"""Processes that a benchmark starts, and the resource use of these and of the cluster's daemons, from /proc."""
 
 import asyncio
 import os
@@ -16,36 +16,36 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessEnded(Exception):
-    """A process ended that should run; the text has the last lines of its log."""
+    """A process ended unexpectedly. The text has the last lines of its log."""
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process and the children that it has seen end have used, in user and kernel mode."""
+    """Return the CPU seconds of a process and its reaped children, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(used) for used in fields[11:15]) / _TICKS
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process holds."""
+    """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def daemons(names: Sequence[str] = DAEMONS) -> dict[str, int]:
-    """The ids of programs that run here, by the name of the program or of the script that it runs."""
+    """Return the pids of running programs by the name of the program, or of the script that it runs."""
     found: dict[str, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = folder.joinpath("cmdline").read_bytes().split(b"\0")[:2]
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended
         for name in {word.decode(errors="replace").rpartition("/")[2] for word in words} & set(names):
             found[name] = int(folder.name)
     return {name: found[name] for name in names if name in found}
 
 
 @dataclass(kw_only=True)
-class Meter:
-    """What processes use from the moment that this is made."""
+class ProcessMeter:
+    """Resource use of processes since the creation of the meter."""
 
     pids: Mapping[str, int]
     _before: dict[str, float] = field(init=False)
@@ -56,7 +56,7 @@ class Meter:
         self._before = {name: cpu_seconds(pid) for name, pid in self.pids.items()}
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Processor time since then, as a share of one core too, and the memory that is held now."""
+        """Return CPU time, its share of one core, and the current memory of each process."""
         elapsed = time.perf_counter() - self._since
         rows = {}
         for name, pid in self.pids.items():
@@ -70,7 +70,7 @@ class Meter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Child:
+class ChildProcess:
     """A process that a benchmark started."""
 
     process: asyncio.subprocess.Process
@@ -78,17 +78,17 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """The process's id."""
         return self.process.pid
 
     def check(self) -> None:
-        """Raises ProcessEnded where it has ended."""
+        """Raise ProcessEnded if the process has ended."""
         if self.process.returncode is not None:
             lines = self.log.read_text(errors="replace").splitlines()[-15:]
             raise ProcessEnded("\n".join([f"{self.log.stem} ended with {self.process.returncode}:", *lines]))
 
-    async def said(self, word: str, *, seconds: float = 120) -> None:
-        """Waits until its log has a line that is this word."""
+    async def wait_for_line(self, word: str, *, seconds: float = 120) -> None:
+        """Wait until the log has a line that is this word."""
         async with asyncio.timeout(seconds):
             while word not in self.log.read_text(errors="replace").splitlines():
                 self.check()
@@ -98,12 +98,12 @@ class Child:
 @asynccontextmanager
 async def child(
     command: Sequence[str], *, environment: Mapping[str, str], log: Path, end_seconds: float = 60
-) -> AsyncIterator[Child]:
-    """Runs a process while the context stands, asks it to end then, and kills it if it does not."""
+) -> AsyncIterator[ChildProcess]:
+    """Run a process during the context, then terminate it, and kill it if it does not end."""
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(*command, env=dict(environment), stdout=file, stderr=file)
     try:
-        yield Child(process=process, log=log)
+        yield ChildProcess(process=process, log=log)
     finally:
         if process.returncode is None:
             process.terminate()

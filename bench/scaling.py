@@ -1,8 +1,8 @@
-"""Replays arrivals against the operator's own decisions, beside a fixed pool and a HorizontalPodAutoscaler's rule.
+"""Simulation of scaling: the operator's decisions compared with a fixed pool and a HorizontalPodAutoscaler.
 
-A simulation: pods take a log-normal time to start, executions an exponential time to run, each uses one pod, and who
-finds none warm waits for the next. The pool in it is the operator's (queue, pods, decision, refill), with a clock
-of the simulation. Three policies are compared at equal cost, in pod-seconds that pods start or stand warm:
+Pods take a log-normal time to start and executions an exponential time to run. Each execution uses one pod, and if no
+pod is warm it waits for the next one. The simulation runs the operator's own pool (queue, pods, decision, refill) with
+its own clock. Three policies are compared at equal cost, in pod-seconds of starting and warm pods:
 
 demand   the pool with `warm.max` and default options (or those given)
 fixed    `warm.min` alone, the size that costs the same, in between two sizes as a weighted mean of both
@@ -11,7 +11,7 @@ hpa      a HorizontalPodAutoscaler on the pool's scale subresource: the share of
 
 No cluster is needed. The same seed gives the same figures.
 
-Of `fixed` and `hpa` the best counts that they attain at that cost or less.
+For `fixed` and `hpa` the best result at that cost or less counts.
 
     python bench/scaling.py [--seconds 3600] [--seed 1] [--png scaling.png] [--json scaling.json]
 """
@@ -40,18 +40,18 @@ from mcp_exec_operator.queueing.wait_queue import Waiter
 POLICIES: Final = ("demand", "fixed", "hpa")
 MAX_PODS: Final = 400
 LEAST: Final = 2
-"""Warm pods, or pods in all, that the two policies that scale keep without demand."""
+"""Warm pods (demand) or pods in total (hpa) that the scaling policies keep without demand."""
 MOST_WARM: Final = 200
 FILLING: Final = 60.0
-"""Seconds at the beginning in which pools fill, and that don't count."""
+"""Seconds at the beginning, during which pools fill, that are not counted."""
 START_MEDIAN, START_SIGMA = 2.5, 0.35
 RUN_SECONDS, END_SECONDS = 2.0, 1.5
 Outcome = dict[str, float]
 
 
 @dataclass(kw_only=True)
-class Hpa:
-    """A HorizontalPodAutoscaler with the behaviour that Kubernetes gives it by default."""
+class SimulatedHpa:
+    """A HorizontalPodAutoscaler with Kubernetes' default behaviour."""
 
     target: float
     every: float = 15.0
@@ -59,7 +59,7 @@ class Hpa:
     _recommended: deque[tuple[float, int]] = field(default_factory=deque)
 
     def replicas(self, *, busy: int, pods: int, now: float) -> int:
-        """Pods that there should be in all."""
+        """Return the desired number of pods."""
         share = busy / (pods * self.target) if pods else 1.0
         wanted = pods if abs(share - 1) <= 0.1 else math.ceil(pods * share)
         wanted = max(LEAST, min(wanted, max(pods + 4, 2 * pods)))
@@ -69,10 +69,10 @@ class Hpa:
         return wanted if wanted >= pods else min(pods, max(each for _, each in self._recommended))
 
 
-class Simulation:
+class ScalingSimulation:
     """One trace against one policy. Times are of the simulation's own clock, in seconds."""
 
-    def __init__(self, *, spec: dict[str, Any], hpa: Hpa | None, seed: int) -> None:
+    def __init__(self, *, spec: dict[str, Any], hpa: SimulatedHpa | None, seed: int) -> None:
         self.now, self.hpa, self.rng = 0.0, hpa, random.Random(seed)
         self.pool = WarmPool(namespace="bench", name="bench", clock=lambda: self.now)
         self.pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", **spec}})
@@ -87,12 +87,12 @@ class Simulation:
         self._look: float | None = None
 
     def at(self, moment: float, do: Callable[[], None]) -> None:
-        """Something that happens at a moment."""
+        """Schedule a callback at a moment."""
         self.made += 1
         heapq.heappush(self.events, (moment, self.made, do))
 
     def run(self, times: list[float], *, seconds: float) -> Outcome:
-        """The whole trace. What happens while pools fill is not counted."""
+        """Run the whole trace. The time in which pools fill is not counted."""
         for moment in times:
             self.at(moment, self._arrive)
         if self.hpa is not None:
@@ -176,14 +176,14 @@ class Simulation:
 def simulate(
     times: list[float], *, seconds: float, spec: dict[str, Any], hpa: float | None = None, seed: int
 ) -> Outcome:
-    """One trace against one policy."""
-    policy = Hpa(target=hpa) if hpa is not None else None
+    """Run one trace against one policy."""
+    policy = SimulatedHpa(target=hpa) if hpa is not None else None
     spec = {"maxPods": MAX_PODS, **spec}
-    return Simulation(spec=spec, hpa=policy, seed=seed).run(times, seconds=seconds)
+    return ScalingSimulation(spec=spec, hpa=policy, seed=seed).run(times, seconds=seconds)
 
 
-def line_of(run: Callable[[float], Outcome], values: list[float], *, cost: float, whole: bool) -> list[Outcome]:
-    """What a policy attains at each cost, cheapest first, with values close to the one that has the cost.
+def compute_line(run: Callable[[float], Outcome], values: list[float], *, cost: float, whole: bool) -> list[Outcome]:
+    """Compute a policy's results by cost, cheapest first, with values close to the one that has the cost.
 
     `whole` says that the policy's value is a whole number.
     """
@@ -203,8 +203,8 @@ def line_of(run: Callable[[float], Outcome], values: list[float], *, cost: float
     return line
 
 
-def at_cost(line: list[Outcome], cost: float) -> Outcome:
-    """The point of a line at a cost, between the two that enclose it as a weighted mean of both."""
+def interpolate(line: list[Outcome], cost: float) -> Outcome:
+    """Return the point of a line at a cost, interpolated between its neighbours."""
     index = min(max(bisect_left([each["idle"] for each in line], cost), 1), len(line) - 1)
     low, high = line[index - 1], line[index]
     span = high["idle"] - low["idle"]
@@ -213,7 +213,7 @@ def at_cost(line: list[Outcome], cost: float) -> Outcome:
 
 
 def compare(name: str, *, bursty: bool, seconds: float, seed: int, options: dict[str, Any]) -> dict[str, Any]:
-    """One trace against all policies: the outcome of each at the cost of the first, and their lines for a plot."""
+    """Run one trace against all policies: the result of each at the cost of the first, and their lines for a plot."""
     times = arrivals(TRACES[name], seconds=seconds, bursty=bursty, seed=seed)
 
     def demand(headroom: float | None) -> Outcome:
@@ -231,15 +231,15 @@ def compare(name: str, *, bursty: bool, seconds: float, seed: int, options: dict
     cost = ours["idle"]
     lines = {
         "demand": sorted([ours, *(demand(each) for each in (0, 8, 20))], key=lambda each: each["idle"]),
-        "fixed": line_of(fixed, [1, 4, 8, 16, 32, 64], cost=cost, whole=True),
-        "hpa": line_of(hpa, [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9], cost=cost, whole=False),
+        "fixed": compute_line(fixed, [1, 4, 8, 16, 32, 64], cost=cost, whole=True),
+        "hpa": compute_line(hpa, [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9], cost=cost, whole=False),
     }
-    equal = {"demand": ours, **{policy: at_cost(lines[policy], cost) for policy in ("fixed", "hpa")}}
+    equal = {"demand": ours, **{policy: interpolate(lines[policy], cost) for policy in ("fixed", "hpa")}}
     return {"trace": name, "bursty": bursty, "arrivals": len(times), "equal": equal, "lines": lines}
 
 
-def row_of(found: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-    """A comparison as a row of the table."""
+def format_row(found: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    """Format a comparison as a row of the table."""
     equal = found["equal"]
     return {
         "arrivals": found["arrivals"],
@@ -251,7 +251,7 @@ def row_of(found: dict[str, Any], *, seconds: float) -> dict[str, Any]:
 
 
 def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
-    """One panel for each trace: warm hits over idle pod-seconds, a line for each policy."""
+    """Draw one panel per trace: warm hits over idle pod-seconds, one line per policy."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -276,26 +276,26 @@ def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 async def main() -> None:
-    """The command."""
+    """Run the command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=3600.0, help="length of each trace (default: 3600)")
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--trace", choices=list(TRACES), action="append", help="only this one (may be repeated)")
+    options.add_argument("--trace", choices=list(TRACES), action="append", help="run only this trace (may be repeated)")
     options.add_argument("--scaling", type=json.loads, default={}, metavar="JSON", help="fields of spec.scaling")
-    options.add_argument("--png", type=Path, metavar="FILE", help="plots warm hits over idle pod-seconds there")
-    options.add_argument("--json", type=Path, metavar="FILE", help="writes all figures there")
+    options.add_argument("--png", type=Path, metavar="FILE", help="file for a plot of warm hits over idle pod-seconds")
+    options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     given = options.parse_args()
     found = {}
     for name in given.trace or TRACES:
         for bursty in (False, True):
             label = f"{name}, {'bursty' if bursty else 'Poisson'}"
             found[label] = compare(name, bursty=bursty, seconds=given.seconds, seed=given.seed, options=given.scaling)
-            print(label, row_of(found[label], seconds=given.seconds), file=sys.stderr, flush=True)
-    print(table({label: row_of(each, seconds=given.seconds) for label, each in found.items()}))
+            print(label, format_row(found[label], seconds=given.seconds), file=sys.stderr, flush=True)
+    print(table({label: format_row(each, seconds=given.seconds) for label, each in found.items()}))
     write_json(given.json, {"seconds": given.seconds, "seed": given.seed, "scaling": given.scaling, "traces": found})
     if given.png is not None:
         plot(found, given.png)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())  # the pool's queue is made of futures
+    asyncio.run(main())  # the pool's queue consists of futures

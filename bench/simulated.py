@@ -1,6 +1,6 @@
-"""A release on simulated nodes: operator and gateway as processes of this machine, in a namespace of their own.
+"""Release on simulated nodes: operator and gateway as processes of this machine, in their own namespace.
 
-They are what the images run, with a service account of their own, so that the API server treats them as it does in a
+They run the same code as the images, with their own service account, so that the API server treats them as in a
 cluster. Everything is removed at the end.
 """
 
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from harness import Bench, client
+from harness import BenchCluster, client
 from objects import LABEL, TOLERATION
-from processes import Child, child, daemons
+from processes import ChildProcess, child, daemons
 
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -34,29 +34,29 @@ MAX_PODS = 10_000
 
 
 @dataclass(kw_only=True)
-class Release:
-    """The release, as far as it runs."""
+class SimulatedRelease:
+    """The release and its running processes."""
 
-    bench: Bench
+    bench: BenchCluster
     folder: Path
-    """Its files and logs."""
-    simulator: Child
+    """Folder of its files and logs."""
+    simulator: ChildProcess
     gateway_port: int
     operator_port: int
-    gateway: Child | None = None
-    operator: Child | None = None
+    gateway: ChildProcess | None = None
+    operator: ChildProcess | None = None
     _operator: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def pids(self) -> dict[str, int]:
-        """All processes that are at work, the cluster's too."""
+        """All running processes, the cluster's included."""
         parts = {"operator": self.operator, "gateway": self.gateway, "simulator": self.simulator}
         ours = {name: part.pid for name, part in parts.items() if part is not None}
         return {**ours, "load generator": os.getpid(), **daemons()}
 
     @asynccontextmanager
     async def gateway_running(self) -> AsyncIterator[None]:
-        """Runs the gateway."""
+        """Run the gateway."""
         environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
         log = self.folder / "gateway.log"
@@ -65,8 +65,8 @@ class Release:
             yield
 
     async def start_operator(self) -> None:
-        """Starts the operator and waits until it has swept."""
-        # the same holder of the lease each time, so that a new one waits for no old one
+        """Start the operator and wait until its first resync."""
+        # Always the same holder of the Lease, so that a new operator does not wait for the old one's Lease to expire.
         identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0"}
         environment = self._environment(port=self.operator_port, MCP_EXEC_LOG_LEVEL="WARNING", **identity)
         running = child(
@@ -76,12 +76,12 @@ class Release:
         await self._ready(self.operator, self.operator_port)
 
     async def stop_operator(self) -> None:
-        """Stops it, as a rolling update would."""
+        """Stop the operator, as a rolling update would."""
         await self._operator.aclose()
         self.operator = None
 
     def _environment(self, *, port: int, **more: str) -> dict[str, str]:
-        """What both are told; what the benchmark's own environment tells a release is not for them."""
+        """Build the environment of both, without the settings in the benchmark's own environment."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MCP_EXEC_")}
         return inherited | {
             "MCP_EXEC_NAMESPACES": NAMESPACE,
@@ -92,7 +92,7 @@ class Release:
             **more,
         }
 
-    async def _ready(self, part: Child, port: int, *, seconds: float = 120) -> None:
+    async def _ready(self, part: ChildProcess, port: int, *, seconds: float = 120) -> None:
         async with asyncio.timeout(seconds):
             while True:
                 part.check()
@@ -101,19 +101,19 @@ class Release:
                         if response.status == 200:
                             return
                 except aiohttp.ClientConnectionError:
-                    pass  # it does not listen yet
+                    pass  # the port is not open yet
                 await asyncio.sleep(0.1)
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
+    """Return an unused port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def pool_object(*, warm: int) -> Object:
-    """The pool, whose pods go to simulated nodes alone."""
+    """Build the pool, whose pods run on simulated nodes only."""
     return {
         "apiVersion": "mcp-exec.dev/v1alpha1",
         "kind": "SandboxPool",
@@ -131,8 +131,8 @@ def pool_object(*, warm: int) -> Object:
 @asynccontextmanager
 async def release(
     *, warm: int, nodes: int, pods_per_node: int = 250, run_seconds: float = 0.002
-) -> AsyncIterator[Release]:
-    """The release with one pool, `simulated`, that keeps so many pods warm."""
+) -> AsyncIterator[SimulatedRelease]:
+    """Run the release with one pool, `simulated`, that keeps `warm` pods warm."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-exec-bench-")))
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])))
@@ -143,12 +143,12 @@ async def release(
         simulator = await stack.enter_async_context(
             child(command, environment=os.environ, log=folder / "simulator.log", end_seconds=120)
         )
-        await simulator.said("ready")
+        await simulator.wait_for_line("ready")
         await remove(kube)
-        stack.push_async_callback(remove, kube)  # while the simulator can still end its pods
+        stack.push_async_callback(remove, kube)  # before the simulator ends, which ends the pods
         key = await prepare(kube, folder)
         gateway_port, operator_port = free_port(), free_port()
-        bench = Bench(
+        bench = BenchCluster(
             kube=kube,
             session=session,
             gateway=f"http://127.0.0.1:{gateway_port}",
@@ -156,7 +156,7 @@ async def release(
             namespace=NAMESPACE,
             operator=f"http://127.0.0.1:{operator_port}",
         )
-        made = Release(
+        made = SimulatedRelease(
             bench=bench,
             folder=folder,
             simulator=simulator,
@@ -171,7 +171,7 @@ async def release(
 
 
 async def prepare(kube: KubeClient, folder: Path) -> str:
-    """Makes the namespace, a service account with its kubeconfig, and an API key, which is returned."""
+    """Create the namespace, a service account with its kubeconfig, and an API key. Return the key."""
     await kube.create(resource_path("namespaces"), {"metadata": {"name": NAMESPACE}})
     await kube.create(resource_path("serviceaccounts", namespace=NAMESPACE), {"metadata": {"name": NAME}})
     binding = {
@@ -182,7 +182,7 @@ async def prepare(kube: KubeClient, folder: Path) -> str:
     await kube.create(resource_path("clusterrolebindings", group=RBAC), binding)
     account = resource_path("serviceaccounts", namespace=NAMESPACE, name=NAME)
     token = await kube.create(account + "/token", {"spec": {"expirationSeconds": 6 * 3600}})
-    kubeconfig = kubeconfig_of(kube, token["status"]["token"])
+    kubeconfig = build_kubeconfig(kube, token["status"]["token"])
     files = {"kubeconfig": json.dumps(kubeconfig), "key": secrets.token_hex(32)}
     for name, text in files.items():
         (folder / name).touch(mode=0o600)
@@ -194,8 +194,8 @@ async def prepare(kube: KubeClient, folder: Path) -> str:
     return key
 
 
-def kubeconfig_of(kube: KubeClient, token: str) -> dict[str, Any]:
-    """A kubeconfig for the server that `kube` talks to."""
+def build_kubeconfig(kube: KubeClient, token: str) -> dict[str, Any]:
+    """Build a kubeconfig for the API server of `kube`."""
     assert kube.credentials.ca_file is not None
     authority = base64.b64encode(Path(kube.credentials.ca_file).read_bytes()).decode()
     cluster = {"server": kube.credentials.server, "certificate-authority-data": authority}
@@ -210,7 +210,7 @@ def kubeconfig_of(kube: KubeClient, token: str) -> dict[str, Any]:
 
 
 async def remove(kube: KubeClient, *, seconds: float = 600) -> None:
-    """Deletes all that `prepare` made, of an earlier run too, and waits until it is gone."""
+    """Delete everything that `prepare` created, of an earlier run too, and wait until it is gone."""
     await kube.delete(resource_path("clusterrolebindings", group=RBAC, name=NAME))
     await kube.delete(resource_path("namespaces", name=NAMESPACE))
     async with asyncio.timeout(seconds):

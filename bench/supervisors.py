@@ -1,7 +1,7 @@
-"""The supervisors of simulated pods, all in one process: one listening socket, told apart by the address dialled.
+"""Supervisors of simulated pods, all in one process and behind one listening socket, selected by the address dialled.
 
-They speak the whole protocol of a sandbox's supervisor by a small HTTP/1.1 server of their own, and run nothing: each
-execution takes `run_seconds` and prints what `print(1)` does.
+They implement the whole protocol of a sandbox's supervisor with a small HTTP/1.1 server, and run nothing: each
+execution takes `run_seconds` and prints what `print(1)` prints.
 """
 
 import asyncio
@@ -46,19 +46,19 @@ _FIELDS: Final[dict[str, tuple[type, ...]]] = {
 
 
 @dataclass(kw_only=True, eq=False)
-class Supervisor:
-    """One pod's supervisor: accepts one execution in its life, and keeps its events."""
+class SimulatedSupervisor:
+    """Supervisor of one pod. It accepts one execution in its life and stores its events."""
 
     token_sha256: str
     run_seconds: float
     id: str | None = None
-    """The execution that it has accepted."""
+    """The accepted execution."""
     finished: bool = False
     lines: list[bytes] = field(default_factory=list)
     """The events so far, one line of JSON each."""
-    connections: set["Connection"] = field(default_factory=set)
+    connections: set["SimulatedConnection"] = field(default_factory=set)
     _followers: dict[Callable[[bytes, bool], None], int] = field(default_factory=dict)
-    """Who is told of events to come, and the first sequence number that each wants."""
+    """Callbacks for later events, with the first sequence number of each."""
     _ending: asyncio.TimerHandle | None = None
 
     @property
@@ -69,35 +69,35 @@ class Supervisor:
         return "finished" if self.finished else "running"
 
     def admits(self, authorization: str) -> bool:
-        """Whether it is the bearer token whose SHA-256 the pod knows."""
+        """Return whether the header has the bearer token of this pod."""
         scheme, _, token = authorization.partition(" ")
         digest = hashlib.sha256(token.strip().encode()).hexdigest()
         return scheme.lower() == "bearer" and hmac.compare_digest(digest, self.token_sha256)
 
     def accept(self, execution: str) -> None:
-        """Begins to run the one execution of its life."""
+        """Start the execution."""
         self.id = execution
-        self._say([("status", {"phase": "Running"})])
+        self._add_events([("status", {"phase": "Running"})])
         self._ending = asyncio.get_running_loop().call_later(self.run_seconds, self._end)
 
     def cancel(self) -> None:
-        """Ends the run that is under way."""
+        """Cancel the running execution."""
         if self._ending is not None:
             self._ending.cancel()
         self._end(phase="Cancelled")
 
-    def follow(self, first: int, tell: Callable[[bytes, bool], None]) -> None:
-        """Tells the lines from a sequence number on, at once as far as there are any, and whether they are the last."""
-        tell(b"".join(self.lines[first - 1 :]), self.finished)
+    def follow(self, first: int, notify: Callable[[bytes, bool], None]) -> None:
+        """Send the lines from a sequence number on, at first those that exist, and whether they are the last."""
+        notify(b"".join(self.lines[first - 1 :]), self.finished)
         if not self.finished:
-            self._followers[tell] = first
+            self._followers[notify] = first
 
-    def forget(self, tell: Callable[[bytes, bool], None]) -> None:
-        """Tells no more."""
-        self._followers.pop(tell, None)
+    def forget(self, notify: Callable[[bytes, bool], None]) -> None:
+        """Stop sending to a callback."""
+        self._followers.pop(notify, None)
 
     def close(self) -> None:
-        """Its pod is gone: connections break, nothing goes on."""
+        """Abort all connections and the run, because the pod is gone."""
         if self._ending is not None:
             self._ending.cancel()
         self._followers.clear()
@@ -118,107 +118,107 @@ class Supervisor:
             "peakMemoryBytes": None,
         }
         self.finished = True
-        self._say([*([("stdout", {"text": "1\n"})] if ran else []), ("end", end)])
+        self._add_events([*([("stdout", {"text": "1\n"})] if ran else []), ("end", end)])
 
-    def _say(self, events: list[tuple[str, dict[str, Any]]]) -> None:
+    def _add_events(self, events: list[tuple[str, dict[str, Any]]]) -> None:
         at, before = micro_time(now()), len(self.lines)
         for kind, fields in events:
             event = {"seq": len(self.lines) + 1, "at": at, "type": kind, **fields}
             self.lines.append(json.dumps(event, separators=(",", ":")).encode() + b"\n")
-        for tell, first in self._followers.items():
-            tell(b"".join(self.lines[max(before, first - 1) :]), self.finished)
+        for notify, first in self._followers.items():
+            notify(b"".join(self.lines[max(before, first - 1) :]), self.finished)
         if self.finished:
             self._followers.clear()
 
 
 @dataclass(kw_only=True)
-class Supervisors:
+class SimulatedSupervisors:
     """All supervisors by their pods' addresses."""
 
     run_seconds: float = 0.002
-    _by_address: dict[str, Supervisor] = field(default_factory=dict)
+    _by_address: dict[str, SimulatedSupervisor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._by_address)
 
     def add(self, address: str, *, token_sha256: str) -> None:
-        """A pod has started."""
-        self._by_address[address] = Supervisor(token_sha256=token_sha256, run_seconds=self.run_seconds)
+        """Add the supervisor of a started pod."""
+        self._by_address[address] = SimulatedSupervisor(token_sha256=token_sha256, run_seconds=self.run_seconds)
 
     def remove(self, address: str) -> None:
-        """A pod is gone; its connections break."""
+        """Remove the supervisor of a deleted pod and abort its connections."""
         if (supervisor := self._by_address.pop(address, None)) is not None:
             supervisor.close()
 
-    def at(self, address: str) -> Supervisor | None:
-        """The supervisor at an address."""
+    def find(self, address: str) -> SimulatedSupervisor | None:
+        """Return the supervisor at an address."""
         return self._by_address.get(address)
 
     async def serve(self, *, host: str = "0.0.0.0", port: int = SUPERVISOR_PORT) -> asyncio.Server:
-        """Listens for all of them. Raises OSError where somebody else has the port."""
+        """Listen for all supervisors. Raise OSError if the port is in use."""
         loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: Connection(self), host=host, port=port, backlog=4096)
+        return await loop.create_server(lambda: SimulatedConnection(self), host=host, port=port, backlog=4096)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """A request as it was read."""
+class SimulatedRequest:
+    """A parsed request."""
 
     method: str
     path: str
     query: str
     headers: dict[str, str]
-    """By names in lower case."""
+    """Header values by lower-case name."""
     body: bytes
 
 
-class BadRequest(Exception):
-    """What was read is no request that can be answered: the connection ends with this status."""
+class InvalidSimulatedRequest(Exception):
+    """The request is invalid. The connection ends with this status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-def read_request(buffer: bytearray) -> Request | None:
-    """Takes the first request from a buffer; None where it is not whole yet. Raises BadRequest."""
+def read_request(buffer: bytearray) -> SimulatedRequest | None:
+    """Take the first request from a buffer. Return None if it is incomplete, and raise BadRequest if it is invalid."""
     end = buffer.find(b"\r\n\r\n")
     if end < 0:
         if len(buffer) > MAX_HEAD_BYTES:
-            raise BadRequest(431, f"the head may have at most {MAX_HEAD_BYTES} bytes")
+            raise InvalidSimulatedRequest(431, f"the head may have at most {MAX_HEAD_BYTES} bytes")
         return None
     first, *lines = bytes(buffer[:end]).decode("latin-1").split("\r\n")
     try:
         method, target, version = first.split(" ")
     except ValueError as error:
-        raise BadRequest(400, "no request line") from error
+        raise InvalidSimulatedRequest(400, "no request line") from error
     if not version.startswith("HTTP/1."):
-        raise BadRequest(400, "no HTTP/1.1")
+        raise InvalidSimulatedRequest(400, "no HTTP/1.1")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if "transfer-encoding" in headers:
-        raise BadRequest(411, "a body needs a content-length")
+        raise InvalidSimulatedRequest(411, "a body needs a content-length")
     length = headers.get("content-length", "0")
     if not re.fullmatch(r"[0-9]{1,18}", length):
-        raise BadRequest(400, "content-length: is no number")
+        raise InvalidSimulatedRequest(400, "content-length: must be a number")
     if int(length) > MAX_BODY_BYTES:
-        raise BadRequest(413, f"the body may have at most {MAX_BODY_BYTES} bytes")
+        raise InvalidSimulatedRequest(413, f"the body may have at most {MAX_BODY_BYTES} bytes")
     whole = end + 4 + int(length)
     if len(buffer) < whole:
         return None
     body = bytes(buffer[end + 4 : whole])
     del buffer[:whole]
     path, _, query = target.partition("?")
-    return Request(method=method, path=path, query=query, headers=headers, body=body)
+    return SimulatedRequest(method=method, path=path, query=query, headers=headers, body=body)
 
 
 def read_job(body: bytes) -> tuple[str, str]:
-    """The execution's id, or what is wrong with the body."""
+    """Return the execution's id and the error of the body; one of them is empty."""
     try:
         found = json.loads(body)
     except ValueError:
-        return "", "the body is no JSON"
+        return "", "the body is not JSON"
     if not isinstance(found, dict):
-        return "", "the body is no object"
+        return "", "the body is not an object"
     for name, types in _FIELDS.items():
         if not isinstance(found.get(name), types) or isinstance(found[name], bool):
             return "", f"{name}: must be a {types[0].__name__}"
@@ -226,45 +226,45 @@ def read_job(body: bytes) -> tuple[str, str]:
     return (found["id"], "") if not unknown else ("", f"{unknown[0][:100]}: unknown field")
 
 
-class Connection(asyncio.Protocol):
-    """One client's connection; its requests are answered one after another."""
+class SimulatedConnection(asyncio.Protocol):
+    """Connection of one client. Its requests are answered one after another."""
 
-    def __init__(self, supervisors: Supervisors) -> None:
+    def __init__(self, supervisors: SimulatedSupervisors) -> None:
         self._supervisors = supervisors
         self._buffer = bytearray()
         self._streaming = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody dialled an address; where no pod has it, nobody is there."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no such class
-        found = self._supervisors.at(transport.get_extra_info("sockname")[0])
-        if found is None:
+        """Find the pod of the dialled address, or abort if there is none."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports have another class
+        supervisor = self._supervisors.find(transport.get_extra_info("sockname")[0])
+        if supervisor is None:
             self.abort()
             return
-        self._supervisor = found
-        found.connections.add(self)
+        self._supervisor = supervisor
+        supervisor.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A client that goes away stops no run."""
+        """Stop sending to this client. Its run continues."""
         if hasattr(self, "_supervisor"):
             self._supervisor.connections.discard(self)
-            self._supervisor.forget(self._tell)
+            self._supervisor.forget(self._send_lines)
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request."""
+        """Handle a part of a request."""
         self._buffer += data
         try:
             while not self._streaming and (request := read_request(self._buffer)) is not None:
                 self._answer(request)
-        except BadRequest as error:
+        except InvalidSimulatedRequest as error:
             self._json(error.status, {"error": str(error)})
             self._transport.close()
 
     def abort(self) -> None:
-        """Breaks it off."""
+        """Abort the connection."""
         self._transport.abort()
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor
         routes = {
             "/healthz": {"GET": self._health},
@@ -274,20 +274,20 @@ class Connection(asyncio.Protocol):
         if request.path != "/healthz" and not supervisor.admits(request.headers.get("authorization", "")):
             self._json(401, {"error": "a valid bearer token is needed"})
         elif request.path not in routes:
-            self._json(404, {"error": "no such path"})
+            self._json(404, {"error": "the path does not exist"})
         elif (handle := routes[request.path].get(request.method)) is None:
-            self._json(405, {"error": "no such method here"})
+            self._json(405, {"error": "the path does not allow this method"})
         else:
             handle(request)
 
-    def _health(self, request: Request) -> None:
+    def _health(self, request: SimulatedRequest) -> None:
         self._json(200, {"state": self._supervisor.state})
 
-    def _describe(self, request: Request) -> None:
+    def _describe(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor
         self._json(200, {"state": supervisor.state, "id": supervisor.id, "lastSeq": len(supervisor.lines)})
 
-    def _start(self, request: Request) -> None:
+    def _start(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor
         execution, wrong = read_job(request.body)
         if wrong:
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
             supervisor.accept(execution)
             self._stream(1)
 
-    def _events(self, request: Request) -> None:
+    def _events(self, request: SimulatedRequest) -> None:
         found = re.fullmatch(r"(?:from=([1-9][0-9]{0,8}))?", request.query)
         if found is None:
             self._json(400, {"error": "from: must be a positive integer"})
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
         else:
             self._stream(int(found[1] or 1))
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor
         if supervisor.id is None:
             self._json(409, {"error": "this sandbox has no execution"})
@@ -325,9 +325,9 @@ class Connection(asyncio.Protocol):
     def _stream(self, first: int) -> None:
         self._transport.write(_STREAM)
         self._streaming = True
-        self._supervisor.follow(first, self._tell)
+        self._supervisor.follow(first, self._send_lines)
 
-    def _tell(self, lines: bytes, last: bool) -> None:
+    def _send_lines(self, lines: bytes, last: bool) -> None:
         chunk = b"%x\r\n%b\r\n" % (len(lines), lines) if lines else b""
         self._transport.write(chunk + _LAST_CHUNK if last else chunk)
         if last:

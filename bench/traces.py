@@ -1,4 +1,4 @@
-"""Arrivals of executions for simulations: how many a second at each time, and when each comes."""
+"""Arrivals of executions for simulations: rates over time, and times drawn from them."""
 
 import math
 import random
@@ -11,27 +11,27 @@ Intensity = Callable[[float, float], float]
 
 
 def steady(at: float, whole: float) -> float:
-    """Two a second."""
+    """Return two per second."""
     return 2.0
 
 
 def diurnal(at: float, whole: float) -> float:
-    """A day in the trace: between almost none and four a second."""
+    """Return a daily cycle between almost zero and four per second."""
     return 2.05 - 2.0 * math.cos(2 * math.pi * at / whole)
 
 
 def bursts(at: float, whole: float) -> float:
-    """Half a second, and ten a second for four seconds at irregular times, two minutes apart in the mean."""
+    """Return 0.5 per second, and ten per second for four seconds at irregular times, two minutes apart on average."""
     return 10.0 if any(0 <= at - start < 4 for start in _BURSTS) else 0.5
 
 
 def on_off(at: float, whole: float) -> float:
-    """Four a second for two minutes of every ten, and nothing between."""
+    """Return four per second for two minutes of every ten, and zero between."""
     return 4.0 if at % 600 < 120 else 0.0
 
 
 def flash_crowd(at: float, whole: float) -> float:
-    """A third a second; after a third of the trace, twelve a second within twenty seconds, gone after ten minutes."""
+    """Return 1/3 per second, and after a third of the trace a peak of twelve per second that lasts ten minutes."""
     since = at - whole / 3
     if since < 0:
         return 0.33
@@ -48,8 +48,10 @@ TRACES: Final[dict[str, Intensity]] = {
 
 
 def arrivals(intensity: Intensity, *, seconds: float, bursty: bool, seed: int) -> list[float]:
-    """Times of arrival: a renewal process of unit rate, Poisson or with hyperexponential gaps (a squared coefficient
-    of variation of 6), stretched so that it has the intensity."""
+    """Draw times of arrival from a renewal process of unit rate, stretched so that it has the intensity.
+
+    The gaps are exponential (Poisson), or hyperexponential with a squared coefficient of variation of 6.
+    """
     rng = random.Random(seed)
     share = (1 + math.sqrt(5 / 7)) / 2
 

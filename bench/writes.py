@@ -1,8 +1,8 @@
-"""How many API writes an execution costs, counted in the API server's audit log.
+"""Number of API writes per execution, counted in the API server's audit log.
 
-Every write of the operator and the gateway that names the execution or its pod counts, and the creation of the pod
-that takes the used one's place. Writes of a pool's status are shared by all executions and counted apart, as are
-those of the cluster itself (scheduler, kubelet).
+Every write of the operator and the gateway that names the execution or its pod counts, and so does the creation of the
+pod that replaces the used one. Writes of a pool's status, which all executions share, and writes of the cluster itself
+(scheduler, kubelet) are counted separately.
 
     KUBECONFIG=... python bench/writes.py --audit-log FILE [--executions 20] [--json writes.json]
 """
@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness import NAMESPACE, RELEASE, SYSTEM, connected, parser, table, write_json
+from harness import NAMESPACE, RELEASE, SYSTEM, connect_release, parser, table, write_json
 
 from mcp_exec_common.kube.client import custom_resource_path
 
@@ -23,7 +23,7 @@ OURS = {f"system:serviceaccount:{SYSTEM}:{RELEASE}-{part}": part for part in ("o
 
 
 def writes_since(log: Path, offset: int) -> list[dict[str, Any]]:
-    """The finished and accepted writes that the audit log has beyond an offset, in bytes."""
+    """Read the finished and accepted writes in the audit log from an offset in bytes on."""
     with log.open("rb") as file:
         file.seek(offset)
         events = [json.loads(line) for line in file if line.endswith(b"\n")]
@@ -38,12 +38,12 @@ def writes_since(log: Path, offset: int) -> list[dict[str, Any]]:
 
 
 def moment(text: str) -> datetime:
-    """A time stamp of the audit log or of a status."""
+    """Parse a time stamp of the audit log or of a status."""
     return datetime.fromisoformat(text)
 
 
-def kind_of(event: dict[str, Any]) -> str:
-    """Who wrote what, for a table's row."""
+def name_write(event: dict[str, Any]) -> str:
+    """Name the writer and the kind of a write, for a row of the table."""
     target = event["objectRef"]
     resource = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
     who = OURS.get(event["user"]["username"], "cluster")
@@ -51,22 +51,22 @@ def kind_of(event: dict[str, Any]) -> str:
 
 
 async def main() -> None:
-    """The command."""
+    """Run the command."""
     options = parser(__doc__)
     options.add_argument("--audit-log", type=Path, required=True)
     options.add_argument("--executions", type=int, default=20)
     arguments = options.parse_args()
-    async with connected() as bench:
-        await bench.settled(arguments.pool)
+    async with connect_release() as bench:
+        await bench.wait_until_settled(arguments.pool)
         offset = arguments.audit_log.stat().st_size
         statuses = []
         for _ in range(arguments.executions):
             answer = await bench.execute("print(1)", pool=arguments.pool)
             path = custom_resource_path("codeexecutions", namespace=NAMESPACE, name=answer["name"])
             statuses.append((answer["name"], (await bench.kube.get(path))["status"]))
-            await bench.settled(arguments.pool)
+            await bench.wait_until_settled(arguments.pool)
         events = writes_since(arguments.audit_log, offset)
-    counts = Counter(kind_of(event) for event in events)
+    counts = Counter(name_write(event) for event in events)
     ours = sum(
         number
         for kind, number in counts.items()

@@ -1,4 +1,4 @@
-"""What a search may tell of a tool, at most: a level that grows costs every conversation that uses it."""
+"""Maximum size of search results by level: a larger level costs every conversation that uses it."""
 
 import discovery
 import levels
@@ -17,7 +17,7 @@ def test_every_level_keeps_to_its_budget(costs: dict[str, dict[str, float]]) -> 
     assert costs.keys() == BUDGETS.keys()
     for level, most in BUDGETS.items():
         assert most * 0.8 < costs[level]["bytes a tool"] <= most, (
-            "a budget is no more than a quarter above what is told"
+            "a budget is at most a quarter above the measured size"
         )
 
 

@@ -1,11 +1,11 @@
-"""When executions are sent, and what is said of them."""
+"""Times of executions, and the summary of their latency."""
 
-from harness import Timed, percentile, stage_rows
+from harness import TimedExecution, percentile, stage_rows
 from sustained import arrivals, windows
 
 
-def run(milliseconds: float, problem: str = "") -> Timed:
-    return Timed(milliseconds=milliseconds, answer={"durations": {"bind": milliseconds / 2}}, problem=problem)
+def run(milliseconds: float, problem: str = "") -> TimedExecution:
+    return TimedExecution(milliseconds=milliseconds, answer={"durations": {"bind": milliseconds / 2}}, problem=problem)
 
 
 def test_arrivals_are_the_same_for_a_seed_and_as_many_as_the_rate_says() -> None:

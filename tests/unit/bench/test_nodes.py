@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from nodes import Nodes
-from supervisors import Supervisors
+from nodes import SimulatedNodes
+from supervisors import SimulatedSupervisors
 
 from mcp_exec_common.kube.errors import ApiError
 
@@ -44,9 +44,9 @@ def pod(name: str = "a", *, node: str = "simulated-0000", **metadata: Any) -> di
 
 async def done_with(*events: tuple[dict[str, Any], bool], calls: int, refusals: tuple[int, ...] = ()) -> Any:
     """The calls and the supervisors after these events."""
-    kube, supervisors = Written(), Supervisors()
+    kube, supervisors = Written(), SimulatedSupervisors()
     kube.wanted, kube.refusals = calls, list(refusals)
-    nodes = Nodes(
+    nodes = SimulatedNodes(
         kube=kube,  # type: ignore[arg-type]
         supervisors=supervisors,
         count=1,
@@ -69,7 +69,7 @@ async def test_a_pod_that_is_bound_runs_at_an_address_where_its_supervisor_answe
     [(verb, path, body)] = calls
     assert (verb, path) == ("PATCH", "/api/v1/namespaces/agents/pods/a/status")
     assert body["status"]["phase"] == "Running"
-    assert supervisors.at(body["status"]["podIP"]).admits("Bearer x") is False
+    assert supervisors.find(body["status"]["podIP"]).admits("Bearer x") is False
 
 
 async def test_each_pod_has_its_own_address_and_those_of_other_nodes_have_none() -> None:

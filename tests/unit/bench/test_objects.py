@@ -33,8 +33,8 @@ def test_a_running_pod_is_ready_and_keeps_when_it_was_scheduled() -> None:
 
 
 def test_a_pods_token_digest_comes_from_its_environment() -> None:
-    assert objects.token_digest_of(POD) == "abc"
-    assert objects.token_digest_of({"spec": {"containers": [{"name": "other"}]}}) == ""
+    assert objects.read_token_digest(POD) == "abc"
+    assert objects.read_token_digest({"spec": {"containers": [{"name": "other"}]}}) == ""
 
 
 def test_a_node_keeps_away_what_does_not_ask_for_it() -> None:

@@ -34,7 +34,7 @@ def test_arrivals_follow_the_intensity(scaling: Any) -> None:
 
 
 def test_an_autoscaler_goes_up_in_steps_and_down_after_its_window(scaling: Any) -> None:
-    hpa = scaling.Hpa(target=0.5)
+    hpa = scaling.SimulatedHpa(target=0.5)
     assert hpa.replicas(busy=10, pods=10, now=0) == 20
     assert hpa.replicas(busy=10, pods=19, now=15) == 19  # within its tolerance
     assert hpa.replicas(busy=2, pods=20, now=30) == 20
@@ -67,6 +67,6 @@ async def test_following_demand_beats_a_fixed_size_of_the_same_cost_when_a_crowd
 
 def test_a_line_is_read_between_its_points(scaling: Any) -> None:
     line = [{"idle": 10.0, "hit rate": 0.5}, {"idle": 20.0, "hit rate": 0.9}]
-    assert scaling.at_cost(line, 15.0)["hit rate"] == pytest.approx(0.7)
-    assert scaling.at_cost(line, 99.0)["hit rate"] == 0.9
-    assert scaling.at_cost(line, 0.0)["hit rate"] == 0.5
+    assert scaling.interpolate(line, 15.0)["hit rate"] == pytest.approx(0.7)
+    assert scaling.interpolate(line, 99.0)["hit rate"] == 0.9
+    assert scaling.interpolate(line, 0.0)["hit rate"] == 0.5

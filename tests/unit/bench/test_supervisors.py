@@ -19,7 +19,7 @@ KEY = b"key"
 FIRST, SECOND = "127.1.0.1", "127.1.0.2"
 
 
-class Simulation:
+class ScalingSimulation:
     def __init__(self, found: Any, sandboxes: SupervisorClient) -> None:
         self.supervisors, self.sandboxes = found, sandboxes
 
@@ -30,13 +30,13 @@ class Simulation:
 
 
 @asynccontextmanager
-async def simulation(run_seconds: float = 0.0) -> AsyncIterator[Simulation]:
-    found = supervisors.Supervisors(run_seconds=run_seconds)
+async def simulation(run_seconds: float = 0.0) -> AsyncIterator[ScalingSimulation]:
+    found = supervisors.SimulatedSupervisors(run_seconds=run_seconds)
     server = await found.serve(port=0)
     port = server.sockets[0].getsockname()[1]
     try:
         async with asyncio.timeout(20), SupervisorClient.connect(key=KEY, port=port) as sandboxes:
-            yield Simulation(found, sandboxes)
+            yield ScalingSimulation(found, sandboxes)
     finally:
         server.close()
 
@@ -111,7 +111,7 @@ async def test_readers_follow_a_run_to_its_end() -> None:
     async with simulation(run_seconds=3600) as simulated:
         sandbox = simulated.pod("a", FIRST)
         running = asyncio.create_task(run(sandbox))
-        supervisor = simulated.supervisors.at(FIRST)
+        supervisor = simulated.supervisors.find(FIRST)
         stream = sandbox.run(job("other"), timeout_seconds=5)
         while supervisor.state == "idle":
             await sandbox.get_state()
@@ -183,6 +183,6 @@ def test_requests_are_read_one_by_one_however_they_arrive() -> None:
     ],
 )
 def test_what_is_no_request_ends_the_connection_with_its_reason(head: bytes, status: int) -> None:
-    with pytest.raises(supervisors.BadRequest) as caught:
+    with pytest.raises(supervisors.InvalidSimulatedRequest) as caught:
         supervisors.read_request(bytearray(head))
     assert caught.value.status == status
