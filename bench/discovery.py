@@ -66,7 +66,7 @@ def queries() -> list[DiscoveryQuery]:
 def catalogs() -> list[Catalog]:
     """Read all catalogs."""
     found = [json.loads(path.read_text()) for folder in CATALOGS for path in sorted(folder.glob("*.json"))]
-    return [Catalog.of(each["server"], each["tools"]) for each in found]
+    return [Catalog.from_tools(each["server"], each["tools"]) for each in found]
 
 
 def build_product_search(found: Sequence[Catalog]) -> Search:

@@ -16,7 +16,7 @@ from anthropic.types import Message, MessageParam, ToolParam, ToolResultBlockPar
 
 from mcp_exec_client.gateway import GatewayClient, GatewayResponse
 from mcp_exec_client.prompt import VERSION, system_prompt
-from mcp_exec_tools.patterns import any_matches
+from mcp_exec_tools.patterns import matches_any
 
 StepKind = Literal["search", "describe", "code", "execute", "results", "answer"]
 
@@ -152,7 +152,7 @@ class Agent:
 
     def _select_callable(self, response: GatewayResponse) -> list[dict[str, Any]]:
         """Return the tools of a response that the code may call."""
-        return [tool for tool in response.items if any_matches(self.tools, server=tool["server"], tool=tool["name"])]
+        return [tool for tool in response.items if matches_any(self.tools, server=tool["server"], tool=tool["name"])]
 
     async def _handle(self, call: ToolUseBlock, trace: RunTrace) -> ToolResultBlockParam:
         arguments = call.input if isinstance(call.input, dict) else {}

@@ -3,10 +3,25 @@
 import argparse
 import os
 from collections.abc import Callable
+from typing import TypeAlias
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
+"""Where commands are added to."""
 
 
 class CommandError(Exception):
     """Failure of a command. The text is a complete message for the user."""
+
+
+def add_command(commands: Subcommands, name: str, *, summary: str, description: str | None) -> argparse.ArgumentParser:
+    """Add a command without options. `description` is shown as it is, with its line breaks."""
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
 
 
 def add_gateway_options(command: argparse.ArgumentParser, *, note: str = "") -> None:

@@ -12,7 +12,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mcp_exec_client.cli import CommandError, add_gateway_options, number_between, read_api_key, read_gateway
+from mcp_exec_client.cli import (
+    CommandError,
+    Subcommands,
+    add_command,
+    add_gateway_options,
+    number_between,
+    read_api_key,
+    read_gateway,
+)
 from mcp_exec_client.gateway import GatewayClient, GatewayUnreachable
 
 if TYPE_CHECKING:
@@ -22,15 +30,9 @@ _MODEL: Final = "claude-sonnet-5-5"
 _WIDTH: Final = 100
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_to(commands: Subcommands) -> None:
     """Add the command and its options."""
-    command = commands.add_parser(
-        "run",
-        help="give a model a task that it does by code",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    command = add_command(commands, "run", summary="give a model a task that it does by code", description=__doc__)
     command.add_argument("task", metavar="TASK")
     command.add_argument(
         "--tool",

@@ -69,7 +69,7 @@ class Catalog:
     tools: tuple[Tool, ...]
 
     @classmethod
-    def of(cls, server: str, tools: Iterable[Mapping[str, Any]]) -> Self:
+    def from_tools(cls, server: str, tools: Iterable[Mapping[str, Any]]) -> Self:
         """From the entries of `tools/list`, in the wire's or the Python SDK's spelling; of two alike the first counts.
 
         Raises ValueError where an entry is no tool.
@@ -87,7 +87,7 @@ class Catalog:
 
     @property
     def module(self) -> str:
-        """What the server's package is called under `servers`, where no other is called so: see `modules_of`."""
+        """What the server's package is called under `servers`, where no other is called so: see `assign_modules`."""
         return identifier(self.server)
 
     @cached_property
@@ -108,7 +108,7 @@ class Catalog:
         return found
 
 
-def modules_of(catalogs: Iterable[Catalog]) -> dict[str, str]:
+def assign_modules(catalogs: Iterable[Catalog]) -> dict[str, str]:
     """What each server's package is called: where two meet, the later by name gets a suffix made from its name."""
     found: dict[str, str] = {}
     for catalog in sorted(catalogs, key=lambda each: each.server):

@@ -13,7 +13,7 @@ def matches(pattern: str, *, server: str, tool: str) -> bool:
     return name_matches(wanted_server, server) and name_matches(wanted_tool, tool)
 
 
-def any_matches(patterns: Iterable[str], *, server: str, tool: str) -> bool:
+def matches_any(patterns: Iterable[str], *, server: str, tool: str) -> bool:
     """Whether any of the patterns speaks of the tool."""
     return any(matches(pattern, server=server, tool=tool) for pattern in patterns)
 
@@ -23,7 +23,7 @@ def may_use_server(patterns: Iterable[str], server: str) -> bool:
     return any(name_matches(pattern.partition(".")[0], server) for pattern in patterns)
 
 
-def within(pattern: str, bounds: Iterable[str]) -> bool:
+def is_within(pattern: str, bounds: Iterable[str]) -> bool:
     """Whether one of the bounds speaks of all that the pattern speaks of."""
     server, _, tool = pattern.partition(".")
     return any(

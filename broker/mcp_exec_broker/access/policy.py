@@ -10,7 +10,7 @@ from typing import Any
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, ToolServerSpec
 from mcp_exec_broker.errors import ErrorReason, build_denial
-from mcp_exec_tools.patterns import any_matches
+from mcp_exec_tools.patterns import matches_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,11 @@ def evaluate(
     `allowed` is the execution's list; `annotations` are the server's own statements about the tool.
     """
     name = f"{server}.{tool}"
-    if not any_matches(allowed, server=server, tool=tool):
+    if not matches_any(allowed, server=server, tool=tool):
         return _deny(ErrorReason.NOT_ALLOWED, f"the execution's tools do not have {name}")
-    if any_matches(pool.deny, server=server, tool=tool):
+    if matches_any(pool.deny, server=server, tool=tool):
         return _deny(ErrorReason.NOT_ALLOWED, f"the pool denies {name}")
-    if not any_matches(pool.allow, server=server, tool=tool):
+    if not matches_any(pool.allow, server=server, tool=tool):
         return _deny(ErrorReason.NOT_ALLOWED, f"the pool's tools do not have {name}")
     if not is_visible(spec, tool):
         return _deny(ErrorReason.NOT_ALLOWED, f"{server} does not offer {tool}")

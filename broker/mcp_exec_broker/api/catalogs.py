@@ -81,7 +81,7 @@ def _describe_server(server: ToolServer, entry: CatalogEntry) -> dict[str, Any]:
 
 
 def _encode_wrappers(hash: str, catalogs: list[Catalog]) -> bytes:
-    from mcp_exec_tools.wrappers import catalog_text, files_of
+    from mcp_exec_tools.wrappers import build_files, format_catalog
 
-    files = {**files_of(catalogs), "catalog.json": catalog_text(catalogs)}
+    files = {**build_files(catalogs), "catalog.json": format_catalog(catalogs)}
     return json.dumps({"hash": hash, "files": files}, separators=(",", ":")).encode()

@@ -44,7 +44,7 @@ from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.arguments import ArgumentValidator, check_serializable
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_tools.names import snake_case, split_tool
-from mcp_exec_tools.patterns import any_matches, may_use_server
+from mcp_exec_tools.patterns import matches_any, may_use_server
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -189,7 +189,7 @@ class CallPipeline:
         tool = spellings.get(tool_name) or spellings.get(snake_case(tool_name))
         if tool is None:
             names = [tool.name for tool in listing.catalog.tools]
-            usable = [name for name in names if any_matches(grant.tools, server=server.name, tool=name)]
+            usable = [name for name in names if matches_any(grant.tools, server=server.name, tool=name)]
             raise build_unknown_tool_error(tool_name, server=server.name, known=usable)
         return ResolvedTool(server=server, spec=server.spec, listing=listing, tool=tool)
 

@@ -73,7 +73,7 @@ def build_copy(entry: CatalogEntry) -> CatalogCopy | None:
 
 def restore_entry(copy: CatalogCopy, listed_at: datetime, *, server: ToolServer, spec: ToolServerSpec) -> CatalogEntry:
     """Return the entry of a copy, with those tools that the current spec makes visible."""
-    catalog = Catalog.of(server.name, [tool for tool in copy.tools if is_visible(spec, tool["name"])])
+    catalog = Catalog.from_tools(server.name, [tool for tool in copy.tools if is_visible(spec, tool["name"])])
     listing = ToolListing(
         catalog=catalog,
         declared={tool.name: tool.output_schema for tool in catalog.tools},

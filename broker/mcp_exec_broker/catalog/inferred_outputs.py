@@ -99,6 +99,6 @@ def add_inferred_output(tool: Tool, schemas: Schemas) -> Tool:
 
 
 def _infer_schema(before: dict[str, Any] | None, value: Any) -> dict[str, Any]:
-    from mcp_exec_tools.output_inference import infer, widen
+    from mcp_exec_tools.output_inference import infer_schema, widen_schema
 
-    return dict(infer([value]) if before is None else widen(before, value))
+    return dict(infer_schema([value]) if before is None else widen_schema(before, value))

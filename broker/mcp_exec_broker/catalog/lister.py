@@ -105,7 +105,7 @@ class ToolLister:
     ) -> ToolListing:
         spec = session.route.spec
         visible = [tool for tool in redact_json(listed.tools, session.secrets) if is_visible(spec, tool["name"])]
-        catalog = Catalog.of(server.name, visible)
+        catalog = Catalog.from_tools(server.name, visible)
         lifetime = min(max(listed.ttl_seconds or spec.refresh_seconds, MIN_LIFETIME), _MAX_LIFETIME)
         listing = ToolListing(
             catalog=catalog,

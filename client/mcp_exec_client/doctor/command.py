@@ -10,7 +10,15 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from mcp_exec_client.cli import CommandError, add_gateway_options, read_api_key, read_gateway, seconds_between
+from mcp_exec_client.cli import (
+    CommandError,
+    Subcommands,
+    add_command,
+    add_gateway_options,
+    read_api_key,
+    read_gateway,
+    seconds_between,
+)
 from mcp_exec_client.doctor.cluster_checks import ClusterChecks
 from mcp_exec_client.doctor.gateway_checks import GatewayChecks
 from mcp_exec_client.doctor.report import CheckReport
@@ -18,15 +26,9 @@ from mcp_exec_client.doctor.report import CheckReport
 _NAMESPACE: Final = "agents"
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_to(commands: Subcommands) -> None:
     """Add the command and its options."""
-    command = commands.add_parser(
-        "doctor",
-        help="check whether an installation works",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    command = add_command(commands, "doctor", summary="check whether an installation works", description=__doc__)
     add_gateway_options(command)
     command.add_argument("--kubeconfig", metavar="FILE", type=Path, help="kubeconfig file; no other file is read")
     command.add_argument(

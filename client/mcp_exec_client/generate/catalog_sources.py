@@ -111,7 +111,7 @@ async def _list_tools(client: Client, address: str) -> list[dict[str, Any]]:
 
 def _build_catalog(server: str, tools: list[Any]) -> Catalog:
     try:
-        return Catalog.of(server, tools)
+        return Catalog.from_tools(server, tools)
     except ValueError as error:
         raise CommandError(str(error)) from error
 

@@ -13,25 +13,27 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from mcp_exec_client.cli import CommandError, add_gateway_options, read_api_key, read_gateway, seconds_between
+from mcp_exec_client.cli import (
+    CommandError,
+    Subcommands,
+    add_command,
+    add_gateway_options,
+    read_api_key,
+    read_gateway,
+    seconds_between,
+)
 from mcp_exec_client.generate import catalog_sources
 from mcp_exec_client.generate.file_tree import apply_changes, plan_changes
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.wrappers import HEADER, files_of
+from mcp_exec_tools.wrappers import HEADER, build_files
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _INIT: Final = f'{HEADER}\n"""MCP servers: one package each, with one function a tool."""\n'
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_to(commands: Subcommands) -> None:
     """Add the command and its options."""
-    command = commands.add_parser(
-        "generate",
-        help="write typed wrappers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    command = add_command(commands, "generate", summary="write typed wrappers", description=__doc__)
     source = command.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--from-file", metavar="CATALOG", type=Path, nargs="+", help="JSON files with results of `tools/list`"
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(message)
     if len({catalog.server for catalog in catalogs}) < len(catalogs):
         raise CommandError("two catalogs have the same server name")
-    files = {"__init__.py": _INIT} | files_of(catalogs, stubs=options.stubs)
+    files = {"__init__.py": _INIT} | build_files(catalogs, stubs=options.stubs)
     try:
         changes = plan_changes(options.out, files)
         if not options.check:

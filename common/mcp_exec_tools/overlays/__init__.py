@@ -21,7 +21,7 @@ _SHIPPED: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
+class ComposedFunction:
     """A function composed of tools."""
 
     needs: tuple[str, ...]
@@ -40,7 +40,7 @@ class Overlay:
     """Own names of tools without which none of it applies: they tell a server by what it has."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of tools, and the tools' own names."""
-    functions: Mapping[str, Function] = field(default_factory=dict)
+    functions: Mapping[str, ComposedFunction] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -49,7 +49,7 @@ class Overlay:
         Raises ValueError where it says what no overlay can, and OSError where a file is missing.
         """
         data = json.loads((folder / "overlay.json").read_text(encoding="utf-8"))
-        _only(data, {"needs", "aliases", "functions"}, folder)
+        _check_keys(data, {"needs", "aliases", "functions"}, folder)
         names = [*data.get("aliases", {}), *data.get("functions", {})]
         if wrong := [name for name in names if not (name.isidentifier() and name.isascii())]:
             raise ValueError(f"{folder}: {wrong[0]!r} is no name of a function")
@@ -58,23 +58,23 @@ class Overlay:
         return cls(
             needs=tuple(data.get("needs", ())),
             aliases=data.get("aliases", {}),
-            functions={name: _function(name, entry, folder) for name, entry in data.get("functions", {}).items()},
+            functions={name: _load_function(name, entry, folder) for name, entry in data.get("functions", {}).items()},
         )
 
 
 @cache
-def shipped() -> Mapping[str, Overlay]:
+def load_shipped() -> Mapping[str, Overlay]:
     """The overlays that come with the product, by name."""
     return {path.parent.name: Overlay.load(path.parent) for path in sorted(_SHIPPED.glob("*/overlay.json"))}
 
 
-def applied(
+def apply_overlays(
     overlays: Iterable[Overlay], *, tools: Iterable[str], functions: Iterable[str]
-) -> tuple[dict[str, str], dict[str, Function]]:
+) -> tuple[dict[str, str], dict[str, ComposedFunction]]:
     """What the overlays add to a server with these tools, whose functions have these names."""
     have, taken = set(tools), set(functions)
     aliases: dict[str, str] = {}
-    composed: dict[str, Function] = {}
+    composed: dict[str, ComposedFunction] = {}
     for overlay in overlays:
         if not have.issuperset(overlay.needs):
             continue
@@ -89,15 +89,15 @@ def applied(
     return aliases, composed
 
 
-def _function(name: str, entry: Mapping[str, Any], folder: Path) -> Function:
-    _only(entry, {"needs", "summary", "input_schema"}, folder)
+def _load_function(name: str, entry: Mapping[str, Any], folder: Path) -> ComposedFunction:
+    _check_keys(entry, {"needs", "summary", "input_schema"}, folder)
     source = (folder / f"{name}.py.in").read_text(encoding="utf-8")
     compile(source, f"{name}.py.in", "exec")
-    return Function(
+    return ComposedFunction(
         needs=tuple(entry["needs"]), summary=entry["summary"], input_schema=entry["input_schema"], source=source
     )
 
 
-def _only(entry: Mapping[str, Any], known: set[str], folder: Path) -> None:
+def _check_keys(entry: Mapping[str, Any], known: set[str], folder: Path) -> None:
     if unknown := set(entry) - known:
         raise ValueError(f"{folder}: an overlay knows no {', '.join(sorted(unknown))}")

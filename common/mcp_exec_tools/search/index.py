@@ -12,10 +12,10 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, Final, Literal, get_args
 
-from mcp_exec_tools.catalog import Catalog, Schema, modules_of
+from mcp_exec_tools.catalog import Catalog, Schema, assign_modules
 from mcp_exec_tools.names import words
-from mcp_exec_tools.overlays import applied, shipped
-from mcp_exec_tools.patterns import any_matches
+from mcp_exec_tools.overlays import apply_overlays, load_shipped
+from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.search.stemming import find_stems, stem
 from mcp_exec_tools.search.synonyms import IGNORED, MEANINGS, PHRASES, SERVERS
 
@@ -92,7 +92,7 @@ def _entries(catalog: Catalog, module: str) -> list[_Entry]:
     """The functions of a server's package, ordered by name."""
     tools = {tool.name: tool for tool in catalog.tools}
     functions = [tool.function for tool in catalog.tools]
-    aliases, composed = applied(shipped().values(), tools=tools, functions=functions)
+    aliases, composed = apply_overlays(load_shipped().values(), tools=tools, functions=functions)
     named = [(tool.function, tool) for tool in catalog.tools] + [(name, tools[tool]) for name, tool in aliases.items()]
     found = [
         _Entry(
@@ -179,7 +179,7 @@ class Index:
         self._names: list[frozenset[str]] = []
         terms: list[_Terms] = []
         known = sorted(catalogs, key=lambda catalog: catalog.server)
-        packages = modules_of(known) if modules is None else modules
+        packages = assign_modules(known) if modules is None else modules
         for catalog in known:
             server = _server_terms(catalog.server)
             own = _squeezed(catalog.server)
@@ -215,7 +215,7 @@ class Index:
         found: list[dict[str, Any]] = []
         for number in self._ranked(query):
             entry = self._entries[number]
-            if patterns is None or all(any_matches(patterns, server=entry.server, tool=tool) for tool in entry.needs):
+            if patterns is None or all(matches_any(patterns, server=entry.server, tool=tool) for tool in entry.needs):
                 found.append(entry.to_json(detail_level))
                 if len(found) == limit:
                     break

@@ -52,7 +52,7 @@ ANY: Final = Name("Any")
 NONE: Final = Name("None")
 
 
-def union(members: Sequence[Expression], *, most: int = 16) -> Expression:
+def make_union(members: Sequence[Expression], *, most: int = 16) -> Expression:
     """One of the members: alike ones once, literals joined, None last; what is too wide is Any."""
     found: dict[Expression, None] = {}
     literals: dict[Expression, None] = {}
@@ -70,7 +70,7 @@ def union(members: Sequence[Expression], *, most: int = 16) -> Expression:
     return joined[0] if len(joined) == 1 else Union(tuple(joined))
 
 
-def laid_out(before: str, expression: Expression, after: str = "", *, indent: str = "") -> list[str]:
+def format_expression(before: str, expression: Expression, after: str = "", *, indent: str = "") -> list[str]:
     """Lines of `before expression after`, where no line needs to be longer than it can be.
 
     A union that is too long for its line is put into brackets; the caller gives none where brackets change the sense.
@@ -80,12 +80,14 @@ def laid_out(before: str, expression: Expression, after: str = "", *, indent: st
         return [flat]
     if isinstance(expression, Generic):
         if len(expression.items) == 1:
-            inner = laid_out("", expression.items[0], indent=indent + _STEP)
+            inner = format_expression("", expression.items[0], indent=indent + _STEP)
         else:
-            inner = [line for item in expression.items for line in laid_out("", item, ",", indent=indent + _STEP)]
+            inner = [
+                line for item in expression.items for line in format_expression("", item, ",", indent=indent + _STEP)
+            ]
         return [f"{indent}{before}{expression.name}[", *inner, f"{indent}]{after}"]
     if (text := expression.flat()).startswith("Union["):
-        return laid_out(before, Generic("Union", expression.members), after, indent=indent)
+        return format_expression(before, Generic("Union", expression.members), after, indent=indent)
     if len(indent + _STEP + text) <= WIDTH:
         return [f"{indent}{before}(", f"{indent}{_STEP}{text}", f"{indent}){after}"]
     first, *rest = (member.flat() for member in expression.members)

@@ -7,18 +7,27 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_tools.names import words
-from mcp_exec_tools.wrappers.expressions import ANY, NONE, Expression, Generic, Name, Union, laid_out, union
-from mcp_exec_tools.wrappers.schemas import (
-    demanded,
-    mapping,
-    merged,
-    opened,
-    properties,
-    required,
-    resolved,
-    sequence,
+from mcp_exec_tools.wrappers.expressions import (
+    ANY,
+    NONE,
+    Expression,
+    Generic,
+    Name,
+    Union,
+    format_expression,
+    make_union,
 )
-from mcp_exec_tools.wrappers.text import docstring, literal
+from mcp_exec_tools.wrappers.schemas import (
+    as_mapping,
+    as_sequence,
+    is_open,
+    list_properties,
+    list_required,
+    list_required_arguments,
+    merge_all_of,
+    resolve_reference,
+)
+from mcp_exec_tools.wrappers.text import format_docstring, format_literal
 
 BUILTINS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
 """What generated types use of the built-in names; a tool may bear any of them."""
@@ -29,14 +38,14 @@ _SAFE: Final = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,59}")
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 
 
-def pascal(name: str) -> str:
+def pascal_case(name: str) -> str:
     """The name as that of a type: `create_issue` is `CreateIssue`."""
     text = "".join(word.capitalize() for word in words(name)) or "Tool"
     return f"_{text}" if text[0].isdigit() else text
 
 
 @dataclass(frozen=True)
-class Definition:
+class TypeDefinition:
     """A type with a name: a TypedDict where it has fields, else an alias."""
 
     name: str
@@ -55,12 +64,12 @@ class Definition:
     def lines(self, taken: frozenset[str], *, stub: bool = False) -> list[str]:
         """The definition as source; `taken` are names that mean something else in the module."""
         if self.alias is not None:
-            return laid_out(f"{self.name}: TypeAlias = ", self.alias)
+            return format_expression(f"{self.name}: TypeAlias = ", self.alias)
         if all(_SAFE.fullmatch(key) and not keyword.iskeyword(key) and key not in taken for key, _, _ in self.fields):
             return self._class(stub=stub)
-        lines = [f"{self.name} = TypedDict(", f"    {literal(self.name)},", "    {"]
+        lines = [f"{self.name} = TypedDict(", f"    {format_literal(self.name)},", "    {"]
         for key, kind, needed in self.fields:
-            lines += laid_out(f"{literal(key)}: ", _field(kind, needed), ",", indent=" " * 8)
+            lines += format_expression(f"{format_literal(key)}: ", _field_type(kind, needed), ",", indent=" " * 8)
         return [*lines, "    },", ")"]
 
     def _class(self, *, stub: bool) -> list[str]:
@@ -68,17 +77,17 @@ class Definition:
         if stub and not self.fields:
             return [f"class {self.name}(TypedDict): ..."]
         if not stub:
-            lines += docstring(self.doc, indent="    ") + ([""] if self.fields else [])
+            lines += format_docstring(self.doc, indent="    ") + ([""] if self.fields else [])
         for key, kind, needed in self.fields:
-            lines += laid_out(f"{key}: ", _field(kind, needed), indent="    ")
+            lines += format_expression(f"{key}: ", _field_type(kind, needed), indent="    ")
         return lines
 
 
-class Types:
+class TypeBuilder:
     """The definitions of one module, in an order in which each stands after what it needs."""
 
     def __init__(self, *names: str, shadowed: bool = False) -> None:
-        self.definitions: list[Definition] = []
+        self.definitions: list[TypeDefinition] = []
         self._names = {*names, *TYPING}
         self._prefix = "builtins." if shadowed else ""
         self._root: Mapping[str, Any] = {}
@@ -103,28 +112,28 @@ class Types:
         a default need not be given.
         """
         self._closed = closed
-        self._root, self._title, self._known, self._unfinished = mapping(schema), name, {}, {}
-        known = merged(self._root, self._root)
+        self._root, self._title, self._known, self._unfinished = as_mapping(schema), name, {}, {}
+        known = merge_all_of(self._root, self._root)
         kind: Expression
-        if closed and not opened(known) and not properties(known) and "$ref" not in known:
-            self.definitions.append(Definition(name, doc=doc))
+        if closed and not is_open(known) and not list_properties(known) and "$ref" not in known:
+            self.definitions.append(TypeDefinition(name, doc=doc))
             return
-        if closed and not properties(known) and "$ref" not in known:
+        if closed and not list_properties(known) and "$ref" not in known:
             kind = Generic(self._prefix + "dict", (self.builtin("str"), ANY))
         else:
             kind = self._kind(schema, name, 0, root=True)
         if kind != Name(name):
-            self.definitions.append(Definition(name, alias=kind))
+            self.definitions.append(TypeDefinition(name, alias=kind))
         else:
             self.definitions = [
-                Definition(name, fields=each.fields, doc=doc) if each.name == name else each
+                TypeDefinition(name, fields=each.fields, doc=doc) if each.name == name else each
                 for each in self.definitions
             ]
 
     def _kind(self, schema: object, name: str, depth: int, *, root: bool = False) -> Expression:
         if not isinstance(schema, Mapping) or depth > _DEPTH or len(self.definitions) >= _TYPES:
             return ANY
-        found, pointer = resolved(schema, self._root)
+        found, pointer = resolve_reference(schema, self._root)
         if not isinstance(found, Mapping):
             return ANY
         if pointer is None:
@@ -136,33 +145,33 @@ class Types:
             return ANY if unfinished is None else Name(f'"{unfinished}"')
         else:
             self._unfinished[pointer] = None
-            hint = name if root else self._title + pascal(pointer.rpartition("/")[2])
+            hint = name if root else self._title + pascal_case(pointer.rpartition("/")[2])
             kind = self._plain(found, hint, depth, pointer)
             self._known[pointer] = kind
         if schema.get("nullable") is True or found.get("nullable") is True:
-            kind = union([kind, NONE])
+            kind = make_union([kind, NONE])
         if not root and len(kind.flat()) > _INLINE and kind.flat() != ANY.text:
             alias = self._named(name)
-            self.definitions.append(Definition(alias, alias=kind))
+            self.definitions.append(TypeDefinition(alias, alias=kind))
             kind = Name(alias)
             if pointer is not None:
                 self._known[pointer] = kind
         return kind
 
     def _plain(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
-        schema = merged(schema, self._root)
+        schema = merge_all_of(schema, self._root)
         if "const" in schema:
             return self._values([schema["const"]])
         if isinstance(values := schema.get("enum"), list):
             return self._values(values)
-        options = sequence(schema.get("anyOf")) or sequence(schema.get("oneOf"))
-        if options and not mapping(schema.get("properties")):
+        options = as_sequence(schema.get("anyOf")) or as_sequence(schema.get("oneOf"))
+        if options and not as_mapping(schema.get("properties")):
             if len(options) > _VALUES:
                 return ANY
-            return union([self._kind(each, f"{name}Option{at}", depth + 1) for at, each in enumerate(options, 1)])
+            return make_union([self._kind(each, f"{name}Option{at}", depth + 1) for at, each in enumerate(options, 1)])
         kinds = schema.get("type")
         if isinstance(kinds, list):
-            return union([self._typed(schema, each, name, depth, pointer) for each in kinds[:10]])
+            return make_union([self._typed(schema, each, name, depth, pointer) for each in kinds[:10]])
         return self._typed(schema, kinds, name, depth, pointer)
 
     def _typed(self, schema: Mapping[str, Any], kind: object, name: str, depth: int, pointer: str | None) -> Expression:
@@ -182,29 +191,33 @@ class Types:
             return self._kind(first, f"{name}Item", depth + 1)
         others = schema.get("items") if "prefixItems" in schema else schema.get("additionalItems")
         rest = [] if others is None or others is False else [others]
-        return union([self._kind(each, f"{name}Item{at}", depth + 1) for at, each in enumerate((first + rest)[:32], 1)])
+        return make_union(
+            [self._kind(each, f"{name}Item{at}", depth + 1) for at, each in enumerate((first + rest)[:32], 1)]
+        )
 
     def _object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
-        fields = properties(schema) if mapping(schema.get("properties")) or depth == 0 else {}
+        fields = list_properties(schema) if as_mapping(schema.get("properties")) or depth == 0 else {}
         if not fields or len(fields) > _FIELDS:
-            patterns = list(mapping(schema.get("patternProperties")).values())
+            patterns = list(as_mapping(schema.get("patternProperties")).values())
             others = schema.get("additionalProperties")
             values = [*patterns, others] if isinstance(others, Mapping) or (patterns and others is True) else patterns
-            value = union([self._kind(each, f"{name}Value", depth + 1) for each in values[:16]]) if not fields else ANY
+            value = (
+                make_union([self._kind(each, f"{name}Value", depth + 1) for each in values[:16]]) if not fields else ANY
+            )
             return Generic(self._prefix + "dict", (self.builtin("str"), value))
         own = name if depth == 0 and name == self._title else self._named(name)
         if pointer is not None:
             self._unfinished[pointer] = own
         parameters = self._closed and depth == 0 and own == self._title
-        needed = demanded(schema) if parameters else required(schema)
+        needed = list_required_arguments(schema) if parameters else list_required(schema)
         kinds = tuple(
-            (key, self._kind(each, own + pascal(key), depth + 1), key in needed) for key, each in fields.items()
+            (key, self._kind(each, own + pascal_case(key), depth + 1), key in needed) for key, each in fields.items()
         )
-        self.definitions.append(Definition(own, fields=kinds, doc=f"Part of `{self._title}`."))
+        self.definitions.append(TypeDefinition(own, fields=kinds, doc=f"Part of `{self._title}`."))
         return Name(own)
 
     def _values(self, values: list[Any]) -> Expression:
-        return union([self._value(value) for value in values[:1000]], most=8) if values else ANY
+        return make_union([self._value(value) for value in values[:1000]], most=8) if values else ANY
 
     def _value(self, value: object) -> Expression:
         if value is None:
@@ -214,7 +227,7 @@ class Types:
         if isinstance(value, int):
             return Generic("Literal", (Name(str(value)),)) if abs(value) < 2**63 else self.builtin("int")
         if isinstance(value, str):
-            return Generic("Literal", (Name(literal(value)),)) if len(value) <= _VALUES else self.builtin("str")
+            return Generic("Literal", (Name(format_literal(value)),)) if len(value) <= _VALUES else self.builtin("str")
         return self.builtin("float") if isinstance(value, float) else ANY
 
     def _named(self, wanted: str) -> str:
@@ -227,28 +240,28 @@ class Types:
         return name
 
 
-def _field(kind: Expression, needed: bool) -> Expression:
+def _field_type(kind: Expression, needed: bool) -> Expression:
     return kind if needed else Generic("NotRequired", (kind,))
 
 
-def used(definitions: Iterable[Definition]) -> set[str]:
+def find_imports(definitions: Iterable[TypeDefinition]) -> set[str]:
     """What the definitions need of `typing`, and "builtins" where they need that module."""
     found: set[str] = set()
     for each in definitions:
         if each.alias is not None:
-            found |= {"TypeAlias"} | _within(each.alias)
+            found |= {"TypeAlias"} | _find_names(each.alias)
             continue
         found.add("TypedDict")
         for _, kind, needed in each.fields:
-            found |= _within(_field(kind, needed))
+            found |= _find_names(_field_type(kind, needed))
     return found
 
 
-def _within(kind: Expression) -> set[str]:
+def _find_names(kind: Expression) -> set[str]:
     if isinstance(kind, Name):
         return {kind.text} & TYPING | ({"builtins"} if kind.text.startswith("builtins.") else set())
     if isinstance(kind, Union):
         own = {"Union"} if kind.flat().startswith("Union[") else set()
-        return own.union(*map(_within, kind.members))
+        return own.union(*map(_find_names, kind.members))
     own = {"builtins"} if kind.name.startswith("builtins.") else {kind.name} & TYPING
-    return own.union(*map(_within, kind.items))
+    return own.union(*map(_find_names, kind.items))

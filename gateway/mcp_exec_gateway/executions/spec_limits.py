@@ -5,7 +5,7 @@ from mcp_exec_api.meta import FieldError
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.pools import CachedPool, PoolCache
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
-from mcp_exec_tools.patterns import name_matches, within
+from mcp_exec_tools.patterns import is_within, name_matches
 
 
 def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> CodeExecutionSpec:
@@ -35,7 +35,7 @@ def _check_tools(spec: CodeExecutionSpec, *, caller: Caller) -> None:
     errors = [
         FieldError(field=f"tools.{number}", message=f"{pattern}: {limit}")
         for number, pattern in enumerate(spec.tools)
-        if not within(pattern, allowed)
+        if not is_within(pattern, allowed)
     ]
     if errors:
         raise HttpProblem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)

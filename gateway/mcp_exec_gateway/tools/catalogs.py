@@ -12,7 +12,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.ttl_cache import CoalescingCache
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_tools.catalog import Catalog, Tool
-from mcp_exec_tools.patterns import any_matches
+from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.search.index import Index
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class _NamespaceTools:
         if not isinstance(servers, list):
             raise BrokerError("the broker's answer has no list of servers")
         try:
-            catalogs = [Catalog.of(str(server["server"]), server["tools"]) for server in servers]
+            catalogs = [Catalog.from_tools(str(server["server"]), server["tools"]) for server in servers]
             index = Index(catalogs)
         except (ValueError, TypeError, KeyError) as error:
             raise BrokerError(f"the broker's catalog is malformed: {type(error).__name__} {error}") from error
@@ -65,7 +65,7 @@ class ToolCatalogs:
         patterns = None if allow is None else list(allow)
         by_server = {
             name: [
-                tool for tool in catalog.tools if patterns is None or any_matches(patterns, server=name, tool=tool.name)
+                tool for tool in catalog.tools if patterns is None or matches_any(patterns, server=name, tool=tool.name)
             ]
             for name, catalog in known.catalogs.items()
         }

@@ -40,7 +40,7 @@ def _read_catalogs(folder: Path) -> dict[str, Catalog]:
     for path in sorted(folder.glob(f"*/{CATALOG_FILE}")):
         try:
             entry = json.loads(path.read_bytes())
-            catalogs[path.parent.name] = Catalog.of(entry["server"], entry["tools"])
+            catalogs[path.parent.name] = Catalog.from_tools(entry["server"], entry["tools"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             continue
     return catalogs

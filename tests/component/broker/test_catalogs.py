@@ -149,7 +149,7 @@ async def test_wrappers_are_made_anew_and_told_apart_where_their_generator_is_an
 ) -> None:
     _, before = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     monkeypatch.setattr(catalogs, "compute_folder_digest", lambda folder: "another")
-    monkeypatch.setattr("mcp_exec_tools.wrappers.files_of", lambda catalogs: {"box/new.py": ""})
+    monkeypatch.setattr("mcp_exec_tools.wrappers.build_files", lambda catalogs: {"box/new.py": ""})
     _, after = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
     assert after["hash"] == catalog["hash"] != before["hash"]
@@ -177,7 +177,7 @@ async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: W
     _, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
     tool = next(tool for tool in found["servers"][0]["tools"] if tool["name"] == "echo")
     assert (tool["outputSchema"], tool["inferred"]) == (schema, True)
-    catalog = Catalog.of("box", found["servers"][0]["tools"])
+    catalog = Catalog.from_tools("box", found["servers"][0]["tools"])
     assert catalog.hash == world.status("box")["catalogHash"]
 
 

@@ -1,5 +1,6 @@
 """A real supervisor per test, on loopback, with folders of its own and (as root) a user of its own."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ TOKEN = "a-token-of-this-test"
 SECONDS = 20
 MIB = 1024 * 1024
 SANDBOX_IMAGE = Path(__file__).parents[3] / "sandbox_image"
-CRDS = Path(__file__).parents[3] / "crds"
+COMMON = Path(__file__).parents[3] / "common"
+SESSION_VARIABLE = f"TEST_SESSION={uuid.uuid4()}"
+"""In the environment of every process that this session starts, so that left-over processes are found."""
 
 
 class SandboxProcess:
@@ -38,7 +42,8 @@ class SandboxProcess:
                 os.chown(folder, self.uid, self.uid)
         environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": os.pathsep.join(map(str, (SANDBOX_IMAGE, CRDS))),
+            "PYTHONPATH": os.pathsep.join(map(str, (SANDBOX_IMAGE, COMMON))),
+            "TEST_SESSION": SESSION_VARIABLE.partition("=")[2],
             "KUBERNETES_SERVICE_HOST": "192.0.2.1",
             "MCP_EXEC_TOKEN_SHA256": hashlib.sha256(TOKEN.encode()).hexdigest(),
             "MCP_EXEC_PORT": "0",
@@ -84,6 +89,11 @@ class SandboxProcess:
         """Kill the supervisor, and all that runs as its user."""
         if self._client is not None:
             self._client.close()
+        if self.uid is None:
+            # The supervisor kills its runner. Killed, it would leave a runner that it has stopped and not yet killed.
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(SECONDS)
         self.process.kill()
         self.process.wait(SECONDS)
         for stream in (self.process.stdout, self.process.stderr):
@@ -132,6 +142,16 @@ def kill_user(uid: int) -> None:
     subprocess.run(command, check=False, timeout=SECONDS, capture_output=True)
 
 
+def list_session_processes() -> list[str]:
+    """Return the command lines of living processes that this session started, directly or not."""
+    left = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and SESSION_VARIABLE.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                left.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return left
+
+
 class Spares:
     """Sandboxes with the usual settings, started ahead as in a pool: a test need not wait for Python to start."""
 
@@ -152,6 +172,14 @@ def spares() -> Iterator[Spares]:
     spares = Spares()
     yield spares
     spares.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Check at the end of the session that no process of its sandboxes, runner or child, is left."""
+    yield
+    left = list_session_processes()
+    assert not left, left
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ except ToolProtocolError as error:
 """
     row, y, missing = sandbox.run(code, tools=broker.job).result
     assert (row, y) == ({"id": 1, "more": 2}, 5)
-    assert missing == "echo.it: the result is no Row: it lacks id and has note (UnexpectedResult)"
+    assert missing == "echo.it: the result is not of type Row: it lacks id and has note (UnexpectedResult)"
 
 
 @pytest.mark.parametrize(

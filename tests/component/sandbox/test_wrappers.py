@@ -7,7 +7,7 @@ import pytest
 from tests.component.sandbox.conftest import TOKEN
 
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.wrappers import catalog_text, files_of
+from mcp_exec_tools.wrappers import build_files, format_catalog
 
 TOOLS = {
     "github": [("create_issue", {"owner": True, "repo": True, "from": False, "labelNames": False}), ("star", {})],
@@ -169,8 +169,8 @@ except ValueError as error:
 
 
 def test_a_search_tells_the_package_that_is_here_also_where_another_server_has_the_plain_name(sandbox, broker):
-    catalogs = [Catalog.of(name, [{"name": "t"}]) for name in ("a-b", "a_b")]
-    files = {**files_of(catalogs), "catalog.json": catalog_text(catalogs)}
+    catalogs = [Catalog.from_tools(name, [{"name": "t"}]) for name in ("a-b", "a_b")]
+    files = {**build_files(catalogs), "catalog.json": format_catalog(catalogs)}
     assert sandbox.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
     code = """
 from tool_discovery import search_tools

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.unit.tools.wrappers.conftest import real_catalogs, write
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
-from mcp_exec_tools.wrappers import files_of
+from mcp_exec_tools.wrappers import build_files
 
 CLIENT = '''"""The module `client`, as far as type checkers need it."""
 
@@ -34,8 +34,8 @@ CATALOGS = real_catalogs()
 
 def test_every_wrapper_passes_mypy_strict_with_and_without_stubs(tmp_path: Path) -> None:
     catalogs = [*CATALOGS, hostile_catalog()]
-    write(tmp_path / "plain", {"__init__.py": "", **files_of(catalogs)})
-    write(tmp_path / "stubbed", {"__init__.py": "", **files_of(catalogs, stubs=True)})
+    write(tmp_path / "plain", {"__init__.py": "", **build_files(catalogs)})
+    write(tmp_path / "stubbed", {"__init__.py": "", **build_files(catalogs, stubs=True)})
     (tmp_path / "client.py").write_text(CLIENT)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
     checked = subprocess.run(
@@ -45,7 +45,7 @@ def test_every_wrapper_passes_mypy_strict_with_and_without_stubs(tmp_path: Path)
 
 
 def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
-    write(tmp_path / "servers", {"__init__.py": "", **files_of(CATALOGS, stubs=True)})
+    write(tmp_path / "servers", {"__init__.py": "", **build_files(CATALOGS, stubs=True)})
     (tmp_path / "client.py").write_text(CLIENT)
     (tmp_path / "agent.py").write_text(
         "from servers.github import create_issue, listIssues\n"
@@ -68,7 +68,7 @@ def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
 
 
 def test_what_is_generated_is_formatted_and_clean(tmp_path: Path) -> None:
-    write(tmp_path / "servers", files_of(CATALOGS, stubs=True))
+    write(tmp_path / "servers", build_files(CATALOGS, stubs=True))
     formatted = subprocess.run(
         [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
         capture_output=True,
@@ -86,7 +86,7 @@ def test_what_is_generated_is_formatted_and_clean(tmp_path: Path) -> None:
 
 
 def test_wrappers_of_a_hostile_catalog_are_formatted(tmp_path: Path) -> None:
-    write(tmp_path, files_of([hostile_catalog()], stubs=True))
+    write(tmp_path, build_files([hostile_catalog()], stubs=True))
     formatted = subprocess.run(
         [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
         capture_output=True,

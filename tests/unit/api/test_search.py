@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_tools.catalog import Catalog, modules_of
-from mcp_exec_tools.patterns import matches, within
+from mcp_exec_tools.catalog import Catalog, assign_modules
+from mcp_exec_tools.patterns import is_within, matches
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.search.stemming import stem
-from mcp_exec_tools.wrappers import files_of
+from mcp_exec_tools.wrappers import build_files
 
 
 def tool(name: str, description: str = "", **properties: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def tool(name: str, description: str = "", **properties: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": schema}
 
 
-GITHUB = Catalog.of(
+GITHUB = Catalog.from_tools(
     "github",
     [
         tool("create_issue", "Create a new issue", title={"type": "string", "description": "Headline of it"}),
@@ -30,7 +30,7 @@ GITHUB = Catalog.of(
         tool("search-code", "Search for code"),
     ],
 )
-OTHER = Catalog.of(
+OTHER = Catalog.from_tools(
     "my-files",
     [tool("delete_file", "Deletes a file, as GitHub would"), tool("github_backup", "Saves a copy")],
 )
@@ -73,7 +73,7 @@ def test_each_level_has_exactly_its_keys() -> None:
     ],
 )
 def test_the_output_schema_is_that_of_the_value_that_code_gets(declared: Any, told: Any) -> None:
-    index = Index([Catalog.of("sheets", [{"name": "get_sheet", "outputSchema": declared}])])
+    index = Index([Catalog.from_tools("sheets", [{"name": "get_sheet", "outputSchema": declared}])])
     assert index.search("", detail_level="full")[0]["output_schema"] == told
 
 
@@ -150,7 +150,9 @@ def test_what_can_not_be_asked_is_told(options: dict[str, Any], message: str) ->
         INDEX.search(given.pop("query"), **given)
 
 
-DOCS = Catalog.of("docs", [tool("resolve-library-id", "Finds an ID"), tool("query-docs", "Reads docs", query={})])
+DOCS = Catalog.from_tools(
+    "docs", [tool("resolve-library-id", "Finds an ID"), tool("query-docs", "Reads docs", query={})]
+)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,9 @@ def test_a_function_that_an_overlay_adds_is_told_like_a_tool() -> None:
 
 
 def test_another_name_that_an_overlay_gives_a_tool_is_told_like_the_tool() -> None:
-    base = Catalog.of("base", [tool("execute_sql", "Runs SQL", query={}), tool("list_tables"), tool("apply_migration")])
+    base = Catalog.from_tools(
+        "base", [tool("execute_sql", "Runs SQL", query={}), tool("list_tables"), tool("apply_migration")]
+    )
     alias, found = Index([base]).search("executeSQL", detail_level="full", limit=2)[::-1]
     assert alias == found | {"name": "executeSQL", "import": "from servers.base import executeSQL"}
     assert Index([base]).search("", allow=["base.list_tables"]) == [{"name": "list_tables", "server": "base"}]
@@ -189,16 +193,16 @@ def test_what_an_overlay_adds_is_found_where_all_tools_that_it_calls_may_be_used
 
 
 def test_the_import_is_of_the_package_that_there_is() -> None:
-    alike = [Catalog.of(name, [tool("t")]) for name in ("a.b", "a-b")]
-    modules = {name.partition("/")[0] for name in files_of(alike)}
+    alike = [Catalog.from_tools(name, [tool("t")]) for name in ("a.b", "a-b")]
+    modules = {name.partition("/")[0] for name in build_files(alike)}
     imports = {each["import"] for each in Index(alike).search("", detail_level="with_description")}
     assert imports == {f"from servers.{module} import t" for module in modules}
-    (alone,) = Index(alike[:1], modules=modules_of(alike)).search("", detail_level="with_description")
-    assert alone["import"] == f"from servers.{modules_of(alike)['a.b']} import t"
+    (alone,) = Index(alike[:1], modules=assign_modules(alike)).search("", detail_level="with_description")
+    assert alone["import"] == f"from servers.{assign_modules(alike)['a.b']} import t"
 
 
 def test_ties_and_the_order_of_catalogs_change_nothing() -> None:
-    many = [Catalog.of(f"s{number}", [tool("read_page", "Reads a page")]) for number in range(20)]
+    many = [Catalog.from_tools(f"s{number}", [tool("read_page", "Reads a page")]) for number in range(20)]
     wanted = [f"s{number}" for number in sorted(range(20), key=str)]
     for seed in range(3):
         shuffled = random.Random(seed).sample(many, len(many))
@@ -207,7 +211,7 @@ def test_ties_and_the_order_of_catalogs_change_nothing() -> None:
 
 def test_nothing_is_found_where_nothing_is() -> None:
     assert Index([]).search("anything") == []
-    assert Index([Catalog.of("empty", [])]).search("") == []
+    assert Index([Catalog.from_tools("empty", [])]).search("") == []
     assert INDEX.search("qwertyuiop") == []
 
 
@@ -217,7 +221,7 @@ def test_a_hostile_catalog_is_searched_like_any() -> None:
         {"name": "e\u0301\u4e2d", "description": None, "inputSchema": {"properties": ["no", "object"]}},
         {"name": "import os", "description": "__import__('os')", "inputSchema": {"properties": {"": {}}}},
     ]
-    index = Index([Catalog.of("évil", hostile)])
+    index = Index([Catalog.from_tools("évil", hostile)])
     assert len(index.search("")) == 3
     assert [found["name"] for found in index.search("import os")] == ["import_os"]
 
@@ -258,7 +262,7 @@ def test_words_that_are_the_same_meet(one: str, other: str) -> None:
     ],
 )
 def test_a_pattern_is_within_bounds_where_one_covers_it(pattern: str, bounds: list[str], expected: bool) -> None:
-    assert within(pattern, bounds) is expected
+    assert is_within(pattern, bounds) is expected
 
 
 _SEGMENT = st.text(alphabet="ab", max_size=2).flatmap(lambda text: st.sampled_from([text + "*", text or "a"]))
@@ -267,5 +271,5 @@ _PATTERN = st.tuples(_SEGMENT, _SEGMENT).map(".".join)
 
 @given(_PATTERN, st.lists(_PATTERN, max_size=3), st.text(alphabet=string.ascii_lowercase[:3], min_size=1, max_size=3))
 def test_what_a_pattern_within_bounds_speaks_of_its_bounds_do(pattern: str, bounds: list[str], name: str) -> None:
-    if within(pattern, bounds) and matches(pattern, server=name, tool=name):
+    if is_within(pattern, bounds) and matches(pattern, server=name, tool=name):
         assert any(matches(bound, server=name, tool=name) for bound in bounds)

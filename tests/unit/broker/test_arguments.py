@@ -26,7 +26,7 @@ ISSUE = {
 
 
 def tool(schema: dict[str, Any]) -> Tool:
-    return Catalog.of("github", [{"name": "list_issues", "inputSchema": schema}]).tools[0]
+    return Catalog.from_tools("github", [{"name": "list_issues", "inputSchema": schema}]).tools[0]
 
 
 def check(

@@ -18,7 +18,7 @@ def server(**inferred: Any) -> ToolServer:
 
 
 def tool(name: str) -> Tool:
-    return Catalog.of("s", [{"name": name, "inputSchema": {"type": "object"}}]).tools[0]
+    return Catalog.from_tools("s", [{"name": name, "inputSchema": {"type": "object"}}]).tools[0]
 
 
 def learned(*names: str) -> OutputInference:

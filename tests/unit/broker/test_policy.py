@@ -10,7 +10,7 @@ from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
 from mcp_exec_broker.access.policy import PolicyDecision, evaluate, is_destructive
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_tools.patterns import any_matches
+from mcp_exec_tools.patterns import matches_any
 
 Hints = dict[str, bool]
 SERVERS = ("github", "files", "gitlab")
@@ -76,11 +76,11 @@ def test_what_any_of_the_lists_denies_is_never_made(
     made = evaluate(server=server, tool=tool, annotations=annotations, spec=found, allowed=allowed, pool=pool)
     on_server = [f"*.{pattern}" for pattern in found.deny]
     denied = (
-        any_matches(pool.deny, server=server, tool=tool)
-        or any_matches(on_server, server=server, tool=tool)
-        or not any_matches(allowed, server=server, tool=tool)
-        or not any_matches(pool.allow, server=server, tool=tool)
-        or not any_matches([f"*.{pattern}" for pattern in found.allow], server=server, tool=tool)
+        matches_any(pool.deny, server=server, tool=tool)
+        or matches_any(on_server, server=server, tool=tool)
+        or not matches_any(allowed, server=server, tool=tool)
+        or not matches_any(pool.allow, server=server, tool=tool)
+        or not matches_any([f"*.{pattern}" for pattern in found.allow], server=server, tool=tool)
     )
     if denied:
         assert (made.action, made.reason) == (Action.DENY, ErrorReason.NOT_ALLOWED)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_tools.output_inference import infer, widen
+from mcp_exec_tools.output_inference import infer_schema, widen_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -19,7 +19,7 @@ JSON = st.recursive(
 
 @given(st.lists(JSON, max_size=5))
 def test_every_value_that_was_seen_is_valid(values: list[Any]) -> None:
-    schema = infer(values)
+    schema = infer_schema(values)
     validator = jsonschema.Draft202012Validator(schema)
     for value in values:
         assert validator.is_valid(value)
@@ -27,14 +27,14 @@ def test_every_value_that_was_seen_is_valid(values: list[Any]) -> None:
 
 @given(st.lists(JSON, min_size=1, max_size=5))
 def test_a_value_seen_again_changes_nothing(values: list[Any]) -> None:
-    schema = infer(values)
+    schema = infer_schema(values)
     for value in values:
-        assert widen(schema, value) == schema
+        assert widen_schema(schema, value) == schema
 
 
 @given(st.lists(JSON, min_size=1, max_size=4), JSON)
 def test_a_value_at_a_time_comes_to_the_same_as_all_at_once(values: list[Any], last: Any) -> None:
-    assert widen(infer(values), last) == infer([*values, last])
+    assert widen_schema(infer_schema(values), last) == infer_schema([*values, last])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_value_at_a_time_comes_to_the_same_as_all_at_once(values: list[Any], l
     ],
 )
 def test_a_schema_says_what_was_seen(values: list[Any], schema: Any) -> None:
-    assert infer(values) == schema
+    assert infer_schema(values) == schema
 
 
 def deep(depth: int) -> Any:
@@ -93,12 +93,12 @@ def deep(depth: int) -> Any:
     ids=["keys", "different keys", "rows", "deep", "long key", "long text", "wide"],
 )
 def test_a_schema_stays_small_whatever_a_server_sends(value: Any) -> None:
-    schema = infer([value])
+    schema = infer_schema([value])
     assert len(json.dumps(schema)) < 20_000
     assert jsonschema.Draft202012Validator(schema).is_valid(value)
-    assert widen(schema, value) == schema
+    assert widen_schema(schema, value) == schema
 
 
 def test_many_results_with_other_keys_each_become_a_mapping() -> None:
-    schema = infer([{f"key{number}": 1} for number in range(500)])
+    schema = infer_schema([{f"key{number}": 1} for number in range(500)])
     assert schema == {"type": "object"}

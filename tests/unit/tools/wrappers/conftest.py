@@ -18,7 +18,7 @@ from mcp_exec_sandbox.tools.arguments import encode_arguments
 from mcp_exec_sandbox.tools.tool_session import ToolSession
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.names import split_tool
-from mcp_exec_tools.wrappers import files_of
+from mcp_exec_tools.wrappers import build_files
 
 ROOT = Path(__file__).parents[4]
 FOLDERS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
@@ -38,7 +38,7 @@ class Echo(ToolSession):
         received = json.loads(encode_arguments(tool, arguments))
         server, name = split_tool(tool)
         catalog = self.catalogs[server]
-        self._checks.validate(catalog.spellings[name], received, catalog_hash=catalog.hash)
+        self._checks.check(catalog.spellings[name], received, catalog_hash=catalog.hash)
         return await self.answer(server, name, received)
 
     async def answer(self, server: str, name: str, arguments: dict[str, Any]) -> Any:
@@ -48,7 +48,7 @@ class Echo(ToolSession):
 
 def real_catalogs() -> list[Catalog]:
     paths = sorted(path for folder in FOLDERS for path in folder.glob("*.json"))
-    return [Catalog.of((data := json.loads(path.read_text()))["server"], data["tools"]) for path in paths]
+    return [Catalog.from_tools((data := json.loads(path.read_text()))["server"], data["tools"]) for path in paths]
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
@@ -78,7 +78,7 @@ def load(tmp_path_factory: pytest.TempPathFactory, echo: Echo) -> Iterator[Load]
 
     def loader(catalogs: Sequence[Catalog]) -> Callable[[str], ModuleType]:
         package = f"wrapped_{next(numbers)}"
-        write(folder / package, {"__init__.py": "", **files_of(catalogs)})
+        write(folder / package, {"__init__.py": "", **build_files(catalogs)})
         importlib.invalidate_caches()
         echo.catalogs = {catalog.server: catalog for catalog in catalogs}
         return lambda name: importlib.import_module(f"{package}.{name}")

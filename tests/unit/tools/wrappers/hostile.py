@@ -241,4 +241,4 @@ def hostile_catalog(server: str = "../../evil") -> Catalog:
         about = {"type": "string", "description": text, "default": text, "enum": [text]}
         schema = {"type": "object", "properties": {"a": about, text: {}}}
         tools.append({"name": f"text{number}", "description": text, "inputSchema": schema})
-    return Catalog.of(server, tools)
+    return Catalog.from_tools(server, tools)

@@ -13,8 +13,8 @@ from tests.unit.tools.wrappers.hostile import HOSTILE_TEXTS, hostile_catalog
 
 from mcp_exec_sandbox.sdk import client
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.wrappers import catalog_text, files_of, modules_of
-from mcp_exec_tools.wrappers.text import clean, docstring, literal
+from mcp_exec_tools.wrappers import assign_modules, build_files, format_catalog
+from mcp_exec_tools.wrappers.text import clean_line, format_docstring, format_literal
 
 
 def statements(source: str) -> set[str]:
@@ -23,7 +23,7 @@ def statements(source: str) -> set[str]:
 
 
 def test_files_stay_inside_and_have_names_that_a_file_system_takes() -> None:
-    for name in files_of([hostile_catalog(), hostile_catalog("/"), hostile_catalog("..")], stubs=True):
+    for name in build_files([hostile_catalog(), hostile_catalog("/"), hostile_catalog("..")], stubs=True):
         path = PurePosixPath(name)
         assert len(path.parts) == 2
         assert all(len(part) < 100 and part.isascii() and part.strip("._") for part in path.parts)
@@ -32,7 +32,7 @@ def test_files_stay_inside_and_have_names_that_a_file_system_takes() -> None:
 
 def test_only_what_wrappers_are_made_of_is_in_the_files() -> None:
     allowed = {"Expr", "ImportFrom", "Import", "ClassDef", "Assign", "AnnAssign", "AsyncFunctionDef"}
-    for name, text in files_of([hostile_catalog()], stubs=True).items():
+    for name, text in build_files([hostile_catalog()], stubs=True).items():
         assert statements(text) <= allowed, name
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call):
@@ -51,7 +51,7 @@ def test_every_file_is_imported_and_calls_its_own_tool(load: Load, monkeypatch: 
 
     # no arguments would do for schemas that are none
     monkeypatch.setattr(client, "call_wrapped", call)
-    package = load([catalog])(modules_of([catalog])[catalog.server])
+    package = load([catalog])(assign_modules([catalog])[catalog.server])
     for tool in catalog.tools:
         answer = asyncio.run(getattr(package, tool.function)({"anything": 1}))
         assert answer == {"tool": f"{catalog.server}.{tool.name}", "arguments": {"anything": 1}}
@@ -59,36 +59,36 @@ def test_every_file_is_imported_and_calls_its_own_tool(load: Load, monkeypatch: 
 
 
 def test_files_are_bounded_whatever_a_schema_says() -> None:
-    for name, text in files_of([hostile_catalog()]).items():
+    for name, text in build_files([hostile_catalog()]).items():
         assert len(text) < 300_000, name
 
 
 def test_servers_whose_packages_would_be_called_alike_get_two() -> None:
-    catalogs = [Catalog.of(name, [{"name": "t"}]) for name in ("a.b", "a-b", "a_b", "A-B")]
-    modules = modules_of(catalogs)
+    catalogs = [Catalog.from_tools(name, [{"name": "t"}]) for name in ("a.b", "a-b", "a_b", "A-B")]
+    modules = assign_modules(catalogs)
     assert modules["A-B"] == "A_B"
     assert len({module.casefold() for module in modules.values()}) == 4
-    assert modules == modules_of(reversed(catalogs))
-    assert {name.partition("/")[0] for name in files_of(catalogs)} == set(modules.values())
+    assert modules == assign_modules(reversed(catalogs))
+    assert {name.partition("/")[0] for name in build_files(catalogs)} == set(modules.values())
 
 
 def test_a_catalog_is_text_in_one_order() -> None:
-    catalogs = [Catalog.of("b", [{"name": "y"}, {"name": "x"}]), Catalog.of("a", [])]
-    assert catalog_text(catalogs) == catalog_text(reversed(catalogs))
-    assert catalog_text(catalogs).index('"a"') < catalog_text(catalogs).index('"b"')
+    catalogs = [Catalog.from_tools("b", [{"name": "y"}, {"name": "x"}]), Catalog.from_tools("a", [])]
+    assert format_catalog(catalogs) == format_catalog(reversed(catalogs))
+    assert format_catalog(catalogs).index('"a"') < format_catalog(catalogs).index('"b"')
 
 
 @given(st.text())
 def test_a_literal_is_the_text_it_was_made_of(text: str) -> None:
-    assert ast.literal_eval(literal(text)) == text
-    assert literal(text).isascii()
-    assert literal(text).isprintable()
+    assert ast.literal_eval(format_literal(text)) == text
+    assert format_literal(text).isascii()
+    assert format_literal(text).isprintable()
 
 
 @settings(max_examples=300)
 @given(st.text(alphabet="\"'\\\n\r\t ab.#日\0\x0c{}"), st.lists(st.text(alphabet="\"'\\ ab日")))
 def test_a_docstring_is_one_string_whatever_it_says(summary: str, section: list[str]) -> None:
-    source = "\n".join(docstring(summary, section))
+    source = "\n".join(format_docstring(summary, section))
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.Expr)
     assert isinstance(node.value, ast.Constant)
@@ -97,5 +97,5 @@ def test_a_docstring_is_one_string_whatever_it_says(summary: str, section: list[
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_a_line_is_a_line_and_not_too_long(text: str) -> None:
-    assert len(clean(text, 50)) <= 50
-    assert clean(text, 50).isprintable()
+    assert len(clean_line(text, 50)) <= 50
+    assert clean_line(text, 50).isprintable()

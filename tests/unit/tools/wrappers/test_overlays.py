@@ -12,8 +12,8 @@ from tests.unit.tools.wrappers.conftest import Load, real_catalogs
 
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.overlays import shipped
-from mcp_exec_tools.wrappers import Overlay, files_of
+from mcp_exec_tools.overlays import load_shipped
+from mcp_exec_tools.wrappers import Overlay, build_files
 
 
 def context7() -> Catalog:
@@ -68,7 +68,7 @@ def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pyte
 
 
 def test_a_functions_schema_is_what_it_takes() -> None:
-    for overlay in shipped().values():
+    for overlay in load_shipped().values():
         for name, function in overlay.functions.items():
             (defined,) = (each for each in ast.parse(function.source).body if isinstance(each, ast.AsyncFunctionDef))
             schema, named = function.input_schema, [each.arg for each in defined.args.args]
@@ -80,21 +80,24 @@ def test_a_functions_schema_is_what_it_takes() -> None:
 
 
 def test_an_overlay_follows_the_tools_and_not_the_servers_name() -> None:
-    renamed = Catalog.of("docs", [tool.to_json() for tool in context7().tools])
-    assert "docs/compare_libraries.py" in files_of([renamed])
-    without = Catalog.of("context7", [tool.to_json() for tool in context7().tools if tool.name != "query-docs"])
-    assert sorted(files_of([without])) == ["context7/__init__.py", "context7/resolve_library_id.py"]
+    renamed = Catalog.from_tools("docs", [tool.to_json() for tool in context7().tools])
+    assert "docs/compare_libraries.py" in build_files([renamed])
+    without = Catalog.from_tools("context7", [tool.to_json() for tool in context7().tools if tool.name != "query-docs"])
+    assert sorted(build_files([without])) == ["context7/__init__.py", "context7/resolve_library_id.py"]
 
 
 def test_a_tool_keeps_its_name_against_an_overlay() -> None:
     tools = [*(tool.to_json() for tool in context7().tools), {"name": "get_library_docs", "description": "Its own."}]
-    assert "context7.get_library_docs" in files_of([Catalog.of("context7", tools)])["context7/get_library_docs.py"]
+    assert (
+        "context7.get_library_docs"
+        in build_files([Catalog.from_tools("context7", tools)])["context7/get_library_docs.py"]
+    )
 
 
 def test_githubs_newer_server_has_the_names_of_the_older_one(load: Load) -> None:
     schema = {"type": "object", "properties": {name: {} for name in ("method", "owner", "repo", "title")}}
     names = ("issue_write", "search_code", "get_file_contents")
-    package = load([Catalog.of("github", [{"name": name, "inputSchema": schema} for name in names])])("github")
+    package = load([Catalog.from_tools("github", [{"name": name, "inputSchema": schema} for name in names])])("github")
     answer = asyncio.run(package.create_issue({"owner": "o", "repo": "r"}, title="t"))
     assert answer["tool"] == "github.issue_write"
     assert answer["arguments"] == {"owner": "o", "repo": "r", "title": "t", "method": "create"}

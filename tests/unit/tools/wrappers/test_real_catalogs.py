@@ -15,7 +15,7 @@ from tests.unit.tools.wrappers.hostile import hostile_catalog
 
 from mcp_exec_tools.catalog import Catalog, Tool
 from mcp_exec_tools.names import camel_case, snake_case
-from mcp_exec_tools.wrappers import files_of
+from mcp_exec_tools.wrappers import build_files
 
 CATALOGS = real_catalogs()
 TOOLS = [(catalog, tool) for catalog in CATALOGS for tool in catalog.tools]
@@ -104,10 +104,10 @@ def test_names_that_users_know_are_there(server: str, names: str, wrappers: Call
 
 def test_the_wrappers_that_ship_are_what_their_catalogs_give() -> None:
     shipped = [each for each in CATALOGS if (ROOT / "servers" / "catalogs" / f"{each.server}.json").exists()]
-    for name, text in files_of(shipped, stubs=True).items():
+    for name, text in build_files(shipped, stubs=True).items():
         assert (ROOT / "servers" / name).read_text() == text, "run `make generate`"
     present = {path.relative_to(ROOT / "servers").as_posix() for path in (ROOT / "servers").glob("*/*.py*")}
-    assert {name for name in present if "__pycache__" not in name} == set(files_of(shipped, stubs=True))
+    assert {name for name in present if "__pycache__" not in name} == set(build_files(shipped, stubs=True))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -126,6 +126,6 @@ def test_neither_the_order_of_tools_nor_that_of_keys_changes_anything(seed: int)
     for catalog in some:
         tools = [shuffled(tool.to_json()) for tool in catalog.tools]
         random.shuffle(tools)
-        again.append(Catalog.of(catalog.server, tools))
+        again.append(Catalog.from_tools(catalog.server, tools))
     random.shuffle(again)
-    assert files_of(again, stubs=True) == files_of(some, stubs=True)
+    assert build_files(again, stubs=True) == build_files(some, stubs=True)

@@ -8,12 +8,12 @@ from tests.unit.tools.wrappers.conftest import Load
 
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.wrappers import files_of
-from mcp_exec_tools.wrappers.types import Types
+from mcp_exec_tools.wrappers import build_files
+from mcp_exec_tools.wrappers.types import TypeBuilder
 
 
 def source(schema: Any) -> str:
-    types = Types("T")
+    types = TypeBuilder("T")
     types.define("T", schema, doc="A type.")
     return "\n".join(line for each in types.definitions for line in each.lines(types.taken))
 
@@ -96,7 +96,7 @@ def test_parts_of_allof_are_one_type() -> None:
 
 
 def wrapper(**tool: Any) -> str:
-    return files_of([Catalog.of("s", [{"name": "t", **tool}])])["s/t.py"]
+    return build_files([Catalog.from_tools("s", [{"name": "t", **tool}])])["s/t.py"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_docstring_says_what_kind_a_parameter_is(schema: Any, kind: str) -> No
     ],
 )
 def test_other_parameters_are_let_through_where_the_tool_takes_any(schema: Any, open_: bool, load: Load) -> None:
-    package = load([Catalog.of("s", [{"name": "t", "inputSchema": schema}])])("s")
+    package = load([Catalog.from_tools("s", [{"name": "t", "inputSchema": schema}])])("s")
     if open_:
         assert asyncio.run(package.t({"other": "1"}, another="2"))["arguments"] == {"other": "1", "another": "2"}
     else:
