@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_gateway.http.problems import invalid_field
+from mcp_exec_gateway.http.repeated import find_repeated
 from mcp_exec_tools.search.index import DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERY, DetailLevel
 
 DEFAULT_WAIT_SECONDS: Final = 30.0
@@ -118,9 +119,8 @@ class AuditQuery(NamespaceQuery):
 
 def reject_repeated_parameters(request: Request) -> None:
     """Raise HttpProblem if a query parameter is present twice. FastAPI would take the last one."""
-    names = [name for name, _ in request.query_params.multi_items()]
-    if len(set(names)) != len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
+    repeated = find_repeated(name for name, _ in request.query_params.multi_items())
+    if repeated is not None:
         raise invalid_field(repeated, "the query parameter is present twice; send it once")
 
 

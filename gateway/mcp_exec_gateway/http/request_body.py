@@ -22,6 +22,7 @@ from starlette.types import Receive
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.meta import FieldError, Model, field_errors
 from mcp_exec_gateway.http.problems import HttpProblem, invalid
+from mcp_exec_gateway.http.repeated import find_repeated
 
 FIELDS_SET_LATER: Final = ("cancelRequested", "approvals")
 """Fields of a spec that a creation cannot set: they request a cancellation and decide on approvals that came later."""
@@ -126,8 +127,7 @@ def _parse_json(body: bytes) -> object:
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        repeated = find_repeated(name for name, _ in pairs) or ""
         raise _RejectedJson(f"an object has the key {repeated[:100]!r} twice")
     return members
 

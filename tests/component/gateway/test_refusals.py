@@ -100,6 +100,9 @@ async def test_a_timeout_over_the_pools_is_refused_with_the_bound(gateway: Gatew
         ("?onDisconnect=maybe", "onDisconnect"),
         ("?on_disconnect=cancel", "on_disconnect"),
         ("?wiat=1", "wiat"),
+        ("?wait=0&wait=0", "wait"),
+        ("?wiat=1&wiat=1", "wiat"),
+        ("?namespace=agents&namespace=agents", "namespace"),
     ],
 )
 async def test_a_query_parameter_that_is_wrong_is_refused(gateway: Gateway, query: str, field: str) -> None:
