@@ -1,9 +1,9 @@
-"""What the servers of GitHub, Supabase and Context7 talk to in the tests: small APIs that remember who called.
+"""Small APIs in place of those of GitHub, Supabase and Context7, which record every request.
 
 Runs in a pod with nothing but Python. Plain HTTP on port 8000 speaks for Supabase's management API and Context7's.
 Port 3128 is a proxy that takes every CONNECT for its own: GitHub's server has its API's address built in, and so comes
 to https://api.github.com through the proxy that its environment names, with a certificate of the test's own authority.
-`GET /seen` tells all requests, with the credentials in them.
+`GET /seen` returns all requests with their credentials.
 """
 
 import json
@@ -77,7 +77,7 @@ SEEN: list[dict[str, Any]] = []
 
 
 def branch(commit: str) -> dict[str, Any]:
-    """GitHub's word for where the branch `main` is."""
+    """Return GitHub's reference of the branch `main`."""
     return {
         "ref": "refs/heads/main",
         "node_id": "R_2",
@@ -87,7 +87,7 @@ def branch(commit: str) -> dict[str, Any]:
 
 
 def git(method: str, path: str, body: Any) -> Any:
-    """What GitHub says when files are pushed: a tree, a commit of it, and the branch is there."""
+    """Return GitHub's answers while files are pushed: a tree, its commit, the branch."""
     match method, path:
         case "GET", "refs/heads/main":
             return branch("before")
@@ -105,7 +105,7 @@ def git(method: str, path: str, body: Any) -> Any:
 
 
 def answer(api: str, method: str, path: str, query: dict[str, list[str]], body: Any) -> Any:
-    """What an API says, as JSON or text; None where it has no such thing."""
+    """Return an API's answer as JSON or text, or None if it has no such path."""
     match api, method, path:
         case "github", "GET", "/search/repositories":
             return {"total_count": 1, "incomplete_results": False, "items": [REPOSITORY]}

@@ -1,4 +1,4 @@
-"""A pod that sandboxes tell what they do, so that a test knows what really ran, whatever any status says."""
+"""A pod that records what ran in which sandbox, independently of every status."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from tests.e2e.support import NAMESPACE, Cluster
 LISTENER = """
 import os, socket, threading
 
-def hear(connection):
+def record(connection):
     with connection, connection.makefile() as lines:
-        os.write(1, lines.readline().encode())  # one write a line, which no other thread gets into
+        os.write(1, lines.readline().encode())  # one write a line: threads do not mix
         connection.sendall(b"ok")
 
 with socket.create_server(("", 9000), backlog=128) as server:
     while True:
-        threading.Thread(target=hear, args=server.accept()[:1], daemon=True).start()
+        threading.Thread(target=record, args=server.accept()[:1], daemon=True).start()
 """
 TELL = """
 import socket
@@ -25,25 +25,25 @@ with socket.create_connection((journal, 9000), timeout=30) as connection:
     connection.recv(2)
 print(me)
 """
-"""Code that tells its own name and its pod's, and prints its name. `journal` and `me` come with the context."""
+"""Code that sends its name and its pod's to the journal, and prints its name. The context has `journal` and `me`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """What has been told."""
+    """The recorded runs."""
 
     cluster: Cluster
     address: str
 
     def entries(self) -> list[tuple[str, str]]:
-        """Pairs of execution and pod, in the order of their telling."""
+        """Return pairs of execution and pod, in the order of their arrival."""
         lines = self.cluster.logs("journal").splitlines()
         return [(execution, pod) for execution, pod in (line.split() for line in lines)]
 
 
 @contextmanager
 def journal(cluster: Cluster) -> Iterator[Journal]:
-    """The pod, and a policy that lets sandboxes call it."""
+    """Run the pod, with a policy that lets sandboxes call it."""
     image = cluster.get("SandboxPool", "runc")["spec"]["image"]
     metadata = {"name": "journal", "namespace": NAMESPACE, "labels": {"app": "journal"}}
     pod = {

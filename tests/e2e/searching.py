@@ -51,7 +51,7 @@ class Search:
 
 
 def contents(path: str) -> bytes:
-    """A file's bytes; none where it is not for this user."""
+    """Return a file's bytes, or none if this user may not read it."""
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: the cluster's command lines, the gateway's client, waits with an end."""
+"""The cluster and the gateway, as end-to-end tests use them."""
 
 import os
 import socket
@@ -98,7 +98,7 @@ class Cluster:
         return str(CoreV1Api(self.objects.api).read_namespaced_pod_log(pod, namespace))
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        """Applies them. Pods in the namespace that the chart made must be what a newer Kubernetes would admit there."""
+        """Apply manifests. Pods in the chart's namespace must be admitted by a newer Kubernetes, too."""
         for manifest in manifests:
             if manifest["metadata"].get("namespace") == NAMESPACE:
                 refused = [problem for pod in pods_of(manifest) for problem in violations(pod)]
@@ -111,7 +111,7 @@ class Cluster:
         return self.objects.refusal(manifest)
 
     def execute(self, *, name: str, seconds: float = 90, **spec: Any) -> dict[str, Any]:
-        """Applies a CodeExecution, waits for its end and returns its status."""
+        """Apply a CodeExecution, wait for its end and return its status."""
         self.apply(execution_manifest(name=name, **spec))
         return self.finished(name, seconds=seconds)
 
@@ -144,19 +144,19 @@ def pool_manifest(*, name: str, runtime: str | None, image: str, warm: int, **sp
 
 
 def require_gvisor() -> None:
-    """Skips what kind and clusters of others need not have; a devcluster has it, or is broken."""
+    """Skip on kind and on other clusters, which need not have gVisor; fail on a devcluster."""
     if os.environ.get("MCP_EXEC_CLUSTER") in ("kind", "existing"):
         pytest.skip("the cluster has no RuntimeClass gvisor; hack/devcluster brings up one that has")
     pytest.fail("the cluster has no RuntimeClass gvisor")
 
 
 def operator_lease(cluster: Cluster) -> dict[str, Any]:
-    """The spec of the Lease by which an operator is elected."""
+    """Return the spec of the operators' Lease."""
     return dict(cluster.get("Lease", f"{RELEASE}-operator", namespace=SYSTEM)["spec"])
 
 
 def leader(cluster: Cluster) -> str:
-    """The pod of the operator that leads, or an empty text while there is none, or its pod goes or is gone."""
+    """Return the leading operator's pod, or an empty text if there is none or its pod is terminating."""
     pod = str(operator_lease(cluster).get("holderIdentity") or "").rpartition("_")[0]
     found = cluster.select("Pod", namespace=SYSTEM, labels="app.kubernetes.io/component=operator")
     staying = {each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]}
@@ -164,7 +164,7 @@ def leader(cluster: Cluster) -> str:
 
 
 def patch_operator(cluster: Cluster, container: dict[str, Any], *, replicas: int) -> None:
-    """Changes the operator's container, and how many there are; returns when one of the new pods leads."""
+    """Change the operator's container and replicas. Return when one of the new pods leads."""
     patch = {"spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}}}
     cluster.objects.patch("Deployment", OPERATOR, patch, namespace=SYSTEM, way=STRATEGIC)
     cluster.rolled_out(OPERATOR, namespace=SYSTEM, seconds=180)
@@ -172,13 +172,13 @@ def patch_operator(cluster: Cluster, container: dict[str, Any], *, replicas: int
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
-    """One condition of a status, empty where it has none of that type."""
+    """Return one condition of a status, empty if there is none of that type."""
     return next((each for each in status.get("conditions", []) if each["type"] == kind), {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gateway:
-    """The gateway, as a caller with an API key meets it."""
+    """The gateway and an API key."""
 
     client: httpx.Client
 
@@ -191,7 +191,7 @@ class Gateway:
 
 
 def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
-    """The gateway's address from here: its Service where this machine is a node, else a forwarded port."""
+    """Return the gateway's URL: its Service if this machine is a node, else a forwarded port."""
     service = cluster.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)
     address = (service["spec"]["clusterIP"], service["spec"]["ports"][0]["port"])
     return f"http://{address[0]}:{address[1]}" if answers(*address) else stack.enter_context(forwarded(cluster))
@@ -199,7 +199,7 @@ def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
 
 @contextmanager
 def forwarded(cluster: Cluster) -> Iterator[str]:
-    """A port of this machine that leads to the gateway, to another of its pods where the one that it led to is gone."""
+    """Forward a port of this machine to the gateway, and again to another pod when the first is gone."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     over = threading.Event()
@@ -226,7 +226,7 @@ def forwarded(cluster: Cluster) -> Iterator[str]:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether somebody listens there."""
+    """Return whether an address accepts connections."""
     try:
         socket.create_connection((host, port), timeout=1).close()
     except OSError:

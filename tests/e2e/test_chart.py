@@ -1,4 +1,4 @@
-"""The chart on a real cluster: a release of its own, as a second team's would be, beside the one of the other tests."""
+"""The chart on a real cluster: a second release next to that of the other tests, like a second team's."""
 
 import base64
 import hashlib
@@ -21,7 +21,7 @@ from tests.support.until import eventually
 # An installation takes as long as the images take to come.
 pytestmark = pytest.mark.timeout(900)
 GONE_SECONDS = 420
-"""A kubelet of 1.20 that is told to end a pod whose volumes it mounts waits for them first: two minutes, and again."""
+"""A kubelet 1.20 that ends a pod whose volumes it mounts waits for them first: two minutes, perhaps twice."""
 
 CHART = ROOT / "charts" / "mcp-exec"
 RELEASE, SYSTEM, SERVED = "charttest", "charttest-system", "charttest"
@@ -147,7 +147,7 @@ def test_helms_own_test_runs_code_through_the_gateway(release: Release) -> None:
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """Account, place, resource and verb of every right that docs/reference/rbac.md tells of."""
+    """Account, place, resource and verb of every right in docs/reference/rbac.md."""
     found = []
     for line in (ROOT / "docs" / "reference" / "rbac.md").read_text().splitlines():
         cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]

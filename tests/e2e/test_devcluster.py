@@ -1,4 +1,4 @@
-"""devcluster as it runs: `up` leaves it alone, `status` tells, policies hold, writes are audited.
+"""A running devcluster: `up` changes nothing, `status` lists processes, policies hold, writes are audited.
 
 `make e2e` leaves this file out on other clusters. That `down` leaves no trace is what .ci/run compares.
 """

@@ -151,7 +151,7 @@ def note(pool: str, outcomes: dict[str, str]) -> None:
 
 
 def test_the_table_in_the_security_page_is_what_was_found(runtimes: dict[str, str | None]) -> None:
-    """UPDATE_DOCS=1 writes the table anew."""
+    """UPDATE_DOCS=1 rewrites the table."""
     if "gvisor" not in runtimes:
         require_gvisor()
     assert set(OUTCOMES) == {"runc", "gvisor"}, "the probes of both runtimes run before this test"

@@ -383,7 +383,7 @@ def test_a_model_finds_ten_thousand_rows_by_code_and_reads_five(
     assert steps == ["search", "describe", "code", "execute", "results", "answer"]
     (described,) = json.loads(results_in(model.requests[2])[0]["content"])
     assert (described["server"], described["name"]) == ("sheets", "get_sheet")
-    # all that the model was ever told, its own words and the prompt included: the rows are a megabyte
+    # the model's whole input, its own words and the prompt included: the rows are a megabyte
     assert len(json.dumps(model.requests[-1])) < 12_000
 
 

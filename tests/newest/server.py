@@ -16,7 +16,7 @@ from tests.support.processes import free_port, write_kubeconfig
 from tests.support.until import eventually
 
 _SECONDS = 60
-# The server wants to know of a whole API server, which tests of the CRDs alone have no use for.
+# The server requires options of a whole API server that tests of CRDs do not need.
 _NOWHERE = "http://127.0.0.1:9"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # The first needs no more than namespaces; a cluster of before 1.30 has no such policies.

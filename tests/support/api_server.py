@@ -25,7 +25,7 @@ DEADLINE = 20
 
 @dataclass
 class Fault:
-    """What happens to one request that matches: an answer, or one lost before or after it is carried out."""
+    """A fault of one request that matches: an error, or a lost answer before or after the request is carried out."""
 
     method: str
     suffix: str
@@ -85,7 +85,7 @@ class FakeApiServer:
     # what tests do
 
     def put(self, collection: str, item: Object) -> Object:
-        """Creates or replaces an object."""
+        """Create or replace an object."""
         name = item["metadata"]["name"]
         items = self.collections.setdefault(collection, {})
         event = "MODIFIED" if name in items else "ADDED"
@@ -99,32 +99,32 @@ class FakeApiServer:
         return item
 
     def merge(self, collection: str, name: str, patch: Object) -> Object:
-        """Patches an object by a merge patch."""
+        """Patch an object by a merge patch."""
         item = deepcopy(self.collections[collection][name])
         _merge(item, patch)
         return self.put(collection, item)
 
     def remove(self, collection: str, name: str) -> None:
-        """Deletes an object."""
+        """Delete an object."""
         self._record(collection, "DELETED", self.collections[collection].pop(name))
 
     def drop_watches(self) -> None:
-        """Breaks every watch's connection."""
+        """Break every watch's connection."""
         for transport in self._watching:
             transport.close()
 
     def go_away(self) -> None:
-        """Answers nobody any more, until `away` is unset."""
+        """Break every connection until `away` is false."""
         self.away = True
         self.drop_watches()
 
     async def expire_watches(self) -> None:
-        """Ends every watch as a server does that has forgotten the version it goes on from: by an error of code 410."""
+        """End every watch by an error of code 410, like a server that has dropped the watch's version."""
         self._expiries += 1
         await self._tell()
 
     async def until_asked(self, holds: Callable[[], object]) -> None:
-        """Until something holds of what it was asked."""
+        """Return when something holds. It looks after each request."""
         try:
             async with asyncio.timeout(DEADLINE):
                 while not holds():
@@ -136,7 +136,7 @@ class FakeApiServer:
             raise AssertionError(message) from error
 
     def asked(self, method: str, suffix: str) -> list[Seen]:
-        """The requests of this method whose path ends so, but for watches."""
+        """Return the requests of this method whose path ends so, without watches."""
         return [
             seen
             for seen in self.seen

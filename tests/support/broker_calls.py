@@ -13,7 +13,7 @@ GRANT = "grant-of-this-test"
 
 
 class Call:
-    """A call that has arrived, and the way to answer it."""
+    """A call that has arrived, with methods that answer it."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         self._handler = handler
@@ -21,7 +21,7 @@ class Call:
         self.id, self.tool, self.arguments = body["id"], body["tool"], body["arguments"]
 
     def send(self, **line: Any) -> None:
-        """One line of the answer, at once."""
+        """Send one line of the answer."""
         data = json.dumps(line).encode() + b"\n"
         self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
@@ -47,7 +47,7 @@ class Call:
 
 
 class FakeBrokerCalls:
-    """Answers each call by its tool's function; `echo.*` gives the arguments back."""
+    """Answers each call by the function in `tools`, or returns its arguments."""
 
     def __init__(self) -> None:
         self.tools: dict[str, Callable[[Call], None]] = {}

@@ -1,4 +1,4 @@
-"""A loopback server that speaks Anthropic's Messages API: what it answers is told by a script, and by what it is asked.
+"""A loopback server of Anthropic's Messages API. Its answers follow a script and the requests.
 
 It holds its caller to the protocol as the real one does: a key, a version, and a result for each use of a tool.
 """
@@ -21,18 +21,18 @@ def says(text: str) -> Block:
 
 
 def uses(name: str, **given: Any) -> Block:
-    """The use of a tool; each has an id of its own."""
+    """Return a use of a tool; each has its own id."""
     return {"type": "tool_use", "id": "", "name": name, "input": given}
 
 
 def results_in(request: Request) -> list[Block]:
-    """What the newest message says of the tools that were used."""
+    """Return the results of tools in the newest message."""
     content = request["messages"][-1]["content"]
     return [block for block in content if block["type"] == "tool_result"]
 
 
 class MessagesApi:
-    """Answers with one turn of the script after the other."""
+    """Answers with the turns of the script, one after the other."""
 
     def __init__(self, *script: Turn) -> None:
         self.script = list(script)
@@ -76,7 +76,7 @@ class MessagesApi:
 
     @contextmanager
     def serving(self) -> Iterator["MessagesApi"]:
-        """Serves on a port of loopback."""
+        """Serve at a port of loopback."""
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -94,7 +94,7 @@ class MessagesApi:
                 self.wfile.write(text)
 
             def log_message(self, format: str, *arguments: Any) -> None:
-                """Says nothing."""
+                """Log nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever)

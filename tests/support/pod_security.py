@@ -1,4 +1,4 @@
-"""What Pod Security admission says of a pod at its strictest level, which a devcluster's Kubernetes 1.20 does not ask.
+"""Pod Security admission at its strictest level, which a devcluster's Kubernetes 1.20 does not have.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/, `restricted`; the chart enforces it in the
 namespaces that it makes. SELinux, AppArmor and what concerns Windows is not looked at: nothing here sets it.
@@ -15,7 +15,7 @@ _SECCOMP = ("RuntimeDefault", "Localhost")
 
 
 def violations(pod: Object) -> list[str]:
-    """What a pod's spec has that `restricted` forbids, and lacks that it demands; none for one that is admitted."""
+    """Return what `restricted` forbids or misses in a pod's spec; nothing for a pod that is admitted."""
     found = [f"{name} is true" for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
     found += [f"volume {each['name']}" for each in pod.get("volumes", ()) if not _VOLUMES & set(each)]
     whole = pod.get("securityContext") or {}
@@ -27,7 +27,7 @@ def violations(pod: Object) -> list[str]:
 
 
 def pods_of(manifest: Object) -> list[Object]:
-    """The specs of the pods that a manifest makes."""
+    """Return the specs of the pods that a manifest creates."""
     if manifest["kind"] == "Pod":
         return [manifest["spec"]]
     template = manifest.get("spec", {}).get("template", {}) if manifest["kind"] in ("Deployment", "Job") else {}

@@ -1,4 +1,4 @@
-"""Processes of operator, gateway and broker, as tests start and watch them."""
+"""Processes of operator, gateway and broker."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 def write_kubeconfig(path: Path, url: str) -> Path:
-    """A kubeconfig of the API server there."""
+    """Write a kubeconfig of the API server at a URL."""
     named = {"name": "it"}
     config = {
         "apiVersion": "v1",
@@ -39,7 +39,10 @@ def write_kubeconfig(path: Path, url: str) -> Path:
 
 
 def environment(folder: Path, url: str, **changes: str) -> dict[str, str]:
-    """The variables that each process needs, with a kubeconfig of the API server there, and others."""
+    """Return the variables that each process needs, a kubeconfig of the API server at `url`, and `changes`.
+
+    Variables of the coverage measurement pass through.
+    """
     key = folder / "key"
     key.write_bytes(SANDBOX_KEY)
     return {
@@ -54,7 +57,7 @@ def environment(folder: Path, url: str, **changes: str) -> dict[str, str]:
 
 
 class Process:
-    """A process, and what it logs."""
+    """A process and its log."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -64,17 +67,17 @@ class Process:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """What it has logged so far."""
+        """The records logged so far."""
         return [json.loads(line) for line in self.lines]
 
     async def says(self, text: str) -> None:
-        """Waits until it has logged something with this text."""
+        """Wait until it has logged a message with this text."""
         async with asyncio.timeout(SECONDS), self._read:
             await self._read.wait_for(lambda: self._reading_is_over() or self._said(text))
         assert self._said(text), self.lines
 
     async def ended(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Wait until it has ended, and return its exit code."""
         async with asyncio.timeout(SECONDS):
             await self._reading
             return await self.process.wait()
@@ -100,7 +103,7 @@ class Process:
 
 @asynccontextmanager
 async def started(*arguments: str, env: Mapping[str, str]) -> AsyncIterator[Process]:
-    """Python with these arguments, killed at the end where it lives until then."""
+    """Run Python with these arguments. Kill it at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *arguments), env=env, stderr=asyncio.subprocess.PIPE
     )
@@ -118,11 +121,11 @@ import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
 runpy.run_module(sys.argv[1], run_name="__main__")
 """
-"""A program that starts a module as a container is started that may have few files open."""
+"""A program that runs a module with the file limit of a container that may have few files open."""
 
 
 def most_files(process: Process) -> int:
-    """How many files it may have open."""
+    """Return the process's limit of open files."""
     limits = Path(f"/proc/{process.process.pid}/limits").read_text()
     line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
     return int(line.split()[3])

@@ -126,20 +126,20 @@ class World(FakeApiServer, Stage):
         return self.status(name)
 
     async def warm(self, count: int) -> None:
-        """Until the pool's status says that so many pods are warm."""
+        """Return when the pool's status counts so many warm pods."""
         await self.until(lambda: (self.collections[SBP]["default"].get("status") or {}).get("warm") == count)
 
     def note(self) -> None:
-        """Something changed that is no object: whoever waits in `until` looks again."""
+        """Make `until` look again after a change that is not in an object."""
         self._spawn(self._tell())
 
     def own_tasks(self) -> set[asyncio.Task[Any]]:
-        """Tasks that belong to the cluster, not to the operator."""
+        """Return the tasks of the cluster, which are not the operator's."""
         plays = {each.play for each in self.supervisors.values() if each.play is not None}
         return {*self._tasks, *plays}
 
     def change_node(self, name: str, *, ready: str = "True", cordoned: bool = False) -> None:
-        """A node says how it is."""
+        """Set a node's state."""
         conditions = [{"type": "Ready", "status": ready, "reason": "Arranged"}]
         spec = {"unschedulable": True} if cordoned else {}
         self.put(NODES, {"metadata": {"name": name}, "spec": spec, "status": {"conditions": conditions}})
@@ -206,7 +206,7 @@ class World(FakeApiServer, Stage):
         return web.json_response(self.put(collection, json.loads(json.dumps(found)) | {"status": body["status"]}))
 
     def _replace(self, collection: str, found: Object, body: Object) -> web.Response:
-        """As the API server does: another spec is another generation, and the status stays."""
+        """Replace an object like the API server: a changed spec is a new generation, the status stays."""
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
             return answer_status(409, "Conflict", "the object has been modified")
         if all(found.get(name) == body.get(name) for name in ("spec",)):
@@ -225,7 +225,7 @@ class World(FakeApiServer, Stage):
         task.add_done_callback(self._tasks.discard)
 
     async def start_pod(self, name: str) -> None:
-        """What scheduler and kubelet do: the pod runs, at an address where its supervisor answers."""
+        """Run a pod like scheduler and kubelet, at an address at which its supervisor answers."""
         address = f"127.1.{len(self._sites) // 200}.{len(self._sites) % 200 + 1}"
         assert self._runner is not None
         site = self._sites[address] = web.TCPSite(self._runner, address, self.port)
@@ -241,12 +241,12 @@ class World(FakeApiServer, Stage):
         self.merge(PODS, name, {"spec": {"nodeName": self.node}, "status": status})
 
     def kill_pod(self, name: str, status: Object) -> None:
-        """The pod's container ends, and takes its supervisor with it."""
+        """End the pod's container and its supervisor."""
         self._stop_supervisor(name)
         self.merge(PODS, name, {"status": status})
 
     def silence(self, name: str) -> None:
-        """Nobody answers at the pod's address any more, and its connections break; its object says nothing of it."""
+        """Break the pod's connections and close its address. Its object does not change."""
         self._stop_supervisor(name)
 
     def supervisor_of(self, execution: str) -> FakeSupervisor:
@@ -261,7 +261,7 @@ class World(FakeApiServer, Stage):
 
 
 def _fill(path: str, body: Object, *, number: int) -> None:
-    """What the API server adds to an object when it is made."""
+    """Add what the API server adds to a new object."""
     if "name" not in body["metadata"]:
         body["metadata"]["name"] = f"{body['metadata']['generateName']}{number}"
     if path.endswith("/deployments"):

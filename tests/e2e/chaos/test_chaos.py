@@ -1,4 +1,4 @@
-"""Things go wrong one at a time and at random under a steady load; what the sandboxes did tells what is true.
+"""One fault after another at random, under a steady load. The journal shows what the sandboxes really did.
 
 MCP_EXEC_CHAOS_SECONDS says how long (`make chaos`: ten minutes). A report is written to `.cache/chaos/report.json`.
 """
