@@ -9,13 +9,13 @@ Operating = Callable[..., Any]
 
 
 async def occupy(world: World) -> None:
-    """Lets one execution have the pool's only pod until it is told to end."""
+    """Bind the pool's only pod to an execution that runs until `release` is set."""
     world.execution("first", "wait")
     await world.until(lambda: len(world.ran) == 1)
 
 
 async def queued(world: World, count: int) -> None:
-    """Until the pool says that so many wait. They were seen in the order of their creation, as watches tell them."""
+    """Return when so many executions wait, in the order of their creation, which is the order of watch events."""
     await world.until(lambda: world.pool_status().get("queued") == count)
 
 

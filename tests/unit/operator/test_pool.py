@@ -1,9 +1,9 @@
-"""A pool in memory: its queue, its shortage, and why there is no pod."""
+"""A pool in memory: queue, plans, and reasons of a shortage."""
 
 from typing import Any
 
 import pytest
-from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pod_cache import item
 
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.executions.record import ExecutionRecord

@@ -1,10 +1,10 @@
-"""A pool in memory that follows demand: what it makes and ends, and what it says."""
+"""A pool in memory that follows demand: plans and status."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import join, plan
 
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import join, plan, pool
 
 from mcp_exec_api.meta import now as this_moment

@@ -1,4 +1,4 @@
-"""Where those that wait stand, how long it may take, and when that is told."""
+"""Positions of waiting executions, expected waits, and updates of their status."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ def test_an_expected_wait_is_never_negative(steps: list[float], later: float) ->
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "written"),
     [
         (QueueUpdate(), QueueUpdate(reason="PoolAtCapacity", place=place(3)), True),
         (
@@ -108,8 +108,8 @@ def test_an_expected_wait_is_never_negative(steps: list[float], later: float) ->
         (QueueUpdate(reason="x", place=place(5, 10.0)), QueueUpdate(reason="x", place=place(5, 16.0)), True),
     ],
 )
-def test_what_changed_little_is_not_told_again(before: QueueUpdate, after: QueueUpdate, told: bool) -> None:
-    assert after.differs_enough_from(before) is told
+def test_what_changed_little_is_not_told_again(before: QueueUpdate, after: QueueUpdate, written: bool) -> None:
+    assert after.differs_enough_from(before) is written
 
 
 @pytest.mark.parametrize("waiting", [1, 40, 1000, 10_000])

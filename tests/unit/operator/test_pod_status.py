@@ -1,4 +1,4 @@
-"""What a pod's object and the API server's refusals tell."""
+"""State of a pod from its object, and reasons of refused pods."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_a_pod_that_does_not_start_says_why(found: Any, reason: str | None, held
         (
             pod(phase="Running", containerStatuses=terminated(exitCode=137)),
             "SupervisorDied",
-            "killed, as the kernel does for want",
+            "killed, as the kernel does if memory",
         ),
         ({"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {}}, "SandboxLost", "deleted"),
         (pod(phase="Running"), "StreamBroken", "does not answer"),

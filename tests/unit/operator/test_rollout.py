@@ -1,4 +1,4 @@
-"""Which idle pods are replaced, in what order and in what steps."""
+"""Rolling replacement of idle pods: order and steps."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pod_cache import item
 
 from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
@@ -127,7 +127,7 @@ def test_unfit_pods_go_when_others_stand_in_their_place_or_need_it(
 
 @dataclass
 class Rolling:
-    """A pool all of whose pods are outdated, in steps of anything that can happen to it."""
+    """A pool whose pods are all outdated, in steps of anything that can happen to it."""
 
     desired: int
     max_pods: int
@@ -145,7 +145,7 @@ class Rolling:
         return PodCounts(warm=self.warm_old + self.warm_new, starting=self.starting, terminating=self.terminating)
 
     def keep(self) -> None:
-        """What a keeper does in one turn."""
+        """Reconcile once."""
         many = excess_pods(warm=self.desired + self.decision().surge, waiting=0, counts=self.counts)
         assert many == 0
         self.warm_old -= len(self.decision().delete)

@@ -1,10 +1,10 @@
-"""How pods that have started are asked whether they are ready."""
+"""Probes of starting pods."""
 
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tests.unit.operator.test_inventory import item
+from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -15,7 +15,7 @@ from mcp_exec_operator.pools.readiness import ReadinessProber
 
 @dataclass
 class Idle:
-    """Sandboxes that are idle, and answer once `answer` is set."""
+    """Supervisors of idle sandboxes that answer once `answer` is set."""
 
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     answer: asyncio.Event = field(default_factory=asyncio.Event)
@@ -40,7 +40,7 @@ async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time(
         timeout_seconds=60,
         retire=lambda pod: None, on_warm=lambda pool, pod: None,
     ).probe_starting(made.base)  # fmt: skip
-    # who waits for the first comes on after the first step of each
+    # the first probe to begin continues after the first step of each probe
     await asyncio.wait_for(sandboxes.begun.wait(), 10)
     assert sandboxes.asked <= 100
     sandboxes.answer.set()
