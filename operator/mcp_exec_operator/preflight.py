@@ -1,4 +1,4 @@
-"""Checks before the operator starts: the API server, the CRDs and the rights that it needs."""
+"""Checks before the operator starts: the API server, the CRDs and the necessary permissions."""
 
 import asyncio
 import logging
@@ -12,24 +12,27 @@ log = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
-    """The operator can't do its work here, for the reason that this says."""
+    """The operator can't run here; the text says why."""
 
 
 async def check_api(kube: KubeClient, *, namespaces: tuple[str, ...], watch_nodes: bool, wait_seconds: float) -> None:
-    """Raises CannotStart where the API server stays away, knows no CRDs of ours, or lets us not see what we must."""
+    """Check that the API server responds, has the CRDs and permits the necessary lists. Raises CannotStart.
+
+    It waits `wait_seconds` for an API server that does not respond.
+    """
     deadline = monotonic() + wait_seconds
     while True:
         try:
-            found = await kube.get(f"/apis/{GROUP}/{VERSION}")
+            resources = await kube.get(f"/apis/{GROUP}/{VERSION}")
             break
         except ApiError as error:
             if error.code == 404:
                 raise CannotStart(f"the CRDs of {GROUP}/{VERSION} are not installed") from error
             if monotonic() >= deadline or error.code in (401, 403):
                 raise CannotStart(f"the API server can't be used: {error}") from error
-            log.warning("the API server is not there yet: %s", error)
+            log.warning("the API server does not respond yet: %s", error)
             await asyncio.sleep(1)
-    missing = {EXECUTIONS, POOLS} - {resource["name"] for resource in found["resources"]}
+    missing = {EXECUTIONS, POOLS} - {resource["name"] for resource in resources["resources"]}
     if missing:
         raise CannotStart(f"the CRDs of {', '.join(sorted(missing))} are not installed")
     for namespace in namespaces:

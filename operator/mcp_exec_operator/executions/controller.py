@@ -134,15 +134,17 @@ class ExecutionController:
                 task.cancel()
 
     def _ignore(self, body: Object) -> None:
-        """Leave an execution alone whose phase a newer version wrote, and keep its pod."""
-        status = body["status"]
-        self._ignored[body["metadata"]["uid"]] = (body["metadata"]["namespace"], str(status.get("podName") or ""))
-        if (phase := str(status["phase"])) not in self._unknown_phases:
+        """Leave an execution alone whose phase a newer version wrote, and keep its pod busy."""
+        record = ExecutionRecord.from_object(body)
+        self._ignored[record.uid] = (record.namespace, record.pod or "")
+        if record.pod:
+            self.pools.get(record.pool).adopt(record.pod, now=monotonic())
+        if (phase := str(record.status["phase"])) not in self._unknown_phases:
             self._unknown_phases.add(phase)
             log.warning(
                 "executions with the unknown phase %r are left alone: a newer version of the operator wrote it",
                 phase,
-                extra={"execution": body["metadata"]["name"], "namespace": body["metadata"]["namespace"]},
+                extra=record.log_fields,
             )
 
     def _start(self, body: Object) -> None:

@@ -74,7 +74,7 @@ class ExecutionRun:
     _cancelling: bool = False
     """Whether the supervisor is being asked to cancel."""
     _polling: bool = False
-    """Whether the supervisor is being polled, or was in vain, because its node is lost."""
+    """Whether the supervisor is being polled, or did not respond, because its node is lost."""
     _silent: bool = False
     """Whether the supervisor did not respond to polls."""
 

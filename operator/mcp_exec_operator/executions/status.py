@@ -75,7 +75,7 @@ def build_finished_status(
 ) -> Object:
     """Return the final status of an object.
 
-    The output is cut until it has at most `limit` bytes, or as many as fit beside the rest of the object.
+    The output is cut until it has at most `limit` bytes, or as many as the rest of the object leaves.
     """
     status = body.get("status") or {}
     output = outcome.output

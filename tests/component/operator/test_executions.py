@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.api_server import Fault
-from tests.support.world import CEX, PODS, POLICIES, World
+from tests.support.world import CEX, EVENTS, PODS, POLICIES, World
 
 Operating = Callable[..., Any]
 
@@ -329,3 +329,59 @@ async def test_waiting_executions_are_served_in_their_order(world: World, operat
         await world.start_pod(next(iter(world.pods())))
         await asyncio.gather(*(world.finished(f"e{number}") for number in range(3)))
     assert world.ran == uids
+
+
+async def test_an_execution_in_an_unknown_phase_is_left_alone_with_its_pod(
+    world: World, operating: Operating, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.pool()
+    async with operating():
+        for name in ("newer", "newest"):
+            world.execution(name, "wait")
+            await world.until(lambda name=name: world.status(name).get("phase") == "Running")
+        await world.until(lambda: len(world.ran) == 2)
+    pods = {name: world.status(name)["podName"] for name in ("newer", "newest")}
+    before = {name: world.merge(CEX, name, {"status": {"phase": "Suspended"}}) for name in pods}
+    async with operating() as operator:
+        uid = world.execution("known")
+        assert (await world.finished("known"))["phase"] == "Succeeded"
+        assert operator.manager.executions.list_pods() >= {("agents", pod) for pod in pods.values()}
+    assert set(pods.values()) <= set(world.pods())
+    assert world.ran[2:] == [uid]
+    assert {name: world.collections[CEX][name] for name in pods} == before
+    assert caplog.text.count("unknown phase 'Suspended'") == 1
+
+
+async def test_a_final_status_that_is_rejected_is_written_later_without_its_details(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    async with operating() as operator:
+        world.execution("odd", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.faults += [Fault("PUT", "/odd/status", 422, message="status.output is invalid")] * 2
+        world.release.set()
+        status = await world.finished("odd")
+        writes = operator.writes()
+        await world.until(lambda: status["podName"] not in world.pods())
+    assert (status["phase"], "output" in status, len(world.ran)) == ("Succeeded", False, 1)
+    assert "status.output is invalid" in _condition(world, "odd", "Finished")["message"]
+    assert writes["finish"] == 3
+    (event,) = [each for each in _events(world) if each["reason"] == "ReconcileFailed"]
+    assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "odd")
+    assert "status.output is invalid" in event["message"]
+
+
+async def test_status_writes_that_fail_for_long_are_reported_in_an_event(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        world.faults += [Fault("PUT", "/slow/status", 500)] * 24
+        world.execution("slow")
+        assert (await world.finished("slow"))["phase"] == "Succeeded"
+    (event,) = [each for each in _events(world) if each["reason"] == "StatusWriteDelayed"]
+    assert event["involvedObject"]["name"] == "slow"
+
+
+def _events(world: World) -> list[dict[str, Any]]:
+    return list(world.collections.get(EVENTS, {}).values())

@@ -29,12 +29,14 @@ async def test_writes_that_fail_for_a_while_are_made_once_and_late(
     assert operator.manager.resync.done.is_set()
 
 
-async def test_sweeps_that_fail_are_made_up_for(world: World, operating: Operating) -> None:
+async def test_resyncs_that_fail_are_counted_and_made_up_for(world: World, operating: Operating) -> None:
     world.pool()
-    async with operating():
+    async with operating() as operator:
         await world.warm(1)
         lists = len(world.asked("GET", "/codeexecutions"))
         world.faults += [Fault("GET", "/codeexecutions", 500)] * MORE_THAN_RETRIES
         await world.until_asked(lambda: len(world.asked("GET", "/codeexecutions")) > lists + MORE_THAN_RETRIES)
         world.execution("only")
         assert (await world.finished("only"))["phase"] == "Succeeded"
+        (failures,) = operator.metrics.resync_failures.collect()
+        assert failures.samples[0].value >= 1
