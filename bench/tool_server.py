@@ -1,4 +1,4 @@
-"""An MCP server for bench/tools.py: one tool that takes a millisecond, by the `mcp` SDK over streamable HTTP.
+"""MCP server for bench/tools.py: one tool that takes a millisecond, by the `mcp` SDK over streamable HTTP.
 
 python bench/tool_server.py PORT
 """
@@ -16,13 +16,13 @@ server = MCPServer("bench", log_level="ERROR")
 
 @server.tool()
 async def wait(number: int, text: str = "") -> dict[str, int]:
-    """Waits a millisecond and returns the number."""
+    """Wait a millisecond and return the number."""
     await asyncio.sleep(SECONDS)
     return {"number": number}
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     uvicorn.run(
         server.streamable_http_app(json_response=True),
         host="127.0.0.1",

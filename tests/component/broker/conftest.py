@@ -1,4 +1,4 @@
-"""The broker as it is served, over a fake API server, with real MCP servers."""
+"""A broker with a fake API server and real MCP servers."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ Object = dict[str, Any]
 
 
 def grant(**changes: Any) -> str:
-    """The token of an execution."""
+    """Return the grant token of an execution."""
     given: Object = {
         "execution": "uid-1",
         "name": "exec-1",
@@ -68,7 +68,7 @@ class World:
     control: str
 
     def add(self, name: str, *, status: Object | None = None, **spec: Any) -> None:
-        """Makes a ToolServer, or changes its spec."""
+        """Create a ToolServer, or change its spec."""
         old = self.api.collections.get(TS, {}).get(name)
         generation = 1 + (old["metadata"].get("generation", 1) if old else 0)
         item: Object = {"metadata": {"name": name, "generation": generation}, "spec": spec}
@@ -80,13 +80,13 @@ class World:
         return self.api.collections[TS][name].get("status") or {}
 
     async def listed(self, name: str) -> None:
-        """Until the server's status says that its tools were listed."""
+        """Wait until the server's status is available."""
         await until(lambda: self.status(name).get("available"))
 
     async def lines(
         self, tool: str, *, token: str | None = None, within: float | None = None, **arguments: Any
     ) -> list[Object]:
-        """All lines that answer a call."""
+        """Call a tool and return all lines of the answer."""
         body: Object = {"id": "1", "tool": tool, "arguments": arguments}
         if within is not None:
             body["timeoutSeconds"] = within
@@ -100,11 +100,11 @@ class World:
             return [json.loads(line) for line in text.splitlines()]
 
     async def call(self, tool: str, **options: Any) -> Object:
-        """The last line that answers a call."""
+        """Call a tool and return the last line of the answer."""
         return (await self.lines(tool, **options))[-1]
 
     async def ask(self, method: str, path: str, *, service_token: str | None = None) -> tuple[int, Any]:
-        """An answer of the control port."""
+        """Send a request to the control port; return status and body."""
         headers = {"Authorization": f"Bearer {service_token or SIGNER.sign_service_token('gateway')}"}
         async with (
             asyncio.timeout(DEADLINE),
@@ -116,7 +116,7 @@ class World:
 
 @asynccontextmanager
 async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIterator[World]:
-    """A broker that is ready."""
+    """Run a broker and yield it once it is ready."""
     key = folder / "key"
     key.write_bytes(SANDBOX_KEY)
     given: Object = {
@@ -166,7 +166,7 @@ async def world(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def box(world: World) -> AsyncIterator[Toolbox]:
-    """A server of the newest era, as ToolServer `box`."""
+    """Run a server of the newest protocol as ToolServer `box`."""
     async with serving(toolbox()) as made:
         world.add("box", url=made.url)
         await world.listed("box")

@@ -1,4 +1,4 @@
-"""A stdio MCP server that tells its environment, in results and in errors."""
+"""Stdio MCP server that reveals its environment in results and errors."""
 
 import os
 
@@ -15,7 +15,7 @@ def environment() -> dict[str, str]:
 
 @server.tool()
 def complain() -> str:
-    """Fails, and says with what."""
+    """Fail with the password in the message."""
     raise ToolError(f"the database does not take {os.environ['DB_PASSWORD']}")
 
 

@@ -1,4 +1,4 @@
-"""A stdio MCP server of the older era that sends null beside its text, as some do that build results field by field."""
+"""Stdio MCP server of the older protocol that sends null next to its text, as some do that fill in all fields."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def answer(method: str) -> dict[str, Any]:
-    """What it says; it knows nothing of the protocol of 2026."""
+    """Return the answer to a method; the protocol of 2026 is unsupported."""
     match method:
         case "initialize":
             info = {"name": "nulls", "version": "1"}

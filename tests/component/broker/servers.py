@@ -27,7 +27,7 @@ BRIDGE = Path(__file__).parents[3] / "servers_image/mcp_exec_servers/bridge.py"
 
 @dataclass
 class Toolbox:
-    """An MCP server, and what was seen at it."""
+    """An MCP server and the requests that it received."""
 
     url: str = ""
     requests: list[Object] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Toolbox:
     server: MCPServer = field(default_factory=lambda: MCPServer("toolbox", version="7"))
     connections: set[asyncio.BaseTransport] = field(default_factory=set)
     needed: Object = field(default_factory=dict)
-    """Headers without which a request is refused."""
+    """Headers that every request must have."""
 
     def header(self, name: str) -> list[str]:
         return [request["headers"][name] for request in self.requests if name in request["headers"]]
@@ -50,40 +50,40 @@ def toolbox() -> Toolbox:
 
     @box.server.tool()
     async def add(a: int, b: int) -> int:
-        """Adds."""
+        """Add two numbers."""
         box.calls.append("add")
         return a + b
 
     @box.server.tool(structured_output=False)
     async def echo(value: Any) -> str:
-        """Gives its value back as JSON text."""
+        """Return the value as JSON text."""
         box.calls.append("echo")
         return json.dumps(value)
 
     @box.server.tool(structured_output=False)
     async def headers(context: Context) -> str:
-        """What the request came with."""
+        """Return the headers of the request."""
         return json.dumps(box.requests[-1]["headers"])
 
     @box.server.tool()
     async def fail() -> str:
-        """Fails."""
+        """Fail."""
         raise ToolError("it was to be expected")
 
     @box.server.tool(annotations=types.ToolAnnotations(destructive_hint=True))
     async def destroy(name: str) -> str:
-        """Destroys."""
+        """Destroy something."""
         box.calls.append(f"destroy {name}")
         return "gone"
 
     @box.server.tool()
     async def big(size: int) -> str:
-        """A large text."""
+        """Return a large text."""
         return "x" * size
 
     @box.server.tool()
     async def hang() -> str:
-        """Waits until it is told."""
+        """Wait until the test releases it."""
         box.entered.set()
         try:
             await box.release.wait()
@@ -99,7 +99,7 @@ def toolbox() -> Toolbox:
 async def serving(
     box: Toolbox, *, legacy: bool = False, json_response: bool = False, port: int = 0
 ) -> AsyncIterator[Toolbox]:
-    """Serves it at `box.url`; a legacy one knows nothing of the protocol of 2026."""
+    """Serve it at `box.url`; a legacy server refuses the protocol of 2026."""
     app = box.server.streamable_http_app(json_response=json_response)
     async with managed(box.server.session_manager), serving_app(_seen(app, box, legacy), port=port) as url:
         box.url = url + "/mcp"
@@ -108,7 +108,7 @@ async def serving(
 
 @asynccontextmanager
 async def managed(manager: StreamableHTTPSessionManager) -> AsyncIterator[None]:
-    """Runs it in a task of its own: fixtures begin and end in different ones."""
+    """Run the manager in its own task: fixtures begin and end in different tasks."""
     started, stop = asyncio.Event(), asyncio.Event()
 
     async def run() -> None:
@@ -127,7 +127,7 @@ async def managed(manager: StreamableHTTPSessionManager) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def serving_app(app: Any, *, port: int = 0) -> AsyncIterator[str]:
-    """Serves an ASGI application."""
+    """Serve an ASGI application and yield its URL."""
     server = build_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
     with socket.create_server(("127.0.0.1", port)) as listener:
         task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -156,7 +156,7 @@ def _seen(app: Any, box: Toolbox, legacy: bool) -> Any:
 
 
 def paged_server(pages: list[list[str]], *, endless: bool = False) -> tuple[Any, Callable[[], int]]:
-    """A server whose tools come page by page, and how often it was asked."""
+    """Return a server that lists its tools in pages, and a counter of its requests."""
     asked = 0
 
     async def list_tools(context: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -173,7 +173,7 @@ def paged_server(pages: list[list[str]], *, endless: bool = False) -> tuple[Any,
 
 @dataclass
 class Bridge:
-    """A stand-in for the bridge of a stdio server's pod."""
+    """Fake of the bridge in a stdio server's pod."""
 
     command: list[str]
     token: str
@@ -182,7 +182,7 @@ class Bridge:
     refused: int = 0
     attempts: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    """While it is not set, servers don't come up."""
+    """Servers start only while it is set."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Bridge"]:
@@ -241,7 +241,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @asynccontextmanager
 async def real_bridge(command: list[str], *, token: str) -> AsyncIterator[str]:
-    """The bridge itself, as it runs in a stdio server's pod; yields its HOST:PORT."""
+    """Run the real bridge of a stdio server's pod, and yield its HOST:PORT."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(BRIDGE), "serve", "--", *command),
         stderr=asyncio.subprocess.PIPE,
@@ -262,5 +262,5 @@ async def real_bridge(command: list[str], *, token: str) -> AsyncIterator[str]:
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """The command that runs a module of this environment."""
+    """Return the command that runs a module of this environment."""
     return [sys.executable, "-m", name, *arguments]

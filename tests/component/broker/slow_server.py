@@ -1,4 +1,4 @@
-"""A stdio MCP server with a tool that never answers."""
+"""Stdio MCP server with a tool that never answers."""
 
 import asyncio
 
@@ -9,14 +9,14 @@ server = MCPServer("slow")
 
 @server.tool()
 async def wait() -> str:
-    """Waits for ever."""
+    """Wait forever."""
     await asyncio.Event().wait()
     return ""
 
 
 @server.tool()
 async def quick() -> str:
-    """Answers at once."""
+    """Answer at once."""
     return "done"
 
 

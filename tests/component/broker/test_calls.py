@@ -1,4 +1,4 @@
-"""Calls of tools, from the sandbox to a real MCP server and back."""
+"""Tool calls from the sandbox to a real MCP server and back."""
 
 import asyncio
 import io
@@ -55,7 +55,7 @@ async def test_an_error_of_the_tool_has_its_words(world: World, box: Toolbox) ->
     assert "it was to be expected" in answer["message"]
 
 
-async def test_what_a_server_refuses_is_told_with_the_parameters_that_its_tool_takes(world: World) -> None:
+async def test_an_error_about_arguments_lists_the_parameters_of_the_tool(world: World) -> None:
     box = toolbox()
 
     @box.server.tool()
@@ -153,7 +153,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(world: Worl
         await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
 
 
-async def test_a_call_that_never_had_its_turn_is_told_so(world: World, box: Toolbox) -> None:
+async def test_a_call_that_never_had_its_turn_was_not_made(world: World, box: Toolbox) -> None:
     world.add("box", url=box.url, limits={"concurrency": 1})
     await until(lambda: world.status("box").get("observedGeneration") == 2)
     hanging = asyncio.create_task(world.lines("box.hang"))
@@ -166,7 +166,7 @@ async def test_a_call_that_never_had_its_turn_is_told_so(world: World, box: Tool
     assert box.calls == []
 
 
-async def test_a_call_behind_others_of_its_execution_is_told_that_it_was_not_made(world: World, box: Toolbox) -> None:
+async def test_a_call_behind_others_of_its_execution_was_not_made(world: World, box: Toolbox) -> None:
     hanging = [asyncio.create_task(world.lines("box.hang")) for _ in range(10)]
     quotas = world.broker.pipeline.quotas
     await until(lambda: (quota := quotas.find("uid-1")) and quota.limiter.active == 10)
@@ -205,7 +205,7 @@ async def test_many_calls_share_one_session(world: World) -> None:
         assert len(set(box.header("mcp-session-id"))) == 1
 
 
-async def test_a_call_that_needs_consent_waits_for_it(world: World, box: Toolbox) -> None:
+async def test_a_call_that_needs_an_approval_waits_for_it(world: World, box: Toolbox) -> None:
     world.api.put(CEX, {"metadata": {"name": "exec-1", "uid": "uid-1"}, "spec": {"code": "1"}})
     call = asyncio.create_task(world.lines("box.destroy", name="all"))
     await until(lambda: world.broker.control.approvals.list_approvals("uid-1"))
@@ -226,7 +226,7 @@ async def refused(world: World, approval: str) -> None:
 
 
 async def expired(world: World, approval: str) -> None:
-    """The policy's one second does it."""
+    """Let the policy's one second pass."""
 
 
 async def withdrawn(world: World, approval: str) -> None:

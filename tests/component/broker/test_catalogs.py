@@ -1,4 +1,4 @@
-"""Catalogs of real servers: pages, changes, bounds, and what stays when a server goes."""
+"""Catalogs of real servers: pages, changes, limits, and the tools of an absent server."""
 
 import asyncio
 from pathlib import Path
@@ -144,7 +144,7 @@ async def test_wrappers_are_made_of_the_catalog(world: World, box: Toolbox) -> N
     assert (await world.ask("GET", "/v1/namespaces/elsewhere/wrappers"))[0] == 404
 
 
-async def test_wrappers_are_made_anew_and_told_apart_where_their_generator_is_another(
+async def test_another_generator_changes_the_wrappers_and_their_hash(
     world: World, box: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, before = await world.ask("GET", "/v1/namespaces/agents/wrappers")
@@ -156,7 +156,7 @@ async def test_wrappers_are_made_anew_and_told_apart_where_their_generator_is_an
     assert "box/new.py" in after["files"]
 
 
-def test_a_generator_is_told_by_its_files(tmp_path: Path) -> None:
+def test_the_digest_of_a_generator_covers_its_files(tmp_path: Path) -> None:
     seen = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("overlay.json", "1"), ("b.py.in", "1")):
         (tmp_path / name).write_text(text)
@@ -167,7 +167,7 @@ def test_a_generator_is_told_by_its_files(tmp_path: Path) -> None:
     assert catalogs.compute_folder_digest.__wrapped__(tmp_path) in seen
 
 
-async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: World, box: Toolbox) -> None:
+async def test_undeclared_outputs_are_inferred_and_stored(world: World, box: Toolbox) -> None:
     before = world.status("box")["catalogHash"]
     assert (await world.call("box.echo", value={"rows": [{"id": 1}]}))["type"] == "result"
     await until(lambda: "inferredOutputs" in world.status("box"))
@@ -181,7 +181,7 @@ async def test_outputs_that_are_not_declared_are_learned_and_remembered(world: W
     assert catalog.hash == world.status("box")["catalogHash"]
 
 
-async def test_what_was_learned_of_a_tool_that_vanishes_leaves_the_status(world: World, box: Toolbox) -> None:
+async def test_the_inferred_output_of_a_removed_tool_leaves_the_status(world: World, box: Toolbox) -> None:
     for tool in ("echo", "headers"):
         await world.call(f"box.{tool}", **({"value": {"id": 1}} if tool == "echo" else {}))
     await until(lambda: world.status("box").get("inferredOutputs", {}).keys() == {"echo", "headers"})

@@ -1,4 +1,4 @@
-"""What a broker that is started anew knows of servers that are down."""
+"""Catalogs of servers that are down when the broker starts."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ def copies(folder: Path) -> list[Path]:
 
 
 async def listed_once(api: FakeApiServer, folder: Path, **spec: Any) -> str:
-    """A broker has listed a server that is gone thereafter, as the broker is; the server's URL."""
+    """Run a broker until it has listed a server, stop both, and return the server's URL."""
     async with running(api, folder) as world, serving(toolbox()) as box:
         world.add("box", url=box.url, **spec)
         await world.listed("box")
@@ -34,8 +34,8 @@ async def listed_once(api: FakeApiServer, folder: Path, **spec: Any) -> str:
 
 
 @asynccontextmanager
-async def started_anew(api: FakeApiServer, folder: Path) -> AsyncIterator[tuple[World, Object]]:
-    """A broker that has found the server to be down, and what its catalog says of it."""
+async def restarted(api: FakeApiServer, folder: Path) -> AsyncIterator[tuple[World, Object]]:
+    """Run a broker until it reports the server as down; yield it and the server's part of its catalog."""
     async with running(api, folder) as world:
         await until(lambda: world.status("box").get("available") is False)
         _, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
@@ -82,19 +82,19 @@ async def test_other_policies_leave_the_copy_and_show_what_may_be_seen_by_now(
     url = await listed_once(api, tmp_path)
     async with running(api, tmp_path) as world:
         world.add("box", url=url, deny=["destroy"], policy={"default": "Deny"})
-    async with started_anew(api, tmp_path) as (_, server):
+    async with restarted(api, tmp_path) as (_, server):
         assert "add" in {tool["name"] for tool in server["tools"]}
         assert "destroy" not in {tool["name"] for tool in server["tools"]}
 
 
-async def test_what_was_learned_of_results_is_known_again(api: FakeApiServer, tmp_path: Path) -> None:
+async def test_inferred_outputs_survive_a_restart(api: FakeApiServer, tmp_path: Path) -> None:
     async with running(api, tmp_path) as world, serving(toolbox()) as box:
         world.add("box", url=box.url)
         await world.listed("box")
         await world.call("box.echo", value={"rows": [1]})
         await until(lambda: "inferredOutputs" in world.status("box"))
         hash = world.status("box")["catalogHash"]
-    async with started_anew(api, tmp_path) as (world, _):
+    async with restarted(api, tmp_path) as (world, _):
         assert world.status("box")["catalogHash"] == hash
 
 
@@ -109,12 +109,12 @@ async def test_what_was_learned_of_results_is_known_again(api: FakeApiServer, tm
         lambda path: (path.unlink(), path.mkdir()),
     ],
 )
-async def test_a_copy_that_is_no_good_is_logged_and_stops_nothing(
+async def test_an_invalid_copy_is_logged_and_stops_nothing(
     api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], object]
 ) -> None:
     await listed_once(api, tmp_path)
     spoil(copies(tmp_path)[0])
-    async with started_anew(api, tmp_path) as (_, server):
+    async with restarted(api, tmp_path) as (_, server):
         assert (server["available"], server["tools"]) == (False, [])
     (warning,) = [record for record in caplog.records if "the cached catalog of a server is invalid" in record.message]
     assert warning.levelno == logging.WARNING
@@ -131,7 +131,7 @@ async def test_the_copy_of_another_server_is_not_used(api: FakeApiServer, tmp_pa
         world.add("box", url="http://127.0.0.1:9/mcp")
         await until(lambda: world.status("box").get("observedGeneration") == 2)
         assert copies(tmp_path) == []
-    async with started_anew(api, tmp_path) as (_, server):
+    async with restarted(api, tmp_path) as (_, server):
         assert server["tools"] == []
 
 

@@ -1,4 +1,4 @@
-"""Servers whose results are not what their tools declare."""
+"""Servers whose results do not match the output schemas of their tools."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ ROWS: Object = {
 
 @dataclass
 class Careless:
-    """A server that gives whatever it is told to."""
+    """Server that returns the result that a test sets."""
 
     schema: Object | None = field(default_factory=lambda: ROWS)
     result: Object = field(default_factory=dict)
@@ -51,7 +51,7 @@ def text(text: str) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         ({"structuredContent": {"rows": [{"id": 1}, {"name": "jane@example.com"}]}}, 'rows[1] breaks required: ["id"]'),
         ({"structuredContent": {"rows": "jane@example.com"}}, 'rows breaks type: "array"'),
@@ -63,13 +63,13 @@ def text(text: str) -> Object:
     ],
 )
 async def test_a_result_that_breaks_its_schema_is_a_protocol_error(
-    world: World, careless: Careless, result: Object, said: str
+    world: World, careless: Careless, result: Object, message: str
 ) -> None:
     careless.result = result
     answer = await world.call("careless.give")
     assert (answer["kind"], answer["reason"]) == ("ToolProtocolError", "UnexpectedResult")
     assert (answer["tool"], answer["server"]) == ("careless.give", "careless")
-    assert answer["message"].endswith(said)
+    assert answer["message"].endswith(message)
     assert "was called" in answer["message"]
     assert "jane" not in str(answer)
     assert careless.calls == 1
@@ -103,7 +103,7 @@ async def test_a_server_that_declares_otherwise_by_now_is_listed_again(world: Wo
     assert (await world.call("careless.give"))["value"] == {"lines": []}
 
 
-async def test_names_in_what_is_said_are_looked_through(world: World, careless: Careless) -> None:
+async def test_names_in_the_message_are_scanned(world: World, careless: Careless) -> None:
     spec = world.broker.tracker.servers.find("agents", "careless")
     assert spec is not None
     assert spec.spec is not None

@@ -1,4 +1,4 @@
-"""Secrets and personal data on their way through the broker, to a real server and back."""
+"""Secrets and personal data in calls of a real server."""
 
 from tests.component.broker.conftest import World
 from tests.component.broker.servers import serving, toolbox

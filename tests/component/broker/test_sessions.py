@@ -1,4 +1,4 @@
-"""Connections to MCP servers: both eras, credentials, what is lost and found again."""
+"""Sessions with MCP servers: both protocol generations, credentials, lost connections."""
 
 import asyncio
 import json
@@ -46,7 +46,9 @@ TIME = ("agents", "time")
         (True, True, "2025-11-25"),
     ],
 )
-async def test_both_eras_are_spoken(world: World, legacy: bool, json_response: bool, version: str) -> None:
+async def test_both_protocol_generations_are_supported(
+    world: World, legacy: bool, json_response: bool, version: str
+) -> None:
     async with serving(toolbox(), legacy=legacy, json_response=json_response) as box:
         world.add("box", url=box.url)
         await world.listed("box")
@@ -83,7 +85,7 @@ async def test_a_secret_that_changed_is_used_though_the_old_one_is_still_taken(
         assert box.header("authorization")[-1] == "Bearer second-token"
 
 
-async def test_a_secret_that_is_missing_is_told_in_the_status_alone(world: World, box: Toolbox) -> None:
+async def test_a_missing_secret_is_named_in_the_status_alone(world: World, box: Toolbox) -> None:
     world.add("other", url=box.url, headers=[TOKEN])
     await until(lambda: world.status("other").get("reason") == "SecretNotFound")
     found = {each["type"]: each["status"] for each in world.status("other")["conditions"]}
@@ -264,7 +266,7 @@ async def test_a_server_that_restarts_is_found_again(world: World) -> None:
 
 @pytest.fixture
 async def clock(world: World) -> AsyncIterator[Bridge]:
-    """The real mcp-server-time, as ToolServer `time`."""
+    """Run the real mcp-server-time as ToolServer `time`."""
     token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="time")
     async with Bridge(module("mcp_server_time", "--local-timezone=UTC"), token).running() as bridge:
         world.add(
@@ -361,15 +363,15 @@ async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> Non
 
 
 @asynccontextmanager
-async def indiscreet(world: World, **references: dict[str, str]) -> AsyncIterator[Bridge]:
-    """A server that tells its environment, as ToolServer `open`; variables of it are from Secrets."""
+async def run_leaking_server(world: World, **references: dict[str, str]) -> AsyncIterator[Bridge]:
+    """Run a server that reveals its environment as ToolServer `open`, with variables from Secrets."""
     token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="open")
     async with Bridge(module("tests.component.broker.leaking_server"), token).running() as bridge:
         world.add(
             "open",
             stdio={
                 "image": "i",
-                "command": ["indiscreet"],
+                "command": ["leaking"],
                 "env": [{"name": name, "secretKeyRef": each} for name, each in references.items()],
             },
             scan={"secretsInResults": "Off"},
@@ -388,7 +390,7 @@ async def test_no_answer_has_what_a_stdio_server_has_from_a_secret(
     monkeypatch.setenv("DB_PASSWORD", "correct horse\nbattery")
     monkeypatch.setenv("DB_USER", "reader")
     world.api.put(SECRETS, secret("database", password="correct horse\nbattery\n"))
-    async with indiscreet(world, DB_PASSWORD=PASSWORD):
+    async with run_leaking_server(world, DB_PASSWORD=PASSWORD):
         found = (await world.call("open.environment"))["value"]
         assert (found["DB_PASSWORD"], found["DB_USER"]) == ("[CREDENTIAL REDACTED]", "reader")
         assert "does not take [CREDENTIAL REDACTED]" in (await world.call("open.complain"))["message"]
@@ -396,12 +398,12 @@ async def test_no_answer_has_what_a_stdio_server_has_from_a_secret(
         assert "with [CREDENTIAL REDACTED] in it" in str(catalog)
 
 
-async def test_a_stdio_server_that_still_has_the_secret_of_before_does_not_tell_it(
+async def test_a_stdio_server_that_still_has_an_earlier_secret_does_not_reveal_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DB_PASSWORD", "the-first-password")
     world.api.put(SECRETS, secret("database", password="the-first-password"))
-    async with indiscreet(world, DB_PASSWORD=PASSWORD) as bridge:
+    async with run_leaking_server(world, DB_PASSWORD=PASSWORD) as bridge:
         world.api.put(SECRETS, secret("database", password="the-second-password"))
         for password in ("the-first-password", "the-second-password"):  # the pod of before, then the one that follows
             monkeypatch.setenv("DB_PASSWORD", password)
@@ -415,11 +417,11 @@ async def test_a_stdio_server_that_still_has_the_secret_of_before_does_not_tell_
 async def test_a_stdio_server_is_called_though_a_secret_of_its_environment_is_missing(world: World) -> None:
     world.api.put(SECRETS, secret("database", password="correct horse"))
     other, nowhere = {"name": "database", "key": "user"}, {"name": "nowhere", "key": "password"}
-    async with indiscreet(world, DB_USER=other, DB_HOST=nowhere):
+    async with run_leaking_server(world, DB_USER=other, DB_HOST=nowhere):
         assert (await world.call("open.environment"))["type"] == "result"
 
 
-async def test_null_beside_text_is_no_value_in_the_older_era(world: World) -> None:
+async def test_null_next_to_text_is_no_value_in_the_older_protocol(world: World) -> None:
     token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="nulls")
     async with Bridge(module("tests.component.broker.null_server"), token).running() as bridge:
         world.add(

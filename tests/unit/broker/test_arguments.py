@@ -1,4 +1,4 @@
-"""Arguments against a tool's schema, which may be hostile."""
+"""Validation of arguments against schemas, which may be hostile."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ def test_a_reference_in_the_schema_says_whether_none_is_taken() -> None:
     assert check(schema, {"a": None}) == {}
 
 
-def test_the_parameters_are_told_with_a_star_at_those_that_are_needed() -> None:
+def test_required_parameters_are_marked_by_a_star() -> None:
     assert list_parameters(tool(ISSUE)) == ["owner*", "repo*", "perPage", "state", "labels"]
     assert refusal(ISSUE, {}).parameters == ["owner*", "repo*", "perPage", "state", "labels"]
 

@@ -1,4 +1,4 @@
-"""The bounds of what is copied to the disk, and when it is written."""
+"""The disk cache of catalogs: its limits and its writes."""
 
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,9 @@ def test_a_list_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
     copies = CatalogDiskCache(tmp_path)
     copies.put(server("one"), copy())
     (path,) = tmp_path.iterdir()
-    path.write_bytes(b"what a second write would replace")
+    path.write_bytes(b"a second write would replace this")
     copies.put(server("one"), copy())
-    assert path.read_bytes().startswith(b"what")
+    assert path.read_bytes().startswith(b"a second")
     copies.put(server("one"), copy(size=1))
     assert copies.get(server("one")) is not None
 

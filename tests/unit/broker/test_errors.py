@@ -1,4 +1,4 @@
-"""The last line of a call that failed, and what is suggested."""
+"""Errors of calls: their lines and suggestions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is remembered of tools' results: as much as there is room for, and of tools that there are."""
+"""Inferred output schemas: their limits, and the tools that have them."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ KEY = ("a", "s")
 
 
 def server(**inferred: Any) -> ToolServer:
-    """A ToolServer whose status remembers these."""
+    """Return a ToolServer whose status contains these schemas."""
     meta = {"namespace": "a", "name": "s", "generation": 1}
     return ToolServer.from_object(
         {"metadata": meta, "spec": {"url": "http://s"}, "status": {"inferredOutputs": inferred}}
@@ -21,56 +21,56 @@ def tool(name: str) -> Tool:
     return Catalog.from_tools("s", [{"name": name, "inputSchema": {"type": "object"}}]).tools[0]
 
 
-def learned(*names: str) -> OutputInference:
-    made = OutputInference()
+def infer(*names: str) -> OutputInference:
+    inference = OutputInference()
     for name in names:
-        made.observe(KEY, tool(name), {"id": 1}, size=10)
-    return made
+        inference.observe(KEY, tool(name), {"id": 1}, size=10)
+    return inference
 
 
-def test_what_was_learned_of_a_tool_goes_with_the_tool() -> None:
-    made = learned("stays", "goes")
-    made.retain(KEY, ["stays", "new"])
-    assert set(made.get_schemas(KEY)) == {"stays"}
+def test_the_schema_of_a_removed_tool_is_dropped() -> None:
+    inference = infer("stays", "goes")
+    inference.retain(KEY, ["stays", "new"])
+    assert set(inference.get_schemas(KEY)) == {"stays"}
 
 
-def test_a_tool_that_comes_back_is_learned_anew() -> None:
-    made = learned("echo")
-    made.retain(KEY, [])
-    made.retain(KEY, ["echo"])
-    made.observe(KEY, tool("echo"), {"name": "x"}, size=10)
-    assert set(made.get_schemas(KEY)["echo"]["properties"]) == {"name"}
+def test_the_schema_of_a_tool_that_returns_starts_empty() -> None:
+    inference = infer("echo")
+    inference.retain(KEY, [])
+    inference.retain(KEY, ["echo"])
+    inference.observe(KEY, tool("echo"), {"name": "x"}, size=10)
+    assert set(inference.get_schemas(KEY)["echo"]["properties"]) == {"name"}
 
 
-def test_a_status_that_still_remembers_a_tool_that_is_gone_does_not_bring_it_back() -> None:
-    made = OutputInference()
-    made.restore(server(gone={"type": "object"}, there={"type": "object"}))
-    assert set(made.get_schemas(KEY)) == {"gone", "there"}  # nothing was listed yet
-    made.retain(KEY, ["there"])
-    made.restore(server(gone={"type": "object"}, there={"type": "object"}))
-    assert set(made.get_schemas(KEY)) == {"there"}
+def test_a_status_does_not_restore_the_schema_of_a_removed_tool() -> None:
+    inference = OutputInference()
+    inference.restore(server(gone={"type": "object"}, there={"type": "object"}))
+    assert set(inference.get_schemas(KEY)) == {"gone", "there"}  # nothing was listed yet
+    inference.retain(KEY, ["there"])
+    inference.restore(server(gone={"type": "object"}, there={"type": "object"}))
+    assert set(inference.get_schemas(KEY)) == {"there"}
 
 
 def test_tools_that_are_gone_leave_room_for_those_that_come() -> None:
-    made = learned(*(f"old-{number}" for number in range(120)))
-    assert len(made.get_schemas(KEY)) == 100
-    made.retain(KEY, ["new"])
-    made.observe(KEY, tool("new"), {"id": 1}, size=10)
-    assert set(made.get_schemas(KEY)) == {"new"}
+    inference = infer(*(f"old-{number}" for number in range(120)))
+    assert len(inference.get_schemas(KEY)) == 100
+    inference.retain(KEY, ["new"])
+    inference.observe(KEY, tool("new"), {"id": 1}, size=10)
+    assert set(inference.get_schemas(KEY)) == {"new"}
 
 
-def test_of_tools_that_the_server_lists_for_some_users_alone_nothing_is_learned() -> None:
-    made = OutputInference()
-    made.retain(KEY, ["shared"])
+def test_nothing_is_inferred_for_tools_of_single_users() -> None:
+    inference = OutputInference()
+    inference.retain(KEY, ["shared"])
     for name in ("shared", "personal"):
-        made.observe(KEY, tool(name), {"id": 1}, size=10)
-    assert set(made.get_schemas(KEY)) == {"shared"}
+        inference.observe(KEY, tool(name), {"id": 1}, size=10)
+    assert set(inference.get_schemas(KEY)) == {"shared"}
 
 
-def test_a_server_that_is_made_anew_is_learned_anew() -> None:
-    made = learned("echo")
-    made.retain(KEY, ["echo"])
-    made.remove(KEY)
-    assert made.get_schemas(KEY) == {}
-    made.observe(KEY, tool("other"), {"id": 1}, size=10)
-    assert set(made.get_schemas(KEY)) == {"other"}
+def test_the_schemas_of_a_recreated_server_start_empty() -> None:
+    inference = infer("echo")
+    inference.retain(KEY, ["echo"])
+    inference.remove(KEY)
+    assert inference.get_schemas(KEY) == {}
+    inference.observe(KEY, tool("other"), {"id": 1}, size=10)
+    assert set(inference.get_schemas(KEY)) == {"other"}

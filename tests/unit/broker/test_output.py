@@ -1,4 +1,4 @@
-"""Results against hostile and large schemas and values."""
+"""Validation of results against hostile and large schemas."""
 
 from typing import Any
 

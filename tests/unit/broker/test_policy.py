@@ -1,4 +1,4 @@
-"""What is done with a call, by the lists of execution, pool and server and the server's policy."""
+"""Policy decisions by the lists of execution, pool and server, and by the server's policy."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How much one execution, and how much of one server, may be used."""
+"""Quotas of executions."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -6,8 +6,6 @@ from contextlib import AsyncExitStack
 import pytest
 
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_api.tool_server import ServerLimits
-from mcp_exec_broker.access.limiters import FifoLimiter, ServerConcurrency
 from mcp_exec_broker.access.quotas import MAX_TOOL_NAMES, ExecutionBudget, ExecutionQuota, ExecutionQuotas
 from mcp_exec_broker.errors import CallOutcome, ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import Grant
@@ -84,15 +82,15 @@ def test_beyond_fifty_tools_the_rest_are_one() -> None:
     assert (by_tool["other"], by_tool["a.t0"]) == (5, 2)
 
 
-async def test_a_closed_execution_makes_no_call_and_tells_those_under_way() -> None:
-    quotas, told = ExecutionQuotas(), list[str]()
+async def test_a_closed_execution_makes_no_call_and_cancels_those_in_progress() -> None:
+    quotas, events = ExecutionQuotas(), list[str]()
     found = quotas.get_or_create(grant())
-    found.add_close_callback(lambda: told.append("first"))
-    found.add_close_callback(lambda: told.append("gone"))()
+    found.add_close_callback(lambda: events.append("first"))
+    found.add_close_callback(lambda: events.append("gone"))()
     assert quotas.close_execution("u-1") is found
     quotas.close_execution("u-1")
-    found.add_close_callback(lambda: told.append("late"))
-    assert told == ["first", "late"]
+    found.add_close_callback(lambda: events.append("late"))
+    assert events == ["first", "late"]
     failure = denial(found)
     assert (failure.reason, failure.outcome) == (ErrorReason.EXECUTION_ENDED, CallOutcome.CANCELLED)
     with pytest.raises(ToolCallError, match="ended"):
@@ -130,51 +128,4 @@ async def test_no_more_than_so_many_calls_of_an_execution_are_made_at_once() -> 
         third.cancel()
         await asyncio.wait({third})
     async with found.acquire_slot(), found.acquire_slot():
-        pass
-
-
-async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_up() -> None:
-    limiter, order = FifoLimiter(), list[int]()
-    await limiter.acquire(1)
-
-    async def wait(number: int) -> None:
-        await limiter.acquire(1)
-        order.append(number)
-        limiter.release(1)
-
-    tasks = [asyncio.create_task(wait(number)) for number in range(4)]
-    await asyncio.wait(tasks, timeout=0)
-    tasks[1].cancel()
-    limiter.release(1)
-    tasks[0].cancel()  # at the moment in which it has the place
-    async with asyncio.timeout(DEADLINE):
-        await asyncio.gather(*tasks, return_exceptions=True)
-    assert order == [2, 3]
-    assert limiter.is_idle
-
-
-async def test_a_server_takes_so_many_calls_at_once_and_who_gives_up_takes_no_place() -> None:
-    servers, limits, key = ServerConcurrency(), ServerLimits(concurrency=1), ("agents", "github")
-    async with servers.acquire_slot(key, limits):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01), servers.acquire_slot(key, limits):
-                pass
-        async with servers.acquire_slot(("agents", "other"), limits):
-            pass
-    async with asyncio.timeout(DEADLINE), servers.acquire_slot(key, limits):
-        pass
-
-
-async def test_a_server_takes_so_many_calls_a_minute() -> None:
-    clock = Clock()
-    servers, limits, key = ServerConcurrency(clock=clock), ServerLimits(calls_per_minute=2), ("agents", "github")
-    for clock.now in (0.0, 10.0):
-        async with servers.acquire_slot(key, limits):
-            pass
-    with pytest.raises(ToolCallError, match="the next one in 50 s") as raised:
-        async with servers.acquire_slot(key, limits):
-            pass
-    assert raised.value.reason is ErrorReason.RATE_LIMITED
-    clock.now = 60.0
-    async with servers.acquire_slot(key, limits):
         pass

@@ -1,4 +1,4 @@
-"""What a tool's result is in Python."""
+"""Conversion of MCP results to Python values."""
 
 from typing import Any
 

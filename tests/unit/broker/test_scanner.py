@@ -1,4 +1,4 @@
-"""Secrets and personal data in what goes to servers and comes back. The secrets here are made up."""
+"""Secrets and personal data in arguments and results. All secrets here are invented."""
 
 import json
 from typing import Any
@@ -140,7 +140,7 @@ async def test_a_server_that_says_what_it_was_sent_does_not_give_tokens_away(sca
     assert scanned.value == "you sent [EMAIL_1] and other@example.com"
 
 
-async def test_a_full_vault_redacts_for_good(scanner: Scanner) -> None:
+async def test_a_full_tokenizer_redacts_irreversibly(scanner: Scanner) -> None:
     tokenizer = Tokenizer(max_values=1)
     scanned = await scanner.scan_result(["a@example.com", "b@example.com", "a@example.com"], TOKENIZE, tokenizer)
     assert scanned.value == ["[EMAIL_1]", "[REDACTED EMAIL]", "[EMAIL_1]"]

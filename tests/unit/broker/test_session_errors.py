@@ -1,4 +1,4 @@
-"""What errors of a session mean."""
+"""Derivation of session errors from errors of the SDK."""
 
 from collections.abc import Callable
 
