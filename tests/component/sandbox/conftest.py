@@ -206,7 +206,7 @@ def make_sandbox() -> Iterator[Any]:
 
 @pytest.fixture
 def broker() -> Iterator[FakeBrokerCalls]:
-    """A broker that gives the arguments of each call back, unless told otherwise."""
+    """A broker that returns the arguments of each call, unless the test sets another answer."""
     broker = FakeBrokerCalls()
     yield broker
     broker.close()

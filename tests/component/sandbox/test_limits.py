@@ -1,4 +1,4 @@
-"""Each limit ends a run with a reason of its own, and the supervisor is there to tell it."""
+"""Each limit ends a run with its own reason, and the supervisor survives to report it."""
 
 import json
 

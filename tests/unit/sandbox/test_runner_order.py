@@ -8,7 +8,6 @@ import pytest
 from tests.support.until import until
 
 from mcp_exec_sandbox.protocol import RunnerLimits, encode
-from mcp_exec_sandbox.supervisor.execution import runner_process as module
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 
 
@@ -37,17 +36,17 @@ class Told:
 
 
 @pytest.fixture
-async def ends(monkeypatch):
-    """A runner that is no process: the test has its ends of the pipes. Gives the runner, stdout and the channel."""
+async def ends():
+    """A runner without a process, whose ends of the pipes the test holds: the runner, its stdout and its channel."""
     kept = []
 
     def spawn(limits, environment, control, outputs):
-        # with stderr, whose end would be heard before anything on stdout
+        # With stderr, whose end would otherwise be read before anything on stdout.
         kept.extend([*map(os.dup, outputs), socket.socket(fileno=os.dup(control))])
         return 0
 
-    monkeypatch.setattr(module, "_spawn", spawn)
-    runner = RunnerProcess(limits=RunnerLimits(memory_bytes=1, max_tasks=1, storage_bytes=1), environment={})
+    limits = RunnerLimits(memory_bytes=1, max_tasks=1, storage_bytes=1)
+    runner = RunnerProcess(limits=limits, environment={}, spawn=spawn)
     stdout, stderr, channel = kept
     yield runner, stdout, channel
     runner.close()

@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 import termios
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from mcp_exec_sandbox.protocol import AGENT_FILE, CONTROL_FD, STACK_SIGNAL, RunnerLimits, encode
@@ -39,13 +39,41 @@ class RunnerListener(Protocol):
         """Handle the end of the process (negative code: a signal)."""
 
 
+_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+
+
+def spawn_runner(limits: RunnerLimits, environment: Mapping[str, str], control: int, outputs: list[int]) -> int:
+    """Start the interpreter with these descriptors as its control channel, stdout and stderr. Return its pid."""
+    command = [sys.executable, "-P", "-m", "mcp_exec_sandbox.runner", limits.to_argument()]
+    # Copies above the target numbers, so that no descriptor is overwritten before it is copied.
+    sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10) for descriptor in (*outputs, control)]
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    actions += [
+        (os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(sources, (1, 2, CONTROL_FD), strict=True)
+    ]
+    try:
+        return os.posix_spawn(
+            sys.executable, command, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=_DEFAULTS
+        )
+    finally:
+        for source in sources:
+            os.close(source)
+
+
 class RunnerProcess:
     """One interpreter, started before its job. One listener gets all its lines and output."""
 
-    def __init__(self, *, limits: RunnerLimits, environment: Mapping[str, str], line_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        limits: RunnerLimits,
+        environment: Mapping[str, str],
+        line_bytes: int = 0,
+        spawn: Callable[[RunnerLimits, Mapping[str, str], int, list[int]], int] = spawn_runner,
+    ) -> None:
         self._control, remote = socket.socketpair()
         outputs = [_open_pipe(), _open_pipe()]
-        self.pid = _spawn(limits, environment, remote.fileno(), [write for _, write in outputs])
+        self.pid = spawn(limits, environment, remote.fileno(), [write for _, write in outputs])
         remote.close()
         for _, write in outputs:
             os.close(write)
@@ -195,26 +223,6 @@ def build_runner_environment(environment: Mapping[str, str], *, home: str, tempo
     # With it every `print` would be two writes. The runner's own streams are line buffered.
     kept.pop("PYTHONUNBUFFERED", None)
     return {**kept, "HOME": home, "TMPDIR": temporary, "PYTHONUTF8": "1"}
-
-
-def _spawn(limits: RunnerLimits, environment: Mapping[str, str], control: int, outputs: list[int]) -> int:
-    command = [sys.executable, "-P", "-m", "mcp_exec_sandbox.runner", limits.to_argument()]
-    # Copies above the target numbers, so that no descriptor is overwritten before it is copied.
-    sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10) for descriptor in (*outputs, control)]
-    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    actions += [
-        (os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(sources, (1, 2, CONTROL_FD), strict=True)
-    ]
-    try:
-        return os.posix_spawn(
-            sys.executable, command, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=_DEFAULTS
-        )
-    finally:
-        for source in sources:
-            os.close(source)
-
-
-_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 def _count_available(descriptor: int) -> int:
