@@ -7,7 +7,7 @@ without waiting for the disk: it survives the end of the broker, but not a crash
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -75,7 +75,7 @@ class AuditLog:
         The future raises ValueError if there is a record of this id, and sqlite3.Error if it cannot be written.
         """
         row = record.to_row() | {"at": micro_time(now())}
-        return self._write("tool call started", store.insert_call, row)
+        return self._write("tool call started", store.insert_calls, row)
 
     def end_call(
         self,
@@ -104,7 +104,7 @@ class AuditLog:
             "approval": approval,
             "approved_by": approved_by,
         }
-        written = self._write("tool call ended", store.end_call, row)
+        written = self._write("tool call ended", store.end_calls, row)
         written.add_done_callback(_log_failure)
         return written
 
@@ -117,10 +117,8 @@ class AuditLog:
         row["error"] = make_storable(error[:MAX_ERROR])
         return self._write("tool calls denied", store.insert_denials, row)
 
-    def _write(
-        self, event: str, statement: Callable[[sqlite3.Connection, Mapping[str, Any]], None], row: dict[str, Any]
-    ) -> "asyncio.Future[None]":
-        return self._writer.submit(lambda file: statement(file, row), on_written=lambda: log_line(event, row))
+    def _write(self, event: str, write: store.RowWriter, row: dict[str, Any]) -> "asyncio.Future[None]":
+        return self._writer.submit_row(write, row, on_written=lambda: log_line(event, row))
 
     async def find_records(
         self,

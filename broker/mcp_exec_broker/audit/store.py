@@ -1,7 +1,7 @@
 """The SQLite file of the audit log: its table and statements. Every function blocks and belongs in a thread."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -61,16 +61,21 @@ _BEGIN_COLUMNS: Final = (
 _DENIAL_COLUMNS: Final = (*_BEGIN_COLUMNS, "ended", "outcome", "error", "calls")
 
 
-def _insert_statement(columns: tuple[str, ...]) -> str:
-    return f"INSERT INTO calls ({', '.join(columns)}) VALUES ({', '.join(':' + name for name in columns)})"
-
-
-_INSERT_CALL: Final = _insert_statement(_BEGIN_COLUMNS)
-_INSERT_DENIALS: Final = _insert_statement(_DENIAL_COLUMNS)
-_END_CALL: Final = """
-UPDATE calls SET ended = :ended, outcome = :outcome, error = :error, milliseconds = :milliseconds,
-  bytes_in = :bytes_in, bytes_out = :bytes_out, approval = :approval, approved_by = :approved_by
-WHERE id = :id AND ended IS NULL
+_END_COLUMNS: Final = (
+    "id",
+    "ended",
+    "outcome",
+    "error",
+    "milliseconds",
+    "bytes_in",
+    "bytes_out",
+    "approval",
+    "approved_by",
+)
+_END_CALLS: Final = f"""
+WITH ends ({", ".join(_END_COLUMNS)}) AS (VALUES %s)
+UPDATE calls SET {", ".join(f"{name} = ends.{name}" for name in _END_COLUMNS[1:])}
+FROM ends WHERE calls.id = ends.id AND calls.ended IS NULL
 """
 _DELETE_OLDEST: Final = """
 DELETE FROM calls WHERE number IN (
@@ -102,22 +107,46 @@ def create_tables(file: sqlite3.Connection) -> None:
             file.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
 
 
-def insert_call(file: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-    """Insert the record of a call that begins. Raises ValueError if the id is taken."""
+Row = Mapping[str, Any]
+
+
+def insert_calls(file: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Insert the records of calls that begin, all or none. Raises ValueError if the id of a single one is taken."""
     try:
-        file.execute(_INSERT_CALL, row)
+        _insert(file, _BEGIN_COLUMNS, rows)
     except sqlite3.IntegrityError as error:
-        raise ValueError(f"the audit log already contains a record of call {row['id']}") from error
+        if len(rows) > 1:
+            raise
+        raise ValueError(f"the audit log already contains a record of call {rows[0]['id']}") from error
 
 
-def insert_denials(file: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-    """Insert one ended record of several denied calls."""
-    file.execute(_INSERT_DENIALS, row)
+def insert_denials(file: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Insert ended records, each of several denied calls, all or none."""
+    _insert(file, _DENIAL_COLUMNS, rows)
 
 
-def end_call(file: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-    """Write the end of a call; a record that has an end keeps it."""
-    file.execute(_END_CALL, row)
+def end_calls(file: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Write the ends of calls, all or none; a record that has an end keeps it."""
+    file.execute(_END_CALLS % _list_places(_END_COLUMNS, rows), _flatten(_END_COLUMNS, rows))
+
+
+def _insert(file: sqlite3.Connection, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    file.execute(
+        f"INSERT INTO calls ({', '.join(columns)}) VALUES {_list_places(columns, rows)}", _flatten(columns, rows)
+    )
+
+
+def _list_places(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    return ", ".join([f"({', '.join('?' * len(columns))})"] * len(rows))
+
+
+def _flatten(columns: Sequence[str], rows: Sequence[Row]) -> list[Any]:
+    return [row[name] for row in rows for name in columns]
+
+
+RowWriter = Callable[[sqlite3.Connection, Sequence[Row]], None]
+ROW_WRITERS: Final[tuple[RowWriter, ...]] = (insert_calls, insert_denials, end_calls)
+"""Statements for many rows, in the order in which a batch must run them: the end of a call follows its beginning."""
 
 
 def select_unfinished(file: sqlite3.Connection) -> list[str]:

@@ -11,14 +11,14 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final
 
-from mcp_exec_broker.audit.store import connect, create_tables
+from mcp_exec_broker.audit.store import ROW_WRITERS, Row, RowWriter, connect, create_tables
 
 log = logging.getLogger(__name__)
 
 MAX_PENDING: Final = 10_000
 """Jobs in the queue. Each call has at most two, and the broker bounds its calls, so only a stuck disk fills it."""
 _MAX_BATCH: Final = 128
-"""Jobs of one transaction."""
+"""Jobs of one batch."""
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -26,12 +26,19 @@ _CLOSE_SECONDS: Final = 5.0
 class _Job:
     run: Callable[[sqlite3.Connection], Any]
     result: "asyncio.Future[Any]"
-    on_written: Callable[[], None] | None
+
+
+@dataclass(eq=False, slots=True)
+class _RowJob:
+    write: RowWriter
+    row: Row
+    result: "asyncio.Future[Any]"
+    on_written: Callable[[], None]
 
 
 @dataclass(slots=True)
 class _Outcome:
-    job: _Job
+    job: _Job | _RowJob
     value: Any = None
     error: Exception | None = None
 
@@ -46,15 +53,16 @@ class _Outcome:
 
 
 class AuditWriter:
-    """Runs jobs on the SQLite file in the order of their submission, all that wait in one transaction.
+    """Runs jobs on the SQLite file in the order of their submission.
 
-    A job is durable, short of a crash of the node, once its future is done.
+    All waiting rows are written by one statement per kind: the thread competes with the event loop for the interpreter
+    around each statement. A job is durable, short of a crash of the node, once its future is done.
     """
 
     def __init__(self, path: Path, *, max_pending: int = MAX_PENDING) -> None:
         self._path = path
         self._max_pending = max_pending
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | _RowJob | None] = SimpleQueue()
         self._closed = True
         # a daemon: a stuck disk must not keep the process alive
         self._thread = Thread(target=self._run, name="audit-writer", daemon=True)
@@ -80,23 +88,30 @@ class AuditWriter:
         except TimeoutError:
             log.error("the audit log was not closed within %g s; %d jobs wait", timeout_seconds, self._jobs.qsize())
 
-    def submit(
-        self, run: Callable[[sqlite3.Connection], Any], *, on_written: Callable[[], None] | None = None
-    ) -> "asyncio.Future[Any]":
+    def submit(self, run: Callable[[sqlite3.Connection], Any]) -> "asyncio.Future[Any]":
         """Queue a job and return its result's future, which a caller may ignore.
 
-        The thread calls `on_written` after the commit. The future raises what the job raises, and
-        sqlite3.OperationalError if the queue is full or the writer is closed.
+        The future raises what the job raises, and sqlite3.OperationalError if the queue is full or the writer closed.
         """
         result = self._loop.create_future()
+        self._put(_Job(run, result))
+        return result
+
+    def submit_row(self, write: RowWriter, row: Row, *, on_written: Callable[[], None]) -> "asyncio.Future[Any]":
+        """Queue a row for one of ROW_WRITERS, like `submit`. The thread calls `on_written` after the commit."""
+        result = self._loop.create_future()
+        self._put(_RowJob(write, row, result, on_written))
+        return result
+
+    def _put(self, job: _Job | _RowJob) -> None:
+        result = job.result
         result.add_done_callback(_mark_retrieved)
         if self._closed:
             result.set_exception(sqlite3.OperationalError("the audit log is closed"))
         elif self._jobs.qsize() >= self._max_pending:
             result.set_exception(sqlite3.OperationalError(f"{self._max_pending} writes to the audit log wait already"))
         else:
-            self._jobs.put(_Job(run, result, on_written))
-        return result
+            self._jobs.put(job)
 
     # in the thread
 
@@ -115,51 +130,52 @@ class AuditWriter:
             self._file.close()
             self._call_in_loop(self._ended.set)
 
-    def _run_batch(self, first: _Job) -> None:
-        batch, last = [first], False
+    def _run_batch(self, first: _Job | _RowJob) -> None:
+        batch, is_last = [first], False
         with suppress(Empty):
-            while len(batch) < _MAX_BATCH:
+            while len(batch) < _MAX_BATCH and not is_last:
                 job = self._jobs.get_nowait()
-                if job is None:
-                    last = True
-                    break
-                batch.append(job)
-        outcomes = self._run_alone(batch) if len(batch) == 1 else self._run_together(batch)
-        self._call_in_loop(_deliver, outcomes)
-        for outcome in outcomes:
-            if outcome.error is None and outcome.job.on_written is not None:
-                outcome.job.on_written()
-        if last:
+                is_last = job is None
+                if job is not None:
+                    batch.append(job)
+        rows: list[_RowJob] = []
+        for job in batch:
+            if isinstance(job, _RowJob):
+                rows.append(job)
+                continue
+            self._write_rows(rows)
+            rows = []
+            self._finish([self._run_job(job, job.run)])
+        self._write_rows(rows)
+        if is_last:
             self._jobs.put(None)
 
-    def _run_together(self, batch: list[_Job]) -> list[_Outcome]:
-        try:
-            self._file.execute("BEGIN IMMEDIATE")
-            outcomes = [self._run_in_transaction(job) for job in batch]
-            self._file.execute("COMMIT")
-        except sqlite3.Error:
-            with suppress(sqlite3.Error):
-                if self._file.in_transaction:
-                    self._file.execute("ROLLBACK")
-            return self._run_alone(batch)  # so that each job gets its own error
-        return outcomes
+    def _write_rows(self, jobs: list[_RowJob]) -> None:
+        for write in ROW_WRITERS:
+            same = [job for job in jobs if job.write is write]
+            if not same:
+                continue
+            try:
+                write(self._file, [job.row for job in same])
+                outcomes = [_Outcome(job) for job in same]
+            except Exception:  # one by one, so that each row gets its own error
+                outcomes = [self._write_row(job) for job in same]
+            self._finish(outcomes)
 
-    def _run_in_transaction(self, job: _Job) -> _Outcome:
+    def _write_row(self, job: _RowJob) -> _Outcome:
+        return self._run_job(job, lambda file: job.write(file, [job.row]))
+
+    def _run_job(self, job: _Job | _RowJob, run: Callable[[sqlite3.Connection], Any]) -> _Outcome:
         try:
-            return _Outcome(job, value=job.run(self._file))
-        except sqlite3.Error:
-            raise
+            return _Outcome(job, value=run(self._file))
         except Exception as error:
             return _Outcome(job, error=error)
 
-    def _run_alone(self, batch: list[_Job]) -> list[_Outcome]:
-        outcomes = []
-        for job in batch:
-            try:
-                outcomes.append(_Outcome(job, value=job.run(self._file)))
-            except Exception as error:
-                outcomes.append(_Outcome(job, error=error))
-        return outcomes
+    def _finish(self, outcomes: list[_Outcome]) -> None:
+        self._call_in_loop(_deliver, outcomes)
+        for outcome in outcomes:
+            if outcome.error is None and isinstance(outcome.job, _RowJob):
+                outcome.job.on_written()
 
     def _call_in_loop(self, callback: Callable[..., object], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
