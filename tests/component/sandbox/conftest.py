@@ -28,6 +28,14 @@ SESSION_VARIABLE = f"TEST_SESSION={uuid.uuid4()}"
 """In the environment of every process that this session starts, so that left-over processes are found."""
 
 
+MEASUREMENT = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+"""Variables of the coverage measurement, if there is one. A process that is killed loses its data."""
+if MEASUREMENT:  # supervisors have users of their own
+    DATA = SANDBOX_IMAGE.parent / "build" / "coverage"
+    DATA.mkdir(parents=True, exist_ok=True)
+    DATA.chmod(0o777)
+
+
 class SandboxProcess:
     """A supervisor that was started as a process, and a client for it."""
 
@@ -51,6 +59,7 @@ class SandboxProcess:
             "MCP_EXEC_WORKSPACE": str(self.workspace),
             "MCP_EXEC_TMP": str(self.temporary),
             "MCP_EXEC_MAX_PROCESSES": str(64 + (0 if self.uid else 4096)),
+            **MEASUREMENT,
         }
         environment |= {f"MCP_EXEC_{name.upper()}": value for name, value in settings.items()}
         command = [*wrapper, *as_user(self.uid), sys.executable, "-P", "-m", "mcp_exec_sandbox"]
