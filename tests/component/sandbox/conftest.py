@@ -98,7 +98,7 @@ class SandboxProcess:
         """Kill the supervisor, and all that runs as its user."""
         if self._client is not None:
             self._client.close()
-        if self.uid is None:
+        if self.uid is None or MEASUREMENT:
             # The supervisor kills its runner. Killed, it would leave a runner that it has stopped and not yet killed.
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
