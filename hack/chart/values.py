@@ -117,7 +117,7 @@ class OperatorValues(WorkloadValues):
     """Leader election."""
     bind_timeout_seconds: Seconds = 60
     """Seconds that a pending execution waits while its pool binds no pod. Then it fails."""
-    sweep_seconds: Seconds = 20
+    resync_seconds: Seconds = 20
     """Seconds between two resyncs, which compare all caches of the operator with fresh lists."""
     pod_start_timeout_seconds: Seconds = 120
     """Seconds after which a sandbox pod that is not ready is replaced."""

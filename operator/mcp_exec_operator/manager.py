@@ -112,7 +112,7 @@ class Manager:
             executions=executions,
             metrics=metrics,
             namespaces=settings.namespaces,
-            interval_seconds=settings.sweep_seconds,
+            interval_seconds=settings.resync_seconds,
         )
         return cls(
             pools=pools,

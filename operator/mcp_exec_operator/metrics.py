@@ -32,7 +32,7 @@ class Metrics:
     pod_failures: Counter
     events: Counter
     writes: Counter
-    sweeps: Histogram
+    resyncs: Histogram
     resync_failures: Counter
     missed: Counter
     leader: Gauge
@@ -107,10 +107,10 @@ class Metrics:
             ),
             events=Counter("mcp_exec_watch_events", "Events received from watches", ["kind"], registry=registry),
             writes=Counter("mcp_exec_api_writes", "Writes to the API server", ["what"], registry=registry),
-            sweeps=Histogram(
-                "mcp_exec_sweep_seconds", "Duration of resyncs in seconds", buckets=_SECONDS, registry=registry
+            resyncs=Histogram(
+                "mcp_exec_resync_seconds", "Duration of resyncs in seconds", buckets=_SECONDS, registry=registry
             ),
-            resync_failures=Counter("mcp_exec_sweep_failures", "Resyncs that failed", registry=registry),
+            resync_failures=Counter("mcp_exec_resync_failures", "Resyncs that failed", registry=registry),
             missed=Counter(
                 "mcp_exec_watch_missed", "Objects that a resync found and no watch had reported", registry=registry
             ),
@@ -120,11 +120,11 @@ class Metrics:
         )
 
     @contextmanager
-    def sweep(self) -> Iterator[None]:
+    def time_resync(self) -> Iterator[None]:
         """Measure the duration of one resync."""
         began = perf_counter()
         yield
-        self.sweeps.observe(perf_counter() - began)
+        self.resyncs.observe(perf_counter() - began)
 
     def drop_pool(self, namespace: str, pool: str) -> None:
         """Drop all series of a deleted pool, so that their number stays bounded."""

@@ -76,7 +76,7 @@ class Resync:
     async def resync(self) -> None:
         """Relist all namespaces once. Raises ApiError."""
         first, missed = not self.done.is_set(), 0
-        with self.metrics.sweep():
+        with self.metrics.time_resync():
             for namespace in self.namespaces:
                 missed += await self._resync_namespace(namespace)
         self.pools.delete_leftovers(self.executions.list_pods(), at_once=first)

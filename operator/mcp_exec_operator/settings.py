@@ -18,7 +18,7 @@ class Settings(ProcessSettings):
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Seconds that an execution waits for a pod before it fails with the reason for the shortage. They begin again when
     the pool gives a pod to another waiting execution, up to 20 times this setting in total."""
-    sweep_seconds: Annotated[float, Field(gt=0)] = 20.0
+    resync_seconds: Annotated[float, Field(gt=0)] = 20.0
     """Seconds between two resyncs, which compare all caches with fresh lists."""
     pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
     """Seconds in which a pod's supervisor must respond, before the pod is replaced."""

@@ -63,7 +63,7 @@ class ToolServerComponent:
                 key=key,
                 release_namespace=settings.release_namespace,
                 bridge=bridge if settings.servers_image else None,
-                resync_seconds=settings.sweep_seconds,
+                resync_seconds=settings.resync_seconds,
             ),
             distributor=distributor,
             refresher=BundleRefresher(

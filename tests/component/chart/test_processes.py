@@ -13,7 +13,7 @@ SETTINGS = {
     "logLevel": "DEBUG",
     "operator": {
         "bindTimeoutSeconds": 11,
-        "sweepSeconds": 12,
+        "resyncSeconds": 12,
         "podStartTimeoutSeconds": 13,
         "verifyIsolation": False,
         "leaderElection": {"leaseDurationSeconds": 9, "renewDeadlineSeconds": 8, "retryPeriodSeconds": 7},
@@ -30,7 +30,7 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
     settings = OperatorSettings.from_environment()
     assert settings.namespaces == ("agents", "batch")
     assert settings.release_namespace == "mcp-exec-system"
-    assert (settings.bind_timeout_seconds, settings.sweep_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
+    assert (settings.bind_timeout_seconds, settings.resync_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
     assert (settings.port, settings.verify_isolation) == (8081, False)
     assert settings.lease_name == "mcp-exec-operator"
     assert (settings.lease_duration_seconds, settings.lease_renew_seconds, settings.lease_retry_seconds) == (9, 8, 7)

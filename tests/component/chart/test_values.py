@@ -27,7 +27,7 @@ BAD = [
     ({"gateway": {"initialApiKey": {"limits": {"tools": ["github"]}}}}, "gateway.initialApiKey.limits.tools.0"),
     ({"gateway": {"initialApiKey": {"limits": {"users": ["*-admin"]}}}}, "gateway.initialApiKey.limits.users.0"),
     ({"gateway": {"initialApiKey": {"approver": "yes"}}}, "gateway.initialApiKey.approver"),
-    ({"operator": {"sweepSeconds": 0}}, "operator.sweepSeconds"),
+    ({"operator": {"resyncSeconds": 0}}, "operator.resyncSeconds"),
     ({"operator": {"replicas": 0}}, "operator.replicas"),
     ({"operator": {"leaderElection": {"leaseDurationSeconds": 0}}}, "operator.leaderElection.leaseDurationSeconds"),
     ({"operator": {"extraEnv": [{"value": "x"}]}}, "operator.extraEnv.0"),

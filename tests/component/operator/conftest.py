@@ -28,7 +28,7 @@ def settings(**changes: Any) -> Settings:
         "namespaces": (NAMESPACE,),
         "release_namespace": "mcp-exec-system",
         "sandbox_key_file": Path("unused"),
-        "sweep_seconds": 0.1,
+        "resync_seconds": 0.1,
         "shutdown_seconds": 5,
     }
     return Settings(**(given | changes))

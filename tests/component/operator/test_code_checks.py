@@ -27,7 +27,7 @@ def counted(operator: Any) -> dict[tuple[str, str, str], float]:
 
 async def test_a_strict_pool_rejects_code_before_any_pod_is_taken(world: World, operating: Operating) -> None:
     world.pool(codeCheck=STRICT)
-    async with operating(sweep_seconds=60) as operator:
+    async with operating(resync_seconds=60) as operator:
         await world.warm(1)
         (pod,) = world.pods()
         world.execution("bad", "print (eval('1'))")
@@ -63,7 +63,7 @@ async def test_a_pool_that_warns_runs_the_code_and_tells_without_another_write(
     world: World, operating: Operating
 ) -> None:
     world.pool(codeCheck={"mode": "Warn"})
-    async with operating(sweep_seconds=60) as operator:
+    async with operating(resync_seconds=60) as operator:
         await world.warm(1)
         before = operator.writes()
         world.execution("odd", "print (eval('1'))")

@@ -16,7 +16,7 @@ async def test_a_short_warm_execution_costs_four_writes_and_says_how_it_went(
     world: World, operating: Operating
 ) -> None:
     world.pool()
-    async with operating(sweep_seconds=60) as operator:
+    async with operating(resync_seconds=60) as operator:
         await world.warm(1)
         before = operator.writes()
         uid = world.execution("hello")

@@ -38,7 +38,7 @@ async def start(cluster: Discovered, tmp_path: Path) -> AsyncIterator[Start]:
         "MCP_EXEC_NAMESPACES": NAMESPACE,
         "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
         "MCP_EXEC_PORT": "0",
-        "MCP_EXEC_SWEEP_SECONDS": "60",
+        "MCP_EXEC_RESYNC_SECONDS": "60",
         "MCP_EXEC_POD_UID": "1",
         "MCP_EXEC_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
         "MCP_EXEC_LEASE_RENEW_SECONDS": "2",

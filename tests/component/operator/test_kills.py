@@ -69,12 +69,12 @@ def _finished(world: World, *names: str) -> bool:
 
 
 @pytest.mark.parametrize("step", range(6, 22))
-async def test_what_a_killed_operator_left_behind_is_ended_without_waiting_for_a_second_sweep(
+async def test_what_a_killed_operator_left_behind_is_ended_without_waiting_for_a_second_resync(
     world: World, operating: Operating, step: int
 ) -> None:
     world.pool()
     world.execution("only")
     await run_until_killed(world, step, lambda: _finished(world, "only"))
-    async with operating(sweep_seconds=3600.0):
+    async with operating(resync_seconds=3600.0):
         used = (await world.finished("only"))["podName"]
         await world.until(lambda: used not in world.pods() and len(world.pods()) == 1)

@@ -92,6 +92,6 @@ async def test_a_maximum_that_does_not_fit_the_pool_is_told(world: World, operat
 
 async def test_refill_goes_on_by_itself_as_fast_as_it_may(world: World, operating: Operating) -> None:
     world.pool(warm={"min": 3}, scaling={"refillPerSecond": 4, "refillBurst": 1})
-    async with operating(sweep_seconds=600):
+    async with operating(resync_seconds=600):
         await world.until(lambda: len(world.pods()) == 1)
         await world.warm(3)

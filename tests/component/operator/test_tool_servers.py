@@ -147,8 +147,8 @@ async def test_the_pods_of_servers_are_no_sandboxes(world: World, running: Opera
     world.put(PODS, {"metadata": metadata, "status": {"phase": "Running"}})
     async with running():
         await world.warm(1)
-        sweeps = len(world.asked("GET", "/pods"))
-        await world.until_asked(lambda: len(world.asked("GET", "/pods")) > sweeps + 2)
+        resyncs = len(world.asked("GET", "/pods"))
+        await world.until_asked(lambda: len(world.asked("GET", "/pods")) > resyncs + 2)
     assert "ts-git-1" in world.pods()
 
 

@@ -60,7 +60,7 @@ def kubeconfig(tmp_path: Path) -> Path:
 def made(tmp_path: Path, kubeconfig: Path) -> Settings:
     key = tmp_path / "key"
     key.write_bytes(KEY)
-    return settings(sandbox_key_file=key, kubeconfig=kubeconfig, port=0, sweep_seconds=60)
+    return settings(sandbox_key_file=key, kubeconfig=kubeconfig, port=0, resync_seconds=60)
 
 
 async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settings, kubeconfig: Path) -> None:

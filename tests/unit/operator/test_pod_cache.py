@@ -236,7 +236,7 @@ class Life(RuleBasedStateMachine):
         self.inventory.recheck_node("n1", now=self.now)
 
     @rule()
-    def sweep(self) -> None:
+    def resync(self) -> None:
         self.now += 1
         self.inventory.replace([item(name) for name in self.exists], listed_at=self.now, now=self.now)
 
