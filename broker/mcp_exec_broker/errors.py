@@ -7,6 +7,7 @@ from typing import Any, Self
 from mcp_types import INVALID_PARAMS
 
 from mcp_exec_broker.suggestions import find_close_names
+from mcp_exec_common.util.text import shorten_line
 
 
 class ErrorKind(StrEnum):
@@ -81,7 +82,7 @@ class ToolCallError(Exception):
     ) -> None:
         super().__init__(message)
         self.kind = kind
-        self.message = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+        self.message = shorten_line(message, MAX_MESSAGE)
         self.tool = tool
         """SERVER.TOOL."""
         self.server = server

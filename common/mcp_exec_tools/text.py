@@ -24,6 +24,11 @@ def shorten(text: str, limit: int) -> str:
     return text[: room - tail] + cut_marker(len(text) - room) + text[len(text) - tail :]
 
 
+def shorten_line(text: str, limit: int) -> str:
+    """Return `text`, or if it has more than `limit` characters, its beginning and an ellipsis: `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def shorten_json(value: Any, limit: int, *, is_head: bool = False) -> tuple[Any, bool]:
     """Return `value` and False, or if its JSON has more than `limit` bytes, a string and True.
 

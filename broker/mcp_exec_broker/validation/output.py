@@ -12,6 +12,7 @@ from jsonschema import ValidationError
 
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
 from mcp_exec_broker.validation.schema import BoundedValidator, format_path
+from mcp_exec_common.util.text import shorten_line
 
 _MAX_STEPS: Final = 1000
 """About 3 ms."""
@@ -57,9 +58,7 @@ def build_output_error(tool: str, cause: str) -> ToolCallError:
 
 def _describe(error: ValidationError) -> str:
     """Return the place and the schema's requirement, but never the value: it has not been scanned."""
-    requirement = json.dumps(error.validator_value)
-    if len(requirement) > _MAX_TEXT:
-        requirement = requirement[: _MAX_TEXT - 1] + "…"
+    requirement = shorten_line(json.dumps(error.validator_value), _MAX_TEXT)
     return (
         f"{format_path(error) or 'the value'} breaks {error.validator or 'a part that allows nothing'}: {requirement}"
     )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from mcp_exec_tools.text import shorten_line
+
 _MAX_LENGTH: Final = 600
 
 
@@ -32,4 +34,4 @@ class CheckReport:
 def _clean(text: str) -> str:
     """Return the text on one line, without control characters that a terminal would interpret."""
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
-    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 1] + "…"
+    return shorten_line(line, _MAX_LENGTH)

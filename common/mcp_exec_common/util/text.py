@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from mcp_exec_tools.text import cut_marker, shorten, shorten_json
+from mcp_exec_tools.text import cut_marker, shorten, shorten_json, shorten_line
 
-__all__ = ["cut_marker", "drop_empty_fields", "shorten", "shorten_json"]
+__all__ = ["cut_marker", "drop_empty_fields", "shorten", "shorten_json", "shorten_line"]
 
 
 def drop_empty_fields(fields: dict[str, Any]) -> dict[str, Any]:
