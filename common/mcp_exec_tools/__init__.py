@@ -1,1 +1,1 @@
-"""MCP tools as code sees them: names, catalogs, search, wrappers. The standard library alone: sandboxes have it."""
+"""MCP tools for code: names, catalogs, search, wrappers. Imports the standard library only: sandboxes contain it."""

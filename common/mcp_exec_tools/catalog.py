@@ -1,4 +1,4 @@
-"""What a server's tools are, as its `tools/list` answered."""
+"""Catalogs of MCP tools, as `tools/list` of a server returns them."""
 
 import hashlib
 import json
@@ -14,65 +14,65 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One tool. What it says of itself comes from its server, and is not trusted."""
+    """One tool. Its texts and schemas come from the server and are not trusted."""
 
     name: str
-    """Its name at the server."""
+    """Its name on the server."""
     function: str
-    """What it is called in Python."""
+    """The name of its Python function."""
     description: str = ""
     input_schema: Schema = field(default_factory=lambda: {"type": "object"})
     output_schema: Schema | None = None
     inferred: bool = False
-    """Whether the output schema was made from results that were seen, and not declared."""
+    """Whether the output schema was inferred from results and not declared by the server."""
     annotations: Mapping[str, Any] = field(default_factory=dict)
     """Hints such as `readOnlyHint` and `destructiveHint`."""
 
     @property
     def returned_schema(self) -> Schema | None:
-        """The schema of the value that code gets, where it is known.
+        """The schema of the value that code receives, or None if it is unknown.
 
-        It is without the wrapping that some SDKs put around what is no object, as the broker takes that off the value.
+        Some SDKs wrap a value that is not an object. The broker unwraps the value, so this schema is unwrapped too.
         """
         schema = self.output_schema
         if schema is None or self.inferred:
             return schema
-        parts = schema.get("properties")
-        parts = parts if isinstance(parts, Mapping) else {}
-        alone = parts.keys() == {"result"} and schema.get("required") == ["result"]
-        if not alone and schema.get("x-fastmcp-wrap-result") is not True:
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, Mapping) else {}
+        is_wrapped = properties.keys() == {"result"} and schema.get("required") == ["result"]
+        if not is_wrapped and schema.get("x-fastmcp-wrap-result") is not True:
             return schema
-        found = parts.get("result")
-        kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-        return {**found, **kept} if isinstance(found, Mapping) else {}
+        result = properties.get("result")
+        definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        return {**result, **definitions} if isinstance(result, Mapping) else {}
 
     def to_json(self) -> dict[str, Any]:
-        """The tool as an entry of `tools/list`, with `inferred` where it is."""
-        found: dict[str, Any] = {
+        """Return the tool as an entry of `tools/list`, with `inferred` if its output schema is inferred."""
+        entry: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
             "inputSchema": self.input_schema,
         }
         if self.output_schema is not None:
-            found["outputSchema"] = self.output_schema
+            entry["outputSchema"] = self.output_schema
         if self.annotations:
-            found["annotations"] = self.annotations
-        return found | ({"inferred": True} if self.inferred else {})
+            entry["annotations"] = self.annotations
+        return entry | ({"inferred": True} if self.inferred else {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """The tools of one server, ordered by name."""
+    """Tools of one server, ordered by name."""
 
     server: str
-    """What code calls the server: the ToolServer's name, or the key of a configuration, never what it says itself."""
+    """The ToolServer's name or the key of a configuration. Never the name that the server reports."""
     tools: tuple[Tool, ...]
 
     @classmethod
     def from_tools(cls, server: str, tools: Iterable[Mapping[str, Any]]) -> Self:
-        """From the entries of `tools/list`, in the wire's or the Python SDK's spelling; of two alike the first counts.
+        """Create a catalog from entries of `tools/list`, in the spelling of the protocol or of the Python SDK.
 
-        Raises ValueError where an entry is no tool.
+        The first of two entries with the same name counts. Raises ValueError if an entry is not a tool.
         """
         entries: dict[str, Mapping[str, Any]] = {}
         for entry in tools:
@@ -87,36 +87,39 @@ class Catalog:
 
     @property
     def module(self) -> str:
-        """What the server's package is called under `servers`, where no other is called so: see `assign_modules`."""
+        """The name of the server's package under `servers`, unless two collide: see `assign_modules`."""
         return identifier(self.server)
 
     @cached_property
     def hash(self) -> str:
-        """What tells these tools from others: 16 hexadecimal digits."""
+        """The digest of the tools: 16 hexadecimal digits."""
         text = json.dumps([self.server, [tool.to_json() for tool in self.tools]], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def spellings(self) -> dict[str, Tool]:
-        """Each tool by its own name, its function, and its name in snake_case and camelCase; the first two win."""
-        found: dict[str, Tool] = {tool.name: tool for tool in self.tools}
+        """Tools by their name, function, and name in snake_case and camelCase. The first two have precedence."""
+        tools: dict[str, Tool] = {tool.name: tool for tool in self.tools}
         for tool in self.tools:
-            found.setdefault(tool.function, tool)
+            tools.setdefault(tool.function, tool)
         for tool in self.tools:
             for spelling in (snake_case(tool.name), camel_case(tool.name)):
-                found.setdefault(spelling, tool)
-        return found
+                tools.setdefault(spelling, tool)
+        return tools
 
 
 def assign_modules(catalogs: Iterable[Catalog]) -> dict[str, str]:
-    """What each server's package is called: where two meet, the later by name gets a suffix made from its name."""
-    found: dict[str, str] = {}
-    for catalog in sorted(catalogs, key=lambda each: each.server):
+    """Return the package name of each server.
+
+    If two names collide, the server that is later in the alphabet gets a suffix made from its name.
+    """
+    modules: dict[str, str] = {}
+    for catalog in sorted(catalogs, key=lambda catalog: catalog.server):
         module = catalog.module
-        if len(module) > 64 or module.casefold() in {each.casefold() for each in found.values()}:
+        if len(module) > 64 or module.casefold() in {taken.casefold() for taken in modules.values()}:
             module = f"{module[:57]}_{hashlib.sha256(catalog.server.encode(errors='replace')).hexdigest()[:6]}"
-        found[catalog.server] = module
-    return found
+        modules[catalog.server] = module
+    return modules
 
 
 def _tool(entry: Mapping[str, Any], function: str) -> Tool:

@@ -1,7 +1,7 @@
-"""Names of MCP servers and tools, and what they are called in Python.
+"""Names of MCP servers and tools, and their Python identifiers.
 
-MCP allows `[A-Za-z0-9_.-]`, 128 at most, case-sensitive (https://modelcontextprotocol.io, Tools); servers send others.
-An original name is never guessed from an identifier: whoever maps keeps a table.
+MCP allows at most 128 characters of `[A-Za-z0-9_.-]`, case-sensitive (https://modelcontextprotocol.io, Tools). Some
+servers send other names. An identifier cannot be converted back to the original name: callers keep a table.
 """
 
 import hashlib
@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from typing import Final
 
 _LONGEST: Final = 64
-"""Characters of a function's name; a tool's name has 128 at most where its server keeps to the protocol."""
+"""Maximum length of a function's name in characters. A tool's name may have 128 by the protocol."""
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
 def words(name: str) -> list[str]:
-    """The words of a camelCase, snake_case, kebab-case or dotted name, in lower case."""
+    """Return the words of a camelCase, snake_case, kebab-case or dotted name, in lower case."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
 def identifier(name: str) -> str:
-    """A Python identifier as near to the name as can be: `resolve-library-id` is `resolve_library_id`."""
+    """Return the Python identifier closest to the name: `resolve-library-id` is `resolve_library_id`."""
     text = re.sub(r"[^0-9A-Za-z_]", "_", name)
     if not text.strip("_"):
         text = "tool" + text
@@ -31,45 +31,45 @@ def identifier(name: str) -> str:
 
 
 def snake_case(name: str) -> str:
-    """The name in snake_case, as an identifier: `listTables` is `list_tables`, `API-get-user` is `api_get_user`."""
+    """Return an identifier in snake_case: `listTables` is `list_tables`, `API-get-user` is `api_get_user`."""
     return identifier("_".join(words(name)) or name)
 
 
 def camel_case(name: str) -> str:
-    """The name in camelCase, as an identifier: `list_tables` is `listTables`."""
+    """Return an identifier in camelCase: `list_tables` is `listTables`."""
     first, *rest = words(name) or [name]
     return identifier(first + "".join(word.capitalize() for word in rest))
 
 
 def function_names(names: Iterable[str]) -> dict[str, str]:
-    """What each tool of one server is called in Python, by its original name: snake_case, and no two alike.
+    """Return the function of each tool of one server, by the tool's name: unique and in snake_case.
 
-    Where two meet, each but the one that is spelled so already gets a suffix made from its original name, which
-    therefore does not depend on what else the server has or in which order. So does each name that is longer than a
-    file's name should be.
+    If two names collide, each gets a suffix made from its original name, except a name that is in snake_case already.
+    The suffix therefore does not depend on the server's other tools or on their order. A name that is too long for a
+    file name gets a suffix too.
     """
-    found: dict[str, str] = {}
+    functions: dict[str, str] = {}
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(snake_case(name), []).append(name)
-    for wanted, group in groups.items():
+    for function, group in groups.items():
         for name in group:
-            alone = len(group) == 1 or name == wanted
-            short = len(wanted) <= _LONGEST
+            is_unique = len(group) == 1 or name == function
+            is_short = len(function) <= _LONGEST
             digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:6]
-            found[name] = wanted if alone and short else f"{wanted[: _LONGEST - 7]}_{digest}"
-    return found
+            functions[name] = function if is_unique and is_short else f"{function[: _LONGEST - 7]}_{digest}"
+    return functions
 
 
 def split_tool(name: str) -> tuple[str, str]:
-    """Server and tool of `github.create_issue` or `mcp__github__create_issue`; the tool's own name may hold both.
+    """Split `github.create_issue` or `mcp__github__create_issue` into server and tool.
 
-    Raises ValueError where the text is neither.
+    The tool's name may contain both separators. Raises ValueError if the text has neither form.
     """
     if name.startswith("mcp__"):
-        server, mark, tool = name.removeprefix("mcp__").partition("__")
+        server, separator, tool = name.removeprefix("mcp__").partition("__")
     else:
-        server, mark, tool = name.partition(".")
-    if not (server and mark and tool):
+        server, separator, tool = name.partition(".")
+    if not (server and separator and tool):
         raise ValueError(f"{name!r} names no tool: write SERVER.TOOL or mcp__SERVER__TOOL")
     return server, tool

@@ -1,10 +1,10 @@
-"""JSON Schemas of results that were seen, for tools that declare none. Bounded: results come from servers.
+"""Inference of JSON Schemas from results, for tools that declare no output schema.
 
-    schema = infer([first, second])
-    schema = widen(schema, third)
+    schema = infer_schema([first, second])
+    schema = widen_schema(schema, third)
 
-A property is required where every object so far had it. What grows too wide is left open: an object with very many
-keys is a mapping, a union of very many kinds is anything.
+A property is required if every object so far had it. Schemas are bounded, because results come from servers and are
+not trusted: an object with too many keys becomes a mapping, a union of too many types becomes the empty schema.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +12,11 @@ from typing import Any, Final
 
 _MAX_DEPTH: Final = 8
 _MAX_KEYS: Final = 100
-"""Properties of one object, beyond which it is taken for a mapping with keys of any kind."""
+"""Maximum number of properties. An object with more is a mapping with arbitrary keys."""
 _MAX_ITEMS: Final = 200
-"""Items of one array that are looked at."""
+"""Number of items of one array that are examined."""
 _MAX_VALUES: Final = 1000
-"""Values of one result that are looked at."""
+"""Number of values of one result that are examined."""
 _MAX_TYPES: Final = 6
 _MAX_KEY_CHARACTERS: Final = 200
 
@@ -24,15 +24,15 @@ Schema = dict[str, Any]
 
 
 def infer_schema(values: Sequence[Any]) -> Schema:
-    """A schema that all of the values are valid by; without a value, that of anything."""
-    found: Schema | None = None
+    """Return a schema that accepts all values. Without values, it accepts anything."""
+    schema: Schema | None = None
     for value in values:
-        found = _infer_value(value) if found is None else widen_schema(found, value)
-    return {} if found is None else found
+        schema = _infer_value(value) if schema is None else widen_schema(schema, value)
+    return {} if schema is None else schema
 
 
 def widen_schema(schema: Mapping[str, Any], value: Any) -> Schema:
-    """The schema of what it was made from before and of the value. It is the same schema where that fits already."""
+    """Return a schema that also accepts the value: the same schema if it already does."""
     return _merge(dict(schema), _infer_value(value), _MAX_DEPTH)
 
 
@@ -68,7 +68,7 @@ def _infer_part(value: Any, depth: int, budget: _Budget) -> Schema:
 
 
 def _infer_object(value: Mapping[Any, Any], depth: int, budget: _Budget) -> Schema:
-    entries = {key: each for key, each in value.items() if isinstance(key, str)}
+    entries = {key: entry for key, entry in value.items() if isinstance(key, str)}
     if len(entries) > _MAX_KEYS or any(len(key) > _MAX_KEY_CHARACTERS for key in entries):
         return {"type": "object"}
     properties = {key: _infer_part(entries[key], depth - 1, budget) for key in sorted(entries)}
@@ -76,15 +76,15 @@ def _infer_object(value: Mapping[Any, Any], depth: int, budget: _Budget) -> Sche
 
 
 def _generalize_items(items: Schema | None) -> Schema:
-    """What the items are like, where not all of them were looked at: nothing may be said to be always there."""
+    """Return the schema of items that were not all examined: no property may be required."""
     return {} if items is None or items.get("type") in (None, "array", "object") else items
 
 
 def _merge_all(schemas: Iterable[Schema], depth: int) -> Schema | None:
-    found: Schema | None = None
+    merged: Schema | None = None
     for schema in schemas:
-        found = schema if found is None else _merge(found, schema, depth)
-    return found
+        merged = schema if merged is None else _merge(merged, schema, depth)
+    return merged
 
 
 def _merge(one: Schema, other: Schema, depth: int) -> Schema:
@@ -113,11 +113,11 @@ def _list_options(schema: Schema) -> list[Schema]:
 
 
 def _merge_same_type(one: Schema, other: Schema, depth: int) -> Schema:
-    """Two schemas of one type."""
+    """Merge two schemas of the same type."""
     if one.get("type") == "array":
         items = [schema["items"] for schema in (one, other) if "items" in schema]
-        joined = _merge_all(items, depth - 1)
-        return {"type": "array"} if joined is None else {"type": "array", "items": joined}
+        merged = _merge_all(items, depth - 1)
+        return {"type": "array"} if merged is None else {"type": "array", "items": merged}
     if one.get("type") == "object":
         return _merge_objects(one, other, depth)
     return one

@@ -4,27 +4,27 @@ from collections.abc import Iterable
 from typing import Final
 
 TOOL_PATTERN: Final = r"^([A-Za-z0-9_-]+\*?|\*)\.([A-Za-z0-9_./-]+\*?|\*)$"
-"""SERVER.TOOL, either of which may end with a star for all that begins so."""
+"""SERVER.TOOL. Either part may end with a star, which matches any ending."""
 
 
 def matches(pattern: str, *, server: str, tool: str) -> bool:
-    """Whether the pattern speaks of the tool, given by its name at the server."""
-    wanted_server, _, wanted_tool = pattern.partition(".")
-    return name_matches(wanted_server, server) and name_matches(wanted_tool, tool)
+    """Return whether the pattern matches the tool, given by its name on the server."""
+    server_pattern, _, tool_pattern = pattern.partition(".")
+    return name_matches(server_pattern, server) and name_matches(tool_pattern, tool)
 
 
 def matches_any(patterns: Iterable[str], *, server: str, tool: str) -> bool:
-    """Whether any of the patterns speaks of the tool."""
+    """Return whether any of the patterns matches the tool."""
     return any(matches(pattern, server=server, tool=tool) for pattern in patterns)
 
 
 def may_use_server(patterns: Iterable[str], server: str) -> bool:
-    """Whether any of the patterns speaks of any tool of the server."""
+    """Return whether any pattern can match a tool of the server."""
     return any(name_matches(pattern.partition(".")[0], server) for pattern in patterns)
 
 
 def is_within(pattern: str, bounds: Iterable[str]) -> bool:
-    """Whether one of the bounds speaks of all that the pattern speaks of."""
+    """Return whether one of the bounds matches everything that the pattern matches."""
     server, _, tool = pattern.partition(".")
     return any(
         name_matches(bound_server, server) and name_matches(bound_tool, tool)
@@ -33,5 +33,5 @@ def is_within(pattern: str, bounds: Iterable[str]) -> bool:
 
 
 def name_matches(pattern: str, name: str) -> bool:
-    """Whether a name is the pattern, or begins as one does that ends with a star."""
+    """Return whether the name equals the pattern, or begins with it if the pattern ends with a star."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

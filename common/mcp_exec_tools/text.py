@@ -1,4 +1,4 @@
-"""Bounded texts and results with one cut format, for the sandbox, the operator and the broker alike."""
+"""Bounded texts and results in one cut format, for the sandbox, the operator and the broker."""
 
 import json
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""What `helm test` does: runs `print(1)` through the gateway and looks at the answer."""
+"""Test of `helm test`: runs `print(1)` through the gateway and checks the result."""
 
 import json
 import os
@@ -7,12 +7,12 @@ import urllib.request
 
 
 def main() -> None:
-    """Exits with a sentence where the answer is not the one that is due."""
+    """Exit with an error message if the response is not the expected one."""
     address, key, pool = os.environ["GATEWAY_ADDRESS"], os.environ.get("GATEWAY_API_KEY"), os.environ["GATEWAY_POOL"]
     root = f"http://{f'[{address}]' if ':' in address else address}:{os.environ['GATEWAY_PORT']}"
     if not key or not pool:
         with urllib.request.urlopen(f"{root}/readyz", timeout=30) as answer:
-            sys.exit(0 if answer.status == 200 else f"/readyz answers {answer.status}")
+            sys.exit(0 if answer.status == 200 else f"/readyz returned {answer.status}")
     request = urllib.request.Request(
         f"{root}/v1/executions?wait=90",
         data=json.dumps({"code": "print(1)", "poolRef": {"name": pool}}).encode(),
@@ -21,7 +21,7 @@ def main() -> None:
     with urllib.request.urlopen(request, timeout=120) as answer:
         execution = json.load(answer)
     if execution["phase"] != "Succeeded" or execution["output"]["stdout"] != "1\n":
-        sys.exit(f"print(1) ended otherwise than it should: {json.dumps(execution)}")
+        sys.exit(f"print(1) did not succeed with the output 1: {json.dumps(execution)}")
     sys.stdout.write(f"{execution['name']} printed 1 in {execution['durations']['total']} ms\n")
 
 

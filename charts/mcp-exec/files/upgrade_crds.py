@@ -1,4 +1,4 @@
-"""Brings the cluster's CustomResourceDefinitions to this chart's version: patches each, and creates one that is new."""
+"""Upgrade of the cluster's CustomResourceDefinitions to this chart's version: patches or creates each of them."""
 
 import json
 import os
@@ -14,7 +14,7 @@ RESOURCE = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def call(method: str, path: str, body: dict[str, Any], *, content_type: str) -> None:
-    """One request to the API server. Raises HTTPError where it refuses."""
+    """Send one request to the API server. Raises HTTPError if the server rejects it."""
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     address = f"[{host}]" if ":" in host else host
     request = urllib.request.Request(
@@ -28,7 +28,7 @@ def call(method: str, path: str, body: dict[str, Any], *, content_type: str) -> 
 
 
 def main() -> None:
-    """Exits with the API server's own sentence where it refuses one."""
+    """Apply all definitions. Exit with the API server's message if it rejects one."""
     for path in sorted(Path("/crds").glob("*.json")):
         crd = json.loads(path.read_text())
         name = crd["metadata"]["name"]

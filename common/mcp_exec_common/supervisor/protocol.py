@@ -145,7 +145,7 @@ class Job:
     """None if the code may call no tools."""
 
     def to_json(self) -> bytes:
-        """The body of the request."""
+        """Return the body of the request."""
         body: dict[str, Any] = {to_camel(name): value for name, value in vars(self).items() if name != "tools"}
         if self.tools is not None:
             body["tools"] = asdict(self.tools)

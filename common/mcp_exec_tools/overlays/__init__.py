@@ -1,4 +1,4 @@
-"""Overlays: names that users know for tools that are called otherwise today, and functions composed of tools.
+"""Overlays: aliases of tools under the names that users know, and functions composed of tools.
 
 An overlay is a folder with an `overlay.json`:
 
@@ -6,8 +6,8 @@ An overlay is a folder with an `overlay.json`:
      "functions": {"compare_libraries": {
          "needs": ["resolve-library-id", "query-docs"], "summary": "...", "input_schema": {...}}}}
 
-and the source of each function in `<function>.py.in`. It names no server: each alias and each function is there where
-the tools that it needs are, unless a tool bears its name already.
+and the source of each function in `<function>.py.in`. An overlay names no server. It adds an alias or a function to
+every server that has the tools that it needs, unless a tool has the same name.
 """
 
 import json
@@ -22,39 +22,39 @@ _SHIPPED: Final = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class ComposedFunction:
-    """A function composed of tools."""
+    """Function composed of tools."""
 
     needs: tuple[str, ...]
-    """Own names of tools."""
+    """Names of the tools that it calls."""
     summary: str
     input_schema: Mapping[str, Any]
-    """JSON Schema of what it takes by keyword."""
+    """JSON Schema of its keyword arguments."""
     source: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlay:
-    """What is added to servers that have the tools for it."""
+    """Aliases and functions that are added to each server with the needed tools."""
 
     needs: tuple[str, ...] = ()
-    """Own names of tools without which none of it applies: they tell a server by what it has."""
+    """Names of tools. The overlay applies to a server only if it has all of them."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names of tools, and the tools' own names."""
+    """The tool's name by alias."""
     functions: Mapping[str, ComposedFunction] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Reads an overlay's folder.
+        """Read an overlay from its folder.
 
-        Raises ValueError where it says what no overlay can, and OSError where a file is missing.
+        Raises ValueError if the overlay is invalid, and OSError if a file is missing.
         """
         data = json.loads((folder / "overlay.json").read_text(encoding="utf-8"))
         _check_keys(data, {"needs", "aliases", "functions"}, folder)
         names = [*data.get("aliases", {}), *data.get("functions", {})]
-        if wrong := [name for name in names if not (name.isidentifier() and name.isascii())]:
-            raise ValueError(f"{folder}: {wrong[0]!r} is no name of a function")
-        if other := [name for name, tool in data.get("aliases", {}).items() if not isinstance(tool, str)]:
-            raise ValueError(f"{folder}: {other[0]!r} is no name of a tool: it names none")
+        if invalid_names := [name for name in names if not (name.isidentifier() and name.isascii())]:
+            raise ValueError(f"{folder}: {invalid_names[0]!r} is not a valid function name")
+        if invalid_aliases := [name for name, tool in data.get("aliases", {}).items() if not isinstance(tool, str)]:
+            raise ValueError(f"{folder}: the alias {invalid_aliases[0]!r} must map to the name of a tool")
         return cls(
             needs=tuple(data.get("needs", ())),
             aliases=data.get("aliases", {}),
@@ -64,26 +64,26 @@ class Overlay:
 
 @cache
 def load_shipped() -> Mapping[str, Overlay]:
-    """The overlays that come with the product, by name."""
+    """Return the overlays in this package, by name."""
     return {path.parent.name: Overlay.load(path.parent) for path in sorted(_SHIPPED.glob("*/overlay.json"))}
 
 
 def apply_overlays(
     overlays: Iterable[Overlay], *, tools: Iterable[str], functions: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, ComposedFunction]]:
-    """What the overlays add to a server with these tools, whose functions have these names."""
-    have, taken = set(tools), set(functions)
+    """Return the aliases and functions that the overlays add to a server with these tools and functions."""
+    present, taken = set(tools), set(functions)
     aliases: dict[str, str] = {}
     composed: dict[str, ComposedFunction] = {}
     for overlay in overlays:
-        if not have.issuperset(overlay.needs):
+        if not present.issuperset(overlay.needs):
             continue
         for name, tool in sorted(overlay.aliases.items()):
-            if tool in have and name not in taken:
+            if tool in present and name not in taken:
                 aliases[name] = tool
                 taken.add(name)
         for name, function in sorted(overlay.functions.items()):
-            if have.issuperset(function.needs) and name not in taken:
+            if present.issuperset(function.needs) and name not in taken:
                 composed[name] = function
                 taken.add(name)
     return aliases, composed
@@ -100,4 +100,4 @@ def _load_function(name: str, entry: Mapping[str, Any], folder: Path) -> Compose
 
 def _check_keys(entry: Mapping[str, Any], known: set[str], folder: Path) -> None:
     if unknown := set(entry) - known:
-        raise ValueError(f"{folder}: an overlay knows no {', '.join(sorted(unknown))}")
+        raise ValueError(f"{folder}: an overlay has no field {', '.join(sorted(unknown))}")

@@ -1,4 +1,4 @@
-"""Stems of words, so that different forms of a word meet."""
+"""Stems of words, so that different forms of a word match."""
 
 import re
 from functools import lru_cache
@@ -11,9 +11,9 @@ _WORD: Final = re.compile(r"[^\W_]+")
 
 @lru_cache(maxsize=8192)
 def stem(word: str) -> str:
-    """The word without its ending, so that `issues`, `created` and `creating` meet `issue` and `create`.
+    """Return the word without its ending, so that `issues`, `created` and `creating` match `issue` and `create`.
 
-    What is only another spelling becomes what it stands for: `repo` is `repository`.
+    An abbreviation becomes the stem of the full word: `repo` is `repository`.
     """
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-3] + "y" if word.endswith("ies") and len(word) > 4 else word[:-1]

@@ -1,4 +1,4 @@
-"""What people call things that tools call otherwise. Words here are as they are typed; the index stems them."""
+"""Synonyms: words that people use for the words in tools' names. They are spelled out; the index stems them."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ SAME: Final[dict[str, str]] = {
     "repo": "repository",
     "ticket": "issu",
 }
-"""Stems that are spelled otherwise, and stand for the same everywhere."""
+"""Standard stem by the stem of an abbreviation or synonym, for queries and tools alike."""
 
 MEANINGS: Final[dict[str, str]] = {
     "accept": "approve merge",
@@ -289,7 +289,7 @@ MEANINGS: Final[dict[str, str]] = {
     "write": "create",
     "zip": "gzip compress",
 }
-"""Other words for a word that is searched for, one way: what tools call it."""
+"""Synonyms by a word of a query. One way: the synonyms are words that tools use."""
 
 PHRASES: Final[dict[str, str]] = {
     "access token": "key",
@@ -324,7 +324,7 @@ PHRASES: Final[dict[str, str]] = {
     "who am": "me user profile",
     "who is": "user",
 }
-"""Other words for two that stand side by side."""
+"""Synonyms by a pair of adjacent words of a query."""
 
 SERVERS: Final[dict[str, str]] = {
     "brave": "web search internet",
@@ -356,7 +356,7 @@ SERVERS: Final[dict[str, str]] = {
     "time": "clock date timezone",
     "weather": "forecast temperature",
 }
-"""What well-known servers are also called, by a word of their names."""
+"""Synonyms of well-known servers, by a word of their names."""
 
 IGNORED: Final = (
     "a about am an and any are as at awaiting be been by can could did do does exist for from had has have how i "
@@ -364,4 +364,4 @@ IGNORED: Final = (
     "there these this those to tool tools up us use used using want was we were what when where which who will with "
     "would you your"
 )
-"""Words that tell nothing of a tool, with spaces between them."""
+"""Words of queries that are ignored, separated by spaces."""

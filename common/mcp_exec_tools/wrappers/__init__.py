@@ -1,4 +1,4 @@
-"""Typed Python wrappers of MCP tools, from what their servers say of them. The standard library alone."""
+"""Typed Python wrappers of MCP tools, generated from catalogs. Imports the standard library only."""
 
 from mcp_exec_tools.catalog import assign_modules
 from mcp_exec_tools.overlays import Overlay

@@ -1,4 +1,4 @@
-"""Type expressions and how they are laid out in lines, as `ruff format` lays them out."""
+"""Type expressions, formatted as `ruff format` does."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,35 +11,35 @@ _STEP: Final = "    "
 
 @dataclass(frozen=True)
 class Name:
-    """A name, a literal, or a quoted name of what is defined later: nothing that could be broken into lines."""
+    """Name, literal, or quoted name of a later definition. It cannot be broken into lines."""
 
     text: str
 
     def flat(self) -> str:
-        """The expression in one line."""
+        """Return the expression in one line."""
         return self.text
 
 
 @dataclass(frozen=True)
 class Generic:
-    """`name[item, item]`."""
+    """Generic type: `name[item, item]`."""
 
     name: str
     items: tuple["Expression", ...]
 
     def flat(self) -> str:
-        """The expression in one line."""
+        """Return the expression in one line."""
         return f"{self.name}[{', '.join(item.flat() for item in self.items)}]"
 
 
 @dataclass(frozen=True)
 class Union:
-    """`member | member`; members are no unions."""
+    """Union type: `member | member`. No member is a union."""
 
     members: tuple["Expression", ...]
 
     def flat(self) -> str:
-        """The expression in one line."""
+        """Return the expression in one line."""
         texts = [member.flat() for member in self.members]
         if any(text.startswith('"') for text in texts):
             return f"Union[{', '.join(texts)}]"
@@ -53,27 +53,30 @@ NONE: Final = Name("None")
 
 
 def make_union(members: Sequence[Expression], *, most: int = 16) -> Expression:
-    """One of the members: alike ones once, literals joined, None last; what is too wide is Any."""
-    found: dict[Expression, None] = {}
+    """Return the union of the members, without duplicates, with one Literal, and with None last.
+
+    A union of more than `most` members is Any.
+    """
+    expressions: dict[Expression, None] = {}
     literals: dict[Expression, None] = {}
     for member in members:
-        for each in member.members if isinstance(member, Union) else (member,):
-            if isinstance(each, Generic) and each.name == "Literal":
-                literals |= dict.fromkeys(each.items)
-            found[Name("Literal") if isinstance(each, Generic) and each.name == "Literal" else each] = None
-    if ANY in found or not found or len(found) > most:
+        for option in member.members if isinstance(member, Union) else (member,):
+            if isinstance(option, Generic) and option.name == "Literal":
+                literals |= dict.fromkeys(option.items)
+            expressions[Name("Literal") if isinstance(option, Generic) and option.name == "Literal" else option] = None
+    if ANY in expressions or not expressions or len(expressions) > most:
         return ANY
-    absent = NONE in found
-    found.pop(NONE, None)
-    joined = [Generic("Literal", tuple(literals)) if each == Name("Literal") else each for each in found]
-    joined += [NONE] if absent else []
-    return joined[0] if len(joined) == 1 else Union(tuple(joined))
+    is_optional = NONE in expressions
+    expressions.pop(NONE, None)
+    options = [Generic("Literal", tuple(literals)) if option == Name("Literal") else option for option in expressions]
+    options += [NONE] if is_optional else []
+    return options[0] if len(options) == 1 else Union(tuple(options))
 
 
 def format_expression(before: str, expression: Expression, after: str = "", *, indent: str = "") -> list[str]:
-    """Lines of `before expression after`, where no line needs to be longer than it can be.
+    """Return the lines of `before expression after`, broken if one line would be too long.
 
-    A union that is too long for its line is put into brackets; the caller gives none where brackets change the sense.
+    A union that is too long for its line is put in parentheses. The caller passes none if these change the meaning.
     """
     flat = f"{indent}{before}{expression.flat()}{after}"
     if len(flat) <= WIDTH or isinstance(expression, Name):
@@ -91,5 +94,5 @@ def format_expression(before: str, expression: Expression, after: str = "", *, i
     if len(indent + _STEP + text) <= WIDTH:
         return [f"{indent}{before}(", f"{indent}{_STEP}{text}", f"{indent}){after}"]
     first, *rest = (member.flat() for member in expression.members)
-    lines = [f"{indent}{_STEP}{first}", *(f"{indent}{_STEP}| {each}" for each in rest)]
+    lines = [f"{indent}{_STEP}{first}", *(f"{indent}{_STEP}| {member}" for member in rest)]
     return [f"{indent}{before}(", *lines, f"{indent}){after}"]

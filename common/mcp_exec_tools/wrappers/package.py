@@ -1,4 +1,4 @@
-"""The packages of servers: which files there are, and what each package gives."""
+"""Packages of servers: their files and exported names."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,27 +16,32 @@ __all__ = ["HEADER", "build_files", "format_catalog"]
 def build_files(
     catalogs: Iterable[Catalog], *, stubs: bool = False, overlays: Mapping[str, Overlay] | None = None
 ) -> dict[str, str]:
-    """Every file under `servers`, by its path: `github/__init__.py`, `github/create_issue.py`; with stubs `.pyi` too.
+    """Build every file under `servers`, by its path: `github/__init__.py`, `github/create_issue.py`.
 
-    Overlays are those that come with the product where none are given; each adds itself where its tools are.
+    With stubs, the `.pyi` files too. Without overlays, those in this package apply. Each overlay adds its functions to
+    the servers that have the tools that it needs.
     """
-    known = sorted(catalogs, key=lambda catalog: catalog.server)
-    modules = assign_modules(known)
-    chosen = [each for _, each in sorted((load_shipped() if overlays is None else overlays).items())]
-    found: dict[str, str] = {}
-    for catalog in known:
-        for path, text in _build_package(catalog, chosen).files(stubs=stubs).items():
-            found[f"{modules[catalog.server]}/{path}"] = text
-    return dict(sorted(found.items()))
+    ordered = sorted(catalogs, key=lambda catalog: catalog.server)
+    modules = assign_modules(ordered)
+    applied_overlays = [overlay for _, overlay in sorted((load_shipped() if overlays is None else overlays).items())]
+    files: dict[str, str] = {}
+    for catalog in ordered:
+        for path, text in _build_package(catalog, applied_overlays).files(stubs=stubs).items():
+            files[f"{modules[catalog.server]}/{path}"] = text
+    return dict(sorted(files.items()))
 
 
 def format_catalog(catalogs: Iterable[Catalog]) -> str:
-    """The catalogs as `catalog.json`, which the search in a sandbox reads: servers and tools ordered by name."""
-    known = sorted(catalogs, key=lambda catalog: catalog.server)
-    modules = assign_modules(known)
+    """Format the catalogs as `catalog.json`, which the search in a sandbox reads: servers and tools ordered by name."""
+    ordered = sorted(catalogs, key=lambda catalog: catalog.server)
+    modules = assign_modules(ordered)
     servers = [
-        {"server": each.server, "module": modules[each.server], "tools": [tool.to_json() for tool in each.tools]}
-        for each in known
+        {
+            "server": catalog.server,
+            "module": modules[catalog.server],
+            "tools": [tool.to_json() for tool in catalog.tools],
+        }
+        for catalog in ordered
     ]
     return json.dumps({"servers": servers}, sort_keys=True, separators=(",", ":")) + "\n"
 
@@ -48,31 +53,33 @@ class _Package:
     composed: Mapping[str, ComposedFunction]
 
     def files(self, *, stubs: bool) -> dict[str, str]:
-        found = {f"{each.function}.py": each.source() for each in self.modules}
-        found |= {f"{name}.py": f"{HEADER}\n{function.source}" for name, function in self.composed.items()}
-        found["__init__.py"] = self._init()
+        files = {f"{module.function}.py": module.source() for module in self.modules}
+        files |= {f"{name}.py": f"{HEADER}\n{function.source}" for name, function in self.composed.items()}
+        files["__init__.py"] = self._init()
         if stubs:
-            found |= {f"{each.function}.pyi": each.stub() for each in self.modules}
-        return found
+            files |= {f"{module.function}.pyi": module.stub() for module in self.modules}
+        return files
 
     def _init(self) -> str:
-        listed = {each.function: split_description(each.tool.description, each.function)[0] for each in self.modules}
-        listed |= {name: function.summary for name, function in self.composed.items()}
-        lines = [clean_line(f"- {name}: {summary}", WIDTH - 4) for name, summary in sorted(listed.items())]
-        about = format_docstring(
+        summaries = {
+            module.function: split_description(module.tool.description, module.function)[0] for module in self.modules
+        }
+        summaries |= {name: function.summary for name, function in self.composed.items()}
+        lines = [clean_line(f"- {name}: {summary}", WIDTH - 4) for name, summary in sorted(summaries.items())]
+        docstring = format_docstring(
             f"The MCP server {clean_line(self.server, 60)}: one function a tool, each in a file of its own.", lines
         )
-        given = {each.function: each.names for each in self.modules}
-        given |= {name: [name, *_camel_names(name)] for name in self.composed}
+        exports = {module.function: module.names for module in self.modules}
+        exports |= {name: [name, *_camel_names(name)] for name in self.composed}
         imports: list[str] = []
         names: list[str] = []
-        for module, offered in sorted(given.items()):
-            new = [name for name in dict.fromkeys(offered) if name not in names]
+        for function, exported_names in sorted(exports.items()):
+            new = [name for name in dict.fromkeys(exported_names) if name not in names]
             names += new
-            imports += _format_import(module, sorted(new, key=_sort_key))
-        every = [f"    {format_literal(name)}," for name in sorted(names, key=_sort_key)]
-        body = ["__all__ = [", *every, "]"] if every else ["__all__: list[str] = []"]
-        return "\n".join([HEADER, *about, *(["", *imports] if imports else []), "", *body, ""])
+            imports += _format_import(function, sorted(new, key=_sort_key))
+        name_lines = [f"    {format_literal(name)}," for name in sorted(names, key=_sort_key)]
+        body = ["__all__ = [", *name_lines, "]"] if name_lines else ["__all__: list[str] = []"]
+        return "\n".join([HEADER, *docstring, *(["", *imports] if imports else []), "", *body, ""])
 
 
 def _build_package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
@@ -84,7 +91,7 @@ def _build_package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
     reserved |= set(tools)
     modules = [
         WrapperModule(
-            server=catalog.server, tool=tool, function=function, camel=_unless_taken(camels.get(function), reserved)
+            server=catalog.server, tool=tool, function=function, camel=_keep_if_free(camels.get(function), reserved)
         )
         for function, tool in tools.items()
     ]
@@ -93,7 +100,7 @@ def _build_package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
             server=catalog.server,
             tool=by_name[tool],
             function=name,
-            camel=_unless_taken(choose_camel_names({name: name}).get(name), reserved | set(camels.values())),
+            camel=_keep_if_free(choose_camel_names({name: name}).get(name), reserved | set(camels.values())),
         )
         for name, tool in aliases.items()
     ]
@@ -105,7 +112,7 @@ def _camel_names(function: str) -> list[str]:
     return [camel] if camel != function else []
 
 
-def _unless_taken(name: str | None, taken: set[str]) -> str | None:
+def _keep_if_free(name: str | None, taken: set[str]) -> str | None:
     return None if name in taken else name
 
 
@@ -115,5 +122,5 @@ def _format_import(module: str, names: list[str]) -> list[str]:
 
 
 def _sort_key(name: str) -> tuple[int, str]:
-    """Constants, types, functions: the order in which a linter wants them."""
+    """Return the key that sorts names as a linter expects: constants, types, functions."""
     return (0 if name.isupper() and len(name) > 1 else 1 if name.lstrip("_")[:1].isupper() else 2), name

@@ -1,6 +1,6 @@
-"""Text of servers, made harmless: literals, comments and docstrings that nothing breaks out of.
+"""Escaping of servers' texts: literals, comments and docstrings that no text can break out of.
 
-What is written is what `ruff format` leaves as it is.
+The output is unchanged by `ruff format`.
 """
 
 import re
@@ -8,19 +8,19 @@ import textwrap
 from typing import Final
 
 WIDTH: Final = 120
-"""Columns of a line."""
+"""Maximum number of columns of a line."""
 
 _BREAKS: Final = re.compile(r"\r\n|[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 def format_literal(text: str) -> str:
-    """The text as a Python literal of printable ASCII, in the quotes that need fewer escapes."""
+    """Return the text as a Python literal of printable ASCII, in the quotes that need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
     return quote + "".join(_escape(character, quote) for character in text) + quote
 
 
 def clean_line(text: str, limit: int) -> str:
-    """One line of printable characters, at most so many; what is cut is marked."""
+    """Return the text as one line of at most `limit` printable characters. A cut line ends with an ellipsis."""
     line = " ".join("".join(_to_printable(character) for character in text[: limit * 8]).split())
     if len(line) <= limit:
         return line
@@ -29,26 +29,28 @@ def clean_line(text: str, limit: int) -> str:
 
 
 def wrap_paragraphs(text: str, limit: int) -> list[str]:
-    """Lines of printable characters, wrapped, indented against each other as they were; so many characters in all."""
+    """Wrap the first `limit` characters of the text to lines of printable characters. Relative indentation is kept."""
     cut = text[:limit]
-    lines = ["".join(_to_printable(each) for each in line.expandtabs(4)).rstrip() for line in _BREAKS.split(cut)]
-    found: list[str] = []
+    lines = [
+        "".join(_to_printable(character) for character in line.expandtabs(4)).rstrip() for line in _BREAKS.split(cut)
+    ]
+    paragraph_lines: list[str] = []
     for line in "\n".join(lines).strip("\n").split("\n"):
-        indent = " " * min(len(line) - len(line.lstrip()), 16) if found else ""
+        indent = " " * min(len(line) - len(line.lstrip()), 16) if paragraph_lines else ""
         wrapped = textwrap.wrap(
             line.strip(), WIDTH - 12, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         )
-        if wrapped or (found and found[-1]):
-            found += wrapped or [""]
+        if wrapped or (paragraph_lines and paragraph_lines[-1]):
+            paragraph_lines += wrapped or [""]
     if len(text) > limit:
-        found.append("...")
-    return _dedent(found)
+        paragraph_lines.append("...")
+    return _dedent(paragraph_lines)
 
 
 def format_docstring(summary: str, *sections: list[str], indent: str = "") -> list[str]:
-    """The lines of a docstring: a summary, and sections that stand apart. Text is taken as it comes."""
+    """Return the lines of a docstring: a summary and separate sections. Any text is escaped."""
     first = clean_line(summary, 100).strip("\"'\\ ") or "A tool."
-    body = [section for section in (_trim(each) for each in sections) if section]
+    body = [section for section in (_trim(section) for section in sections) if section]
     if not body and first.isascii():
         return [f'{indent}"""{_quote_line(first)}"""']
     lines = [f'{indent}"""{_quote_line(first)}']
@@ -75,15 +77,15 @@ def _to_printable(character: str) -> str:
 
 
 def _trim(lines: list[str]) -> list[str]:
-    found = list(lines)
-    while found and not found[-1].strip():
-        found.pop()
-    while found and not found[0].strip():
-        found.pop(0)
-    return _dedent(found)
+    trimmed = list(lines)
+    while trimmed and not trimmed[-1].strip():
+        trimmed.pop()
+    while trimmed and not trimmed[0].strip():
+        trimmed.pop(0)
+    return _dedent(trimmed)
 
 
 def _dedent(lines: list[str]) -> list[str]:
-    """The lines, the least indented of them at the margin, as a formatter would put them."""
+    """Remove the common indentation of the lines, as a formatter would."""
     least = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return [line[least:].rstrip() for line in lines]

@@ -1,4 +1,4 @@
-"""Python types of JSON Schemas: what a module has to define, and what it then may say."""
+"""Conversion of JSON Schemas to Python types: a module's type definitions."""
 
 import keyword
 import re
@@ -30,7 +30,7 @@ from mcp_exec_tools.wrappers.schemas import (
 from mcp_exec_tools.wrappers.text import format_docstring, format_literal
 
 BUILTINS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
-"""What generated types use of the built-in names; a tool may bear any of them."""
+"""Built-in names in generated types. A tool may have any of these names."""
 TYPING: Final = frozenset({"Any", "Literal", "NotRequired", "TypeAlias", "TypedDict", "Union", "Unpack"})
 
 _DEPTH, _TYPES, _FIELDS, _VALUES, _NAME, _INLINE = 12, 200, 500, 100, 50, 60
@@ -39,30 +39,30 @@ _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolea
 
 
 def pascal_case(name: str) -> str:
-    """The name as that of a type: `create_issue` is `CreateIssue`."""
+    """Return the name in PascalCase, as a type's name: `create_issue` is `CreateIssue`."""
     text = "".join(word.capitalize() for word in words(name)) or "Tool"
     return f"_{text}" if text[0].isdigit() else text
 
 
 @dataclass(frozen=True)
 class TypeDefinition:
-    """A type with a name: a TypedDict where it has fields, else an alias."""
+    """Named type: an alias if `alias` is set, else a TypedDict."""
 
     name: str
     alias: Expression | None = None
     fields: tuple[tuple[str, Expression, bool], ...] = ()
-    """Of a TypedDict: key, type and whether it is always there."""
+    """Key, type and whether it is required, for each field of a TypedDict."""
     doc: str = ""
 
     @property
     def keywords(self) -> bool:
-        """Whether each key can be that of a keyword argument."""
+        """Whether every key is valid as a keyword argument."""
         return self.alias is None and all(
             key.isascii() and key.isidentifier() and not keyword.iskeyword(key) for key, _, _ in self.fields
         )
 
     def lines(self, taken: frozenset[str], *, stub: bool = False) -> list[str]:
-        """The definition as source; `taken` are names that mean something else in the module."""
+        """Return the definition's source. `taken` are names with another meaning in the module."""
         if self.alias is not None:
             return format_expression(f"{self.name}: TypeAlias = ", self.alias)
         if all(_SAFE.fullmatch(key) and not keyword.iskeyword(key) and key not in taken for key, _, _ in self.fields):
@@ -84,35 +84,35 @@ class TypeDefinition:
 
 
 class TypeBuilder:
-    """The definitions of one module, in an order in which each stands after what it needs."""
+    """Builder of one module's definitions, ordered so that each follows those that it needs."""
 
-    def __init__(self, *names: str, shadowed: bool = False) -> None:
+    def __init__(self, *names: str, is_shadowed: bool = False) -> None:
         self.definitions: list[TypeDefinition] = []
         self._names = {*names, *TYPING}
-        self._prefix = "builtins." if shadowed else ""
+        self._prefix = "builtins." if is_shadowed else ""
         self._root: Mapping[str, Any] = {}
         self._title = ""
         self._closed = False
-        self._known: dict[str, Expression] = {}
+        self._resolved: dict[str, Expression] = {}
         self._unfinished: dict[str, str | None] = {}
 
     @property
     def taken(self) -> frozenset[str]:
-        """Names that a field of a class must not bear, for they mean a type beside it."""
+        """The names that a field of a class must not have, because they are names of types in the module."""
         return frozenset(self._names | BUILTINS | {"builtins"})
 
     def builtin(self, name: str) -> Name:
-        """A built-in type, also where a tool bears its name."""
+        """Return the name of a built-in type, qualified if a tool has the same name."""
         return Name(self._prefix + name)
 
     def define(self, name: str, schema: object, *, doc: str, closed: bool = False) -> None:
-        """Defines the name, which was given to the constructor, as the schema's type.
+        """Define a name that was given to the constructor as the schema's type.
 
-        `closed`: they are parameters. An object without properties takes none, unless it says otherwise, and what has
-        a default need not be given.
+        `closed` marks a schema of parameters: an object without properties accepts none unless its schema allows them,
+        and a property with a default is optional.
         """
         self._closed = closed
-        self._root, self._title, self._known, self._unfinished = as_mapping(schema), name, {}, {}
+        self._root, self._title, self._resolved, self._unfinished = as_mapping(schema), name, {}, {}
         known = merge_all_of(self._root, self._root)
         kind: Expression
         if closed and not is_open(known) and not list_properties(known) and "$ref" not in known:
@@ -121,105 +121,116 @@ class TypeBuilder:
         if closed and not list_properties(known) and "$ref" not in known:
             kind = Generic(self._prefix + "dict", (self.builtin("str"), ANY))
         else:
-            kind = self._kind(schema, name, 0, root=True)
+            kind = self._resolve_type(schema, name, 0, root=True)
         if kind != Name(name):
             self.definitions.append(TypeDefinition(name, alias=kind))
         else:
             self.definitions = [
-                TypeDefinition(name, fields=each.fields, doc=doc) if each.name == name else each
-                for each in self.definitions
+                TypeDefinition(name, fields=definition.fields, doc=doc) if definition.name == name else definition
+                for definition in self.definitions
             ]
 
-    def _kind(self, schema: object, name: str, depth: int, *, root: bool = False) -> Expression:
+    def _resolve_type(self, schema: object, name: str, depth: int, *, root: bool = False) -> Expression:
         if not isinstance(schema, Mapping) or depth > _DEPTH or len(self.definitions) >= _TYPES:
             return ANY
-        found, pointer = resolve_reference(schema, self._root)
-        if not isinstance(found, Mapping):
+        resolved, pointer = resolve_reference(schema, self._root)
+        if not isinstance(resolved, Mapping):
             return ANY
         if pointer is None:
-            kind = self._plain(found, name, depth, None)
-        elif pointer in self._known:
-            kind = self._known[pointer]
+            kind = self._build(resolved, name, depth, None)
+        elif pointer in self._resolved:
+            kind = self._resolved[pointer]
         elif pointer in self._unfinished:
             unfinished = self._unfinished[pointer]
             return ANY if unfinished is None else Name(f'"{unfinished}"')
         else:
             self._unfinished[pointer] = None
             hint = name if root else self._title + pascal_case(pointer.rpartition("/")[2])
-            kind = self._plain(found, hint, depth, pointer)
-            self._known[pointer] = kind
-        if schema.get("nullable") is True or found.get("nullable") is True:
+            kind = self._build(resolved, hint, depth, pointer)
+            self._resolved[pointer] = kind
+        if schema.get("nullable") is True or resolved.get("nullable") is True:
             kind = make_union([kind, NONE])
         if not root and len(kind.flat()) > _INLINE and kind.flat() != ANY.text:
-            alias = self._named(name)
+            alias = self._unique_name(name)
             self.definitions.append(TypeDefinition(alias, alias=kind))
             kind = Name(alias)
             if pointer is not None:
-                self._known[pointer] = kind
+                self._resolved[pointer] = kind
         return kind
 
-    def _plain(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
+    def _build(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
         schema = merge_all_of(schema, self._root)
         if "const" in schema:
-            return self._values([schema["const"]])
+            return self._build_literals([schema["const"]])
         if isinstance(values := schema.get("enum"), list):
-            return self._values(values)
+            return self._build_literals(values)
         options = as_sequence(schema.get("anyOf")) or as_sequence(schema.get("oneOf"))
         if options and not as_mapping(schema.get("properties")):
             if len(options) > _VALUES:
                 return ANY
-            return make_union([self._kind(each, f"{name}Option{at}", depth + 1) for at, each in enumerate(options, 1)])
+            return make_union(
+                [self._resolve_type(option, f"{name}Option{at}", depth + 1) for at, option in enumerate(options, 1)]
+            )
         kinds = schema.get("type")
         if isinstance(kinds, list):
-            return make_union([self._typed(schema, each, name, depth, pointer) for each in kinds[:10]])
-        return self._typed(schema, kinds, name, depth, pointer)
+            return make_union([self._build_from_type(schema, kind, name, depth, pointer) for kind in kinds[:10]])
+        return self._build_from_type(schema, kinds, name, depth, pointer)
 
-    def _typed(self, schema: Mapping[str, Any], kind: object, name: str, depth: int, pointer: str | None) -> Expression:
+    def _build_from_type(
+        self, schema: Mapping[str, Any], kind: object, name: str, depth: int, pointer: str | None
+    ) -> Expression:
         if kind == "null":
             return NONE
         if isinstance(kind, str) and kind in _SCALARS:
             return self.builtin(_SCALARS[kind])
         if kind == "array" or (kind is None and "items" in schema):
-            return Generic(self._prefix + "list", (self._items(schema, name, depth),))
+            return Generic(self._prefix + "list", (self._build_items(schema, name, depth),))
         if kind == "object" or (kind is None and ("properties" in schema or "additionalProperties" in schema)):
-            return self._object(schema, name, depth, pointer)
+            return self._build_object(schema, name, depth, pointer)
         return ANY
 
-    def _items(self, schema: Mapping[str, Any], name: str, depth: int) -> Expression:
+    def _build_items(self, schema: Mapping[str, Any], name: str, depth: int) -> Expression:
         first = schema.get("prefixItems", schema.get("items"))
         if not isinstance(first, list):
-            return self._kind(first, f"{name}Item", depth + 1)
+            return self._resolve_type(first, f"{name}Item", depth + 1)
         others = schema.get("items") if "prefixItems" in schema else schema.get("additionalItems")
         rest = [] if others is None or others is False else [others]
         return make_union(
-            [self._kind(each, f"{name}Item{at}", depth + 1) for at, each in enumerate((first + rest)[:32], 1)]
+            [self._resolve_type(item, f"{name}Item{at}", depth + 1) for at, item in enumerate((first + rest)[:32], 1)]
         )
 
-    def _object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
+    def _build_object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
         fields = list_properties(schema) if as_mapping(schema.get("properties")) or depth == 0 else {}
         if not fields or len(fields) > _FIELDS:
             patterns = list(as_mapping(schema.get("patternProperties")).values())
-            others = schema.get("additionalProperties")
-            values = [*patterns, others] if isinstance(others, Mapping) or (patterns and others is True) else patterns
+            additional = schema.get("additionalProperties")
+            values = (
+                [*patterns, additional]
+                if isinstance(additional, Mapping) or (patterns and additional is True)
+                else patterns
+            )
             value = (
-                make_union([self._kind(each, f"{name}Value", depth + 1) for each in values[:16]]) if not fields else ANY
+                make_union([self._resolve_type(value, f"{name}Value", depth + 1) for value in values[:16]])
+                if not fields
+                else ANY
             )
             return Generic(self._prefix + "dict", (self.builtin("str"), value))
-        own = name if depth == 0 and name == self._title else self._named(name)
+        own = name if depth == 0 and name == self._title else self._unique_name(name)
         if pointer is not None:
             self._unfinished[pointer] = own
         parameters = self._closed and depth == 0 and own == self._title
         needed = list_required_arguments(schema) if parameters else list_required(schema)
         kinds = tuple(
-            (key, self._kind(each, own + pascal_case(key), depth + 1), key in needed) for key, each in fields.items()
+            (key, self._resolve_type(field, own + pascal_case(key), depth + 1), key in needed)
+            for key, field in fields.items()
         )
         self.definitions.append(TypeDefinition(own, fields=kinds, doc=f"Part of `{self._title}`."))
         return Name(own)
 
-    def _values(self, values: list[Any]) -> Expression:
-        return make_union([self._value(value) for value in values[:1000]], most=8) if values else ANY
+    def _build_literals(self, values: list[Any]) -> Expression:
+        return make_union([self._build_literal(value) for value in values[:1000]], most=8) if values else ANY
 
-    def _value(self, value: object) -> Expression:
+    def _build_literal(self, value: object) -> Expression:
         if value is None:
             return NONE
         if isinstance(value, bool):
@@ -230,9 +241,9 @@ class TypeBuilder:
             return Generic("Literal", (Name(format_literal(value)),)) if len(value) <= _VALUES else self.builtin("str")
         return self.builtin("float") if isinstance(value, float) else ANY
 
-    def _named(self, wanted: str) -> str:
-        """A name that no other type has."""
-        base = wanted[:_NAME]
+    def _unique_name(self, preferred: str) -> str:
+        """Return a name that no other type has."""
+        base = preferred[:_NAME]
         name, number = base, 2
         while name in self._names:
             name, number = f"{base}{number}", number + 1
@@ -245,16 +256,16 @@ def _field_type(kind: Expression, needed: bool) -> Expression:
 
 
 def find_imports(definitions: Iterable[TypeDefinition]) -> set[str]:
-    """What the definitions need of `typing`, and "builtins" where they need that module."""
-    found: set[str] = set()
-    for each in definitions:
-        if each.alias is not None:
-            found |= {"TypeAlias"} | _find_names(each.alias)
+    """Return the names that the definitions import from `typing`, and "builtins" if they need that module."""
+    imports: set[str] = set()
+    for definition in definitions:
+        if definition.alias is not None:
+            imports |= {"TypeAlias"} | _find_names(definition.alias)
             continue
-        found.add("TypedDict")
-        for _, kind, needed in each.fields:
-            found |= _find_names(_field_type(kind, needed))
-    return found
+        imports.add("TypedDict")
+        for _, kind, needed in definition.fields:
+            imports |= _find_names(_field_type(kind, needed))
+    return imports
 
 
 def _find_names(kind: Expression) -> set[str]:
