@@ -39,9 +39,10 @@ demo: venv  ## create a cluster, install the release and run an example
 down:  ## delete the cluster, or on an existing cluster the release
 	@hack/cluster down
 
-lint: venv  ## style of Python and shell, imports between packages
+lint: venv  ## style of Python, shell and prose, imports between packages
 	ruff check .
 	ruff format --check .
+	python hack/prose
 	lint-imports
 	shellcheck -x -a $(scripts)
 

@@ -1,4 +1,4 @@
-"""Code that is looked at before it gets a pod: told of, or refused."""
+"""Code checks before an execution gets a pod: findings are reported or refuse the execution."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Finding tools: what is told of them, in which order, and what can't be asked."""
+"""Tool search: results, their order, and invalid queries."""
 
 import random
 import string
@@ -59,7 +59,7 @@ def test_each_level_has_exactly_its_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "told"),
+    ("declared", "returned"),
     [
         (None, None),
         ({"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
@@ -72,9 +72,9 @@ def test_each_level_has_exactly_its_keys() -> None:
         ({"properties": {"result": {}, "more": {}}, "required": ["result"]},) * 2,
     ],
 )
-def test_the_output_schema_is_that_of_the_value_that_code_gets(declared: Any, told: Any) -> None:
+def test_the_output_schema_is_that_of_the_value_that_code_gets(declared: Any, returned: Any) -> None:
     index = Index([Catalog.from_tools("sheets", [{"name": "get_sheet", "outputSchema": declared}])])
-    assert index.search("", detail_level="full")[0]["output_schema"] == told
+    assert index.search("", detail_level="full")[0]["output_schema"] == returned
 
 
 def test_an_empty_query_lists_all_by_server_and_name() -> None:
@@ -124,7 +124,7 @@ def test_only_what_is_allowed_is_found_and_the_limit_counts_that_alone() -> None
         "create_pull_request",
         "delete_file",
     ]
-    # by the tool's name at its server, and not by what it is called in Python
+    # Patterns match the tool's name on the server, not the function's name.
     assert names("", allow=["github.getFileContents"]) == ["get_file_contents"]
     assert names("", allow=["*.*"], limit=1) == ["create_issue"]
     assert names("issue", allow=["github.list_*"], limit=1) == ["list_issues"]
@@ -144,7 +144,7 @@ def test_only_what_is_allowed_is_found_and_the_limit_counts_that_alone() -> None
         ({"query": None}, "NoneType"),
     ],
 )
-def test_what_can_not_be_asked_is_told(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_query_is_refused(options: dict[str, Any], message: str) -> None:
     given = {"query": "", **options}
     with pytest.raises(ValueError, match=message):
         INDEX.search(given.pop("query"), **given)
@@ -168,7 +168,7 @@ def test_what_an_overlay_adds_is_found_by_its_name(query: str, best: str) -> Non
     assert Index([DOCS]).search(query)[0] == {"name": best, "server": "docs"}
 
 
-def test_a_function_that_an_overlay_adds_is_told_like_a_tool() -> None:
+def test_a_function_that_an_overlay_adds_is_found_like_a_tool() -> None:
     found = {each["name"]: each for each in Index([DOCS]).search("", detail_level="full")}
     assert [*found] == ["compare_libraries", "get_docs_by_name", "get_library_docs", "query_docs", "resolve_library_id"]
     composed = found["compare_libraries"]
@@ -177,7 +177,7 @@ def test_a_function_that_an_overlay_adds_is_told_like_a_tool() -> None:
     assert (composed["input_schema"]["required"], composed["output_schema"]) == (["names"], None)
 
 
-def test_another_name_that_an_overlay_gives_a_tool_is_told_like_the_tool() -> None:
+def test_an_alias_that_an_overlay_adds_is_found_like_the_tool() -> None:
     base = Catalog.from_tools(
         "base", [tool("execute_sql", "Runs SQL", query={}), tool("list_tables"), tool("apply_migration")]
     )
@@ -186,7 +186,7 @@ def test_another_name_that_an_overlay_gives_a_tool_is_told_like_the_tool() -> No
     assert Index([base]).search("", allow=["base.list_tables"]) == [{"name": "list_tables", "server": "base"}]
 
 
-def test_what_an_overlay_adds_is_found_where_all_tools_that_it_calls_may_be_used() -> None:
+def test_what_an_overlay_adds_is_found_if_all_tools_that_it_calls_are_allowed() -> None:
     index = Index([DOCS])
     assert [each["name"] for each in index.search("", allow=["docs.query-docs"])] == ["get_library_docs", "query_docs"]
     assert len(index.search("", allow=["docs.*"])) == 5
@@ -209,7 +209,7 @@ def test_ties_and_the_order_of_catalogs_change_nothing() -> None:
         assert [found["server"] for found in Index(shuffled).search("read a page")] == wanted
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
+def test_an_index_without_matches_finds_nothing() -> None:
     assert Index([]).search("anything") == []
     assert Index([Catalog.from_tools("empty", [])]).search("") == []
     assert INDEX.search("qwertyuiop") == []
@@ -261,7 +261,7 @@ def test_words_that_are_the_same_meet(one: str, other: str) -> None:
         ("a.b", [], False),
     ],
 )
-def test_a_pattern_is_within_bounds_where_one_covers_it(pattern: str, bounds: list[str], expected: bool) -> None:
+def test_a_pattern_is_within_bounds_if_one_covers_it(pattern: str, bounds: list[str], expected: bool) -> None:
     assert is_within(pattern, bounds) is expected
 
 
@@ -270,6 +270,6 @@ _PATTERN = st.tuples(_SEGMENT, _SEGMENT).map(".".join)
 
 
 @given(_PATTERN, st.lists(_PATTERN, max_size=3), st.text(alphabet=string.ascii_lowercase[:3], min_size=1, max_size=3))
-def test_what_a_pattern_within_bounds_speaks_of_its_bounds_do(pattern: str, bounds: list[str], name: str) -> None:
+def test_bounds_match_what_a_pattern_within_them_matches(pattern: str, bounds: list[str], name: str) -> None:
     if is_within(pattern, bounds) and matches(pattern, server=name, tool=name):
         assert any(matches(bound, server=name, tool=name) for bound in bounds)
