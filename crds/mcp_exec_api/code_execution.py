@@ -6,6 +6,7 @@ from enum import Flag, StrEnum, auto
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
+from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from mcp_exec_api.approvals import Approval, ApprovalDecision
 from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
@@ -18,19 +19,10 @@ from mcp_exec_api.constants import (
 )
 from mcp_exec_api.meta import Condition, MicroTime, Model, ToolPattern
 
-IMMUTABLE = ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority", "tools", "user")
-"""Fields of the spec that cannot change after creation."""
-
-
-def _immutable_rule(name: str) -> JsonValue:
-    same = f"self.{name} == oldSelf.{name}"
-    if name in ("tools", "user"):  # they have no default in the schema, and CEL fails to compare an absent field
-        same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
-    return {"rule": same, "message": f"spec.{name} is immutable"}
-
-
-# CEL cannot compare objects without a schema, so only the operator detects a change of `context`.
-IMMUTABLE_RULES: list[JsonValue] = [_immutable_rule(name) for name in IMMUTABLE if name != "context"]
+MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
+"""Fields of the spec that can change after creation."""
+_ALWAYS_DIGESTED = frozenset({"code", "context", "poolRef", "timeoutSeconds", "limits", "limits.outputBytes"})
+"""Fields of the first version, which every digest contains. Later ones are left out if they have their default."""
 
 
 class Phase(StrEnum):
@@ -256,20 +248,22 @@ class Limits(Model):
     """Maximum number of tool calls of the execution. Further calls are denied."""
 
 
+def _add_rules(schema: dict[str, JsonValue]) -> None:
+    """Add the CEL rules of changes. `IMMUTABLE` depends on the model, so they are built with its schema."""
+    schema["x-kubernetes-validations"] = [
+        # CEL cannot compare objects without a schema, so only the operator detects a change of `context`
+        *(_immutable_rule(name) for name in IMMUTABLE if name != "context"),
+        {
+            "rule": "!oldSelf.cancelRequested || self.cancelRequested",
+            "message": "spec.cancelRequested cannot be set back to false",
+        },
+    ]
+
+
 class CodeExecutionSpec(Model):
     """Code to run and how to run it. Only `cancelRequested`, `approvals` and `ttlSecondsAfterFinished` can change."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                *IMMUTABLE_RULES,
-                {
-                    "rule": "!oldSelf.cancelRequested || self.cancelRequested",
-                    "message": "spec.cancelRequested cannot be set back to false",
-                },
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra=_add_rules)
 
     code: Annotated[str, Field(min_length=1, max_length=MAX_CODE_BYTES)]
     """Python source, at most 256 KiB in UTF-8."""
@@ -282,6 +276,8 @@ class CodeExecutionSpec(Model):
     """Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool."""
     limits: Limits = Limits()
     """Limits of this execution."""
+    priority: Priority = Priority.NORMAL
+    """Priority in the queue for a pod: High before Normal before Low. Lower classes get a share, so none starves."""
     tools: Annotated[list[ToolPattern], Field(max_length=256)] = Field(default_factory=list)
     """Tools that the code may call, for example `github.create_issue` or `filesystem.*`. By default it may call
     none."""
@@ -289,8 +285,6 @@ class CodeExecutionSpec(Model):
     """User on whose behalf the code runs. ToolServers with credentials per user are called with this user's."""
     approvals: Annotated[list[ApprovalDecision], Field(max_length=256)] = Field(default_factory=list)
     """Decisions on tool calls that wait for an approval. The first decision on each call counts."""
-    priority: Priority = Priority.NORMAL
-    """Priority in the queue for a pod: High before Normal before Low. Lower classes get a share, so none starves."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
     """Seconds after its end at which the execution is deleted; the default is 1 hour."""
     cancel_requested: bool = False
@@ -311,17 +305,47 @@ class CodeExecutionSpec(Model):
         return context
 
 
+IMMUTABLE = tuple(str(field.alias) for field in CodeExecutionSpec.model_fields.values() if field.alias not in MUTABLE)
+"""Fields of the spec that cannot change after creation, in their order."""
+
+
+def _immutable_rule(name: str) -> JsonValue:
+    field = next(field for field in CodeExecutionSpec.model_fields.values() if field.alias == name)
+    same = f"self.{name} == oldSelf.{name}"
+    # the schema has no default for them, and CEL fails to compare an absent field
+    if not field.is_required() and field.default in (None, PydanticUndefined):
+        same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
+    return {"rule": same, "message": f"spec.{name} is immutable"}
+
+
+def _optional_defaults(model: type[Model], path: str = "") -> dict[str, JsonValue]:
+    """Return the defaults of the fields that a digest leaves out if they have them, as the API server stores them."""
+    return {
+        str(field.alias): to_jsonable_python(field.get_default(call_default_factory=True), by_alias=True)
+        for field in model.model_fields.values()
+        if f"{path}{field.alias}" not in _ALWAYS_DIGESTED
+    }
+
+
+_SPEC_DEFAULTS = _optional_defaults(CodeExecutionSpec)
+_LIMIT_DEFAULTS = _optional_defaults(Limits, "limits.")
+
+
 def spec_digest(spec: dict[str, Any]) -> str:
-    """Return a digest of the immutable fields of a spec, as the API server stores it, to detect changes."""
+    """Return a digest of the immutable fields of a spec, as the API server stores it, to detect changes.
+
+    A field that was added later is left out if it has its default, so that digests from before stay valid.
+    """
     fixed = {name: spec.get(name) for name in IMMUTABLE}
-    # digests stored before these fields existed must stay valid
-    if fixed["priority"] in (None, Priority.NORMAL):
-        del fixed["priority"]
-    for name in ("tools", "user"):
-        if not fixed[name]:
+    for name in IMMUTABLE:
+        if name in _SPEC_DEFAULTS and fixed[name] in (None, _SPEC_DEFAULTS[name]):
             del fixed[name]
-    if isinstance(limits := fixed["limits"], dict) and limits.get("toolCalls") == Limits().tool_calls:
-        fixed["limits"] = {key: value for key, value in limits.items() if key != "toolCalls"}
+    if isinstance(limits := fixed["limits"], dict):
+        fixed["limits"] = {
+            name: value
+            for name, value in limits.items()
+            if name not in _LIMIT_DEFAULTS or value != _LIMIT_DEFAULTS[name]
+        }
     return "sha256:" + hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 

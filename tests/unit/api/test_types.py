@@ -1,5 +1,6 @@
 """The resources' types: defaults, bounds and small functions."""
 
+import hashlib
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, format_duration, spec_digest
+from mcp_exec_api.code_execution import IMMUTABLE, CodeExecutionSpec, format_duration, spec_digest
 from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, set_condition
 from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
@@ -70,6 +71,55 @@ def test_digests_from_before_there_were_priorities_stay_true() -> None:
     spec = {"code": "1", "timeoutSeconds": 30}
     assert spec_digest(spec | {"priority": "Normal"}) == spec_digest(spec)
     assert spec_digest(spec | {"priority": "High"}) != spec_digest(spec)
+
+
+def test_all_fields_but_those_that_may_change_are_immutable() -> None:
+    assert IMMUTABLE == ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority", "tools", "user")
+
+
+def stored_digest(spec: dict[str, Any]) -> str:
+    """Return the digest that former versions stored."""
+    names = ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority", "tools", "user")
+    fixed = {name: spec.get(name) for name in names}
+    if fixed["priority"] in (None, "Normal"):
+        del fixed["priority"]
+    for name in ("tools", "user"):
+        if not fixed[name]:
+            del fixed[name]
+    if isinstance(limits := fixed["limits"], dict) and limits.get("toolCalls") == 100:
+        fixed["limits"] = {key: value for key, value in limits.items() if key != "toolCalls"}
+    return "sha256:" + hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
+SPECS = st.fixed_dictionaries(
+    {"code": st.text()},
+    optional={
+        "context": st.none() | st.dictionaries(st.text(), st.integers()),
+        "poolRef": st.none() | st.fixed_dictionaries({"name": st.sampled_from(["default", "other"])}),
+        "timeoutSeconds": st.sampled_from([None, 1, 30, 300]),
+        "limits": st.none()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "outputBytes": st.sampled_from([None, 1024, 65536]),
+                "toolCalls": st.sampled_from([None, 0, 100, 5000]),
+                "later": st.integers(),
+            },
+        ),
+        "priority": st.sampled_from([None, "", "High", "Normal", "Low"]),
+        "tools": st.none() | st.lists(st.sampled_from(["git.*", "a.b"])),
+        "user": st.none() | st.text(min_size=1),
+        "approvals": st.lists(st.integers()),
+        "ttlSecondsAfterFinished": st.integers(),
+        "cancelRequested": st.booleans(),
+        "unknown": st.integers(),
+    },
+)
+
+
+@given(SPECS)
+def test_stored_digests_stay_valid(spec: dict[str, Any]) -> None:
+    assert spec_digest(spec) == stored_digest(spec)
 
 
 def condition(status: ConditionStatus, second: int) -> Condition:
