@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from mcp_exec_common.process.health import HealthReport, report_liveness, report_readiness
+
 
 @dataclass(frozen=True, kw_only=True)
 class HealthServer:
@@ -16,8 +18,8 @@ class HealthServer:
     """Returns why the process should be restarted, or an empty text."""
     find_readiness_problem: Callable[[], str]
     """Returns why the process is not ready, or an empty text."""
-    describe_role: Callable[[], str]
-    """Returns the body of `/readyz` while the process is ready."""
+    describe_role: Callable[[], dict[str, str]]
+    """Returns the role of the process, and the leader if it is another, as the body of `/readyz` has them."""
     registry: CollectorRegistry
 
     @asynccontextmanager
@@ -40,14 +42,19 @@ class HealthServer:
             await runner.cleanup()
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        return _build_response(self.find_liveness_problem(), "ok")
+        return _build_response(report_liveness(_list_problem(self.find_liveness_problem())))
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        return _build_response(self.find_readiness_problem(), self.describe_role())
+        missing = _list_problem(self.find_readiness_problem())
+        return _build_response(report_readiness(missing, **self.describe_role()))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _build_response(problem: str, fine: str) -> web.Response:
-    return web.Response(text=f"{problem or fine}\n", status=503 if problem else 200)
+def _list_problem(problem: str) -> list[str]:
+    return [problem] if problem else []
+
+
+def _build_response(report: HealthReport) -> web.Response:
+    return web.json_response(report.body, status=report.status_code)

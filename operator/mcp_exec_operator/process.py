@@ -72,10 +72,13 @@ class OperatorProcess:
                 return "" if resync.done.is_set() else "the first resync has not ended"
             return elector.problem
 
+        def describe_role() -> dict[str, str]:
+            return {"role": "leader"} if elector.is_leader else {"role": "standby", "leader": elector.holder}
+
         return HealthServer(
             find_liveness_problem=find_liveness_problem,
             find_readiness_problem=find_readiness_problem,
-            describe_role=lambda: "leader" if elector.is_leader else f"standby; the leader is {elector.holder}",
+            describe_role=describe_role,
             registry=self.manager.metrics.registry,
         )
 

@@ -1,6 +1,7 @@
 """The whole operator, with kopf's watches, as `python3 -m mcp_exec_operator` runs it."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -141,12 +142,19 @@ async def test_health_and_metrics_are_served(
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
                     answers[path] = (response.status, await response.text())
         stuck = process.build_health_server(stuck_seconds=-1)
+        async with (
+            stuck.serving(0, host="127.0.0.1") as port,
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/healthz") as response,
+        ):
+            assert (response.status, (await response.json())["status"]) == (503, "failed")
         failing = process.build_health_server(failing_seconds=-1)
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="warm"} 1.0' in answers["metrics"][1]
     assert "no resync has ended" in stuck.find_liveness_problem()
     assert "no resync has succeeded" in failing.find_liveness_problem()
-    assert answers["readyz"][1] == "leader\n"
+    assert json.loads(answers["healthz"][1]) == {"status": "ok"}
+    assert json.loads(answers["readyz"][1]) == {"status": "ready", "missing": [], "role": "leader"}
 
 
 async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
@@ -163,7 +171,9 @@ async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
             for path in ("healthz", "readyz", "metrics"):
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
                     answers.append((response.status, await response.text()))
-    assert answers[:2] == [(200, "ok\n"), (200, "standby; the leader is pod-a_1\n")]
+    assert [status for status, _ in answers] == [200, 200, 200]
+    ready = {"status": "ready", "missing": [], "role": "standby", "leader": "pod-a_1"}
+    assert [json.loads(text) for _, text in answers[:2]] == [{"status": "ok"}, ready]
     assert "mcp_exec_leader 0.0" in answers[2][1]
 
 
