@@ -46,7 +46,7 @@ class HealthServer:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         missing = _list_problem(self.find_readiness_problem())
-        return _build_response(report_readiness(missing, **self.describe_role()))
+        return _build_response(report_readiness(missing, stopping=False, **self.describe_role()))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
