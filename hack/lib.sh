@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts of this folder share. Sets: root, cache, tools.
+# Variables and functions of all scripts in this folder. Sets: root, cache, tools.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${MCP_EXEC_CACHE:-$HOME/.cache/mcp-exec}
@@ -31,6 +31,6 @@ apt_get() {
   DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }
 
-content_hash() {  # FILE|FOLDER...: of names and contents under the checkout, bytecode apart
+content_hash() {  # FILE|FOLDER...: print a hash of names and contents below the checkout, without bytecode
   (cd "$root" && find "$@" -type f -not -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16
 }

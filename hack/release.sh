@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# A cluster with the images in it, and the release on it.
+# Functions that prepare a cluster with the images, and install the release on it.
 # Reads: IMAGE_REPOSITORY, TAG. Sets: repository, tag, system, agents.
 
 repository=${IMAGE_REPOSITORY:-localhost}
 tag=${TAG:-dev}
 system=mcp-exec-system agents=agents
 
-ready_cluster() {  # a cluster with the images in it; sets KUBECONFIG
+ready_cluster() {  # start a cluster, load the images and set KUBECONFIG
   "$root/hack/cluster" up
-  # A registry's images were pushed by whoever named it.
+  # With IMAGE_REPOSITORY, the registry already has the images.
   [ -n "${IMAGE_REPOSITORY:-}" ] || "$root/hack/images"
   "$root/hack/tools" >/dev/null
   "$root/hack/cluster" load
@@ -16,7 +16,7 @@ ready_cluster() {  # a cluster with the images in it; sets KUBECONFIG
   export KUBECONFIG
 }
 
-install_release() {  # [HELM ARGUMENTS...] and waits until its sandboxes are warm
+install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its sandboxes are warm
   local values=(--set "operator.image.repository=$repository/mcp-exec-operator" --set "operator.image.tag=$tag"
     --set "gateway.image.repository=$repository/mcp-exec-gateway" --set "gateway.image.tag=$tag"
     --set "broker.image.repository=$repository/mcp-exec-broker" --set "broker.image.tag=$tag"
@@ -25,10 +25,10 @@ install_release() {  # [HELM ARGUMENTS...] and waits until its sandboxes are war
   if kubectl get runtimeclass gvisor >/dev/null 2>&1; then
     values+=(--set pool.runtimeClassName=gvisor)
   else
-    say "This cluster has no RuntimeClass gvisor: sandboxes run with its default runtime, a weaker wall"
+    say "This cluster has no RuntimeClass gvisor: sandboxes run with its default runtime, which isolates less"
   fi
   case $(helm status mcp-exec --namespace "$system" 2>/dev/null | sed -n 's/^STATUS: //p') in
-    # Helm takes an installation that was killed for one that goes on.
+    # For Helm, an installation that was killed is still in progress.
     pending-install) helm uninstall mcp-exec --namespace "$system" --no-hooks >/dev/null ;;
     pending-*) helm rollback mcp-exec --namespace "$system" --no-hooks >/dev/null ;;
   esac

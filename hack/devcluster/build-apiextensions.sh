@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the API server for custom resources of the newest Kubernetes in Debian: build-apiextensions.sh FOLDER (3 minutes)
+# Build the API server for custom resources of the newest Kubernetes in Debian: build-apiextensions.sh FOLDER (3 minutes)
 #
-# Debian's newest is in unstable, and of the API server it has this part alone.
+# Debian unstable has the newest version, and only this part of the API server.
 set -euo pipefail
 bin=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds gVisor's runsc and its containerd shim from Debian 13's source package: build-gvisor.sh FOLDER (about 1 minute)
+# Build gVisor's runsc and its containerd shim from Debian 13's source package: build-gvisor.sh FOLDER (about 1 minute)
 #
-# Debian's own runsc comes without the shim and refuses kernels from 6.11 on.
+# Debian's binary package has no shim, and its runsc refuses kernels 6.11 and later.
 set -euo pipefail
 bin=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +12,7 @@ trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 
 apt_install gcc g++ libc6-dev make patch dpkg-dev golang-gvisor-gvisor-dev golang-github-containerd-containerd-dev
 cd "$work"
-# The shim was written against containerd 1.4 (Debian 11); the rest wants Debian 13's libraries and Go.
+# The shim needs the libraries of containerd 1.4 (Debian 11); the rest needs Debian 13's libraries and Go.
 apt_unpack bullseye bullseye golang-github-containerd-{containerd,go-runc,typeurl,fifo,ttrpc,console,continuity}-dev
 apt_unpack trixie trixie golang-1.24-{go,src} golang-golang-x-{exp,sys,mod,time,sync}-dev \
   golang-github-vishvananda-{netlink,netns}-dev golang-github-opencontainers-specs-dev golang-github-cilium-ebpf-dev \
@@ -28,9 +28,9 @@ tar xf golang-gvisor-gvisor_*.debian.tar.xz -C "$src"
 cd "$src"
 while read -r patch; do patch -sp1 < "debian/patches/$patch"; done < debian/patches/series
 
-# Kernels from 6.11 on show rmem_default in every network namespace; dev_weight stands in the root one alone.
+# Kernels 6.11 and later have rmem_default in every network namespace; dev_weight is only in the root namespace.
 sed -i 's#/proc/sys/net/core/rmem_default#/proc/sys/net/core/dev_weight#' runsc/sandbox/network.go
-# Without CAP_SYS_RESOURCE the shim's OOM score can't be lowered, and need not be.
+# Without CAP_SYS_RESOURCE the shim cannot lower its OOM score. It does not need to.
 sed -i 's/shim.SetScore(cmd.Process.Pid); err != nil {/shim.SetScore(cmd.Process.Pid); err != nil \&\& !os.IsPermission(err) {/' \
   pkg/shim/service.go
 
@@ -40,7 +40,7 @@ g++ -I. -O2 -std=c++11 -fPIC -fno-sanitize=all -fno-stack-protector -shared -nos
 sysmsg=pkg/sentry/platform/systrap/sysmsg
 make -C $sysmsg -f "$src/debian/sysmsg.makefile" ARCH=amd64 all clean
 rm $sysmsg/*.c $sysmsg/*.S
-# XDP is not used here: empty programs satisfy the embeds.
+# XDP is not used: empty programs satisfy Go's embed directives.
 touch runsc/sandbox/bpf/{af_xdp,tunnel_veth}_ebpf.o
 touch tools/xdp/cmd/bpf/{drop,pass,redirect_host,tcpdump,tunnel_host,tunnel_veth}_ebpf.o
 
@@ -49,5 +49,5 @@ export GOCACHE=$work/go-cache GO111MODULE=off CGO_ENABLED=0 GOFLAGS=
 go=$work/trixie/usr/lib/go-1.24/bin/go
 mkdir -p "$bin"
 $go build -ldflags "-s -w" -o "$bin/containerd-shim-runsc-v1" gvisor.dev/gvisor/shim
-# runsc last: its presence says that the build is whole.
+# runsc is built last: if it exists, the build is complete.
 $go build -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=20240729" -o "$bin/runsc" gvisor.dev/gvisor/runsc

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Kubernetes' server binaries from Debian 12's source package: build-kubernetes.sh FOLDER (about 3 minutes)
+# Build Kubernetes' server binaries from Debian 12's source package: build-kubernetes.sh FOLDER (about 3 minutes)
 set -euo pipefail
 bin=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,7 +17,7 @@ tar xf kubernetes_*.orig.tar.gz
 mkdir -p gopath/src/k8s.io
 ln -s "$work/kubernetes-$version" gopath/src/k8s.io/kubernetes
 
-# The vendored reflect2 breaks on Go 1.18 and later; Debian's package has the repaired one.
+# The vendored reflect2 fails with Go 1.18 and later; Debian's package has a fixed version.
 reflect2=kubernetes-$version/vendor/github.com/modern-go/reflect2
 rm "$reflect2"/*.go "$reflect2"/*.s
 cp /usr/share/gocode/src/github.com/modern-go/reflect2/*.{go,s} "$reflect2"
@@ -32,6 +32,6 @@ V
 cd gopath/src/k8s.io/kubernetes
 GOPATH=$work/gopath CGO_ENABLED=0 GOFLAGS=-tags=providerless,dockerless KUBE_GIT_VERSION_FILE=$work/git-version \
   make WHAT="cmd/kube-apiserver cmd/kube-controller-manager cmd/kube-scheduler cmd/kube-proxy cmd/kubelet"
-# The API server last: its presence says that the build is whole.
+# The API server is installed last: if it exists, the build is complete.
 install -D -t "$bin" _output/local/bin/linux/amd64/kube{-controller-manager,-scheduler,-proxy,let}
 install -D -t "$bin" _output/local/bin/linux/amd64/kube-apiserver

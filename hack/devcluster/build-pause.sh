@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the image of the container that holds a pod's namespaces: build-pause.sh ARCHIVE (0.7 MB, statically linked)
+# Build the image of the container that holds a pod's namespaces: build-pause.sh ARCHIVE (0.7 MB, statically linked)
 set -euo pipefail
 archive=$1
 work=$(mktemp -d)
@@ -15,7 +15,7 @@ C
 gcc -static -O2 -o "$work/pause" "$work/pause.c"
 printf 'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n' > "$work/Dockerfile"
 buildah bud --isolation=chroot -q -t localhost/pause:1 "$work" >/dev/null
-# Renamed when whole: a killed build leaves no half archive in the cache.
+# The archive is renamed when it is complete, so that a killed build leaves no partial archive in the cache.
 buildah push -q localhost/pause:1 "oci-archive:$work/pause.tar:localhost/pause:1"
 mkdir -p "$(dirname "$archive")"
 cp "$work/pause.tar" "$archive.part"

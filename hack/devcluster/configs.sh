@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Configuration files of one `up`.
+# Functions that write the configuration files of one cluster.
 # Reads: run, state, pki, pod_net, cgroup.
 
 write_configs() {
@@ -11,7 +11,7 @@ write_configs() {
   write_proxy_config > "$run/proxy.yaml"
 }
 
-write_audit_policy() {  # who writes what and how often, without bodies; heartbeats of the node itself are noise
+write_audit_policy() {  # every write except the node's heartbeats, without bodies
   cat <<'Y'
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -47,7 +47,7 @@ state = "$run/containerd"
   path = "$state/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/pause:1"
-  restrict_oom_score_adj = true  # where the machine withholds CAP_SYS_RESOURCE
+  restrict_oom_score_adj = true  # for machines without CAP_SYS_RESOURCE
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$run/cni"
@@ -63,7 +63,7 @@ state = "$run/containerd"
 Y
 }
 
-write_pod_network() {  # ptp routes all pod traffic through the host, where netpol's rules stand
+write_pod_network() {  # ptp routes all pod traffic through the host, where netpol's rules apply
   cat <<Y
 {"cniVersion": "0.4.0", "name": "devcluster", "plugins": [
   {"type": "ptp", "ipMasq": true, "ipam": {
@@ -85,7 +85,7 @@ cgroupDriver: cgroupfs
 cgroupRoot: /$cgroup
 failSwapOn: false
 maxPods: 250
-# A sandbox that failed to start can block its removal until this is over, and with it the removal of all others.
+# A pod sandbox that failed to start can block its own removal, and that of all others, for this time.
 runtimeRequestTimeout: 20s
 podPidsLimit: 1024
 serializeImagePulls: false
@@ -96,7 +96,7 @@ evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available:
 Y
 }
 
-write_proxy_config() {  # zeros leave the machine's connection tracking as it is
+write_proxy_config() {  # zero leaves a setting of the machine's connection tracking unchanged
   cat <<Y
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration

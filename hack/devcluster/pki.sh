@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Certificates and kubeconfigs of one `up`.
+# Functions that write the certificates and kubeconfigs of one cluster.
 # Reads: run, pki, node_ip, server.
 
 certificate() {  # NAME SUBJECT EXTENSIONS
@@ -34,7 +34,7 @@ write_pki() {
   certificate node /O=system:nodes/CN=system:node:node1 "subjectAltName=DNS:node1,IP:$node_ip\n$both"
   certificate admin /O=system:masters/CN=admin $client
   certificate apiserver-kubelet /O=system:masters/CN=kube-apiserver-kubelet $client
-  # An authority of its own: by the cluster's, each client's certificate would be taken for a proxy's, and verified twice.
+  # A separate authority: with the cluster's, each client certificate would count as a proxy's and be verified twice.
   openssl req -x509 -newkey rsa:2048 -nodes -keyout "$pki/front-proxy.key" -out "$pki/front-proxy.crt" \
     -subj /CN=front-proxy -days 3650 2>/dev/null
   certificate controller-manager /CN=system:kube-controller-manager $client

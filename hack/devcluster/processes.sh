@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Background processes of the cluster: started in sessions of their own, known by pid and start time.
+# Functions for the cluster's background processes. Each has its own session and is identified by pid and start time.
 # Reads: run.
 
-started_at() {  # PID: the kernel's start time of a process that runs; fails for none and for zombies
+started_at() {  # PID: print the kernel's start time of a running process; fail if there is none or if it is a zombie
   local stat fields
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-  # The command's name stands in brackets and may hold blanks: count from behind it.
+  # The command's name is in parentheses and may contain spaces: count the fields after it.
   read -ra fields <<<"${stat##*) }"
   [ "${fields[0]}" != Z ] && [ "${fields[0]}" != X ] && echo "${fields[19]}"
 }
@@ -13,22 +13,22 @@ started_at() {  # PID: the kernel's start time of a process that runs; fails for
 start() {  # NAME COMMAND...
   local name=$1
   shift
-  # 9 is the lock of `devcluster` itself, which must not live as long as the cluster.
+  # File descriptor 9 is the lock of `devcluster`, which the cluster must not hold.
   printf '%s\0' "$@" > "$run/$name.command"
   setsid "$@" >> "$logs/$name.log" 2>&1 < /dev/null 9>&- &
   echo "$! $(started_at $!)" > "$run/$name.pid"
 }
 
-running() {  # NAME: a pid that another process got since then does not count
+running() {  # NAME: succeed if the process runs; a pid that was reused by another process does not count
   local pid since
   read -r pid since 2>/dev/null < "$run/$1.pid" && [ "$(started_at "$pid")" = "$since" ]
 }
 
-ended() {  # PID: with all its threads, whose last one closes its sockets
+ended() {  # PID: succeed if the process and all its threads ended; the last thread closes its sockets
   [ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ] && ! started_at "$1"
 }
 
-stop() {  # NAME: asks, waits 5 seconds, kills
+stop() {  # NAME: send SIGTERM, wait 5 seconds, send SIGKILL
   local pid
   running "$1" || return 0
   read -r pid _ < "$run/$1.pid"
@@ -44,7 +44,7 @@ wait_for() {  # SECONDS WHAT COMMAND...
   local until=$((SECONDS + $1)) what=$2
   shift 2
   until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $until ] || fail "$what did not come up; its log is in $logs"
+    [ $SECONDS -lt $until ] || fail "timed out waiting for $what; see the logs in $logs."
     sleep 0.2
   done
 }

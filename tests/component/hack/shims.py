@@ -1,4 +1,4 @@
-"""A copy of hack/ on a machine of the test's own making: a PATH with stand-ins that note how they were called."""
+"""A copy of hack/ on a simulated machine: a PATH with stubs of commands that record their calls."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-# What any system has, and the scripts use.
+# Commands that the scripts use and that every system has.
 COMMON = (
     "awk", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "find", "flock", "grep",
     "head", "install", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "seq", "sh", "sha256sum", "sort", "tail",
@@ -18,13 +18,13 @@ DEBIAN_12 = 'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian GNU/Linux 12 (bookw
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine with a checkout; `calls` has one line for each call of a stand-in."""
+    """Simulated machine with a checkout. The file `calls` has one line for each call of a stub."""
 
     folder: Path
 
     @classmethod
     def made(cls, folder: Path) -> "Machine":
-        """Debian 12 on x86-64, as root, with nothing else."""
+        """Create Debian 12 on x86-64, as root, without other commands."""
         machine = cls(folder=folder)
         for name in ("bin", "home", "checkout"):
             (folder / name).mkdir()
@@ -44,23 +44,23 @@ class Machine:
         return self.folder / "checkout"
 
     def stand_in(self, name: str, script: str = "") -> None:
-        """A command that notes its arguments and then runs a line of shell."""
+        """Add a stub command that records its arguments and then runs a line of shell."""
         path = self.folder / "bin" / name
         path.unlink(missing_ok=True)
         path.write_text(f'#!{shutil.which("bash")}\necho "{name} $*" >> "{self.folder}/calls"\n{script}\n')
         path.chmod(0o755)
 
     def release(self, text: str) -> None:
-        """The system's name, as in /etc/os-release."""
+        """Set the system's name, as in /etc/os-release."""
         (self.folder / "os-release").write_text(text)
 
     def calls(self, name: str) -> list[str]:
-        """The arguments of each call of a stand-in."""
+        """Return the arguments of each call of a stub."""
         lines = (self.folder / "calls").read_text().splitlines()
         return [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
 
     def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs a script of the checkout's hack/ on this machine."""
+        """Run a script of the checkout's hack/ on this machine."""
         return subprocess.run(
             [str(self.checkout / "hack" / script), *arguments],
             capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, cwd=self.checkout,
@@ -75,7 +75,7 @@ class Machine:
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> str:
-    """The one sentence that a script failed with."""
+    """Return the single line of the error message of a failed script."""
     assert done.returncode == 1, done
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr

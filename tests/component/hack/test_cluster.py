@@ -1,4 +1,4 @@
-"""Which cluster make works with, and the commands that this leads to."""
+"""hack/cluster: the choice of the cluster, and the commands that it runs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ UBUNTU = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n'
 
 @pytest.fixture
 def docker(machine: Machine) -> Machine:
-    """A machine where Docker runs and kind is installed, with no cluster yet."""
+    """Machine with a running Docker engine and kind, without a cluster."""
     machine.stand_in("docker")
     machine.stand_in("kind", f'[ "$1 $2" != "get clusters" ] || cat {machine.folder}/clusters')
     (machine.folder / "clusters").touch()
@@ -57,7 +57,7 @@ def test_a_machine_with_neither_is_told_in_one_sentence_what_to_install(machine:
     [
         ("kind", "needs a running Docker engine"),
         ("existing", "needs KUBECONFIG=FILE"),
-        ("minikube", "CLUSTER is kind, devcluster or existing, not minikube"),
+        ("minikube", "CLUSTER must be kind, devcluster or existing, not minikube"),
     ],
 )
 def test_a_choice_that_cannot_be_honoured_is_refused(machine: Machine, chosen: str, said: str) -> None:

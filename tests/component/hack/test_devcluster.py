@@ -1,4 +1,4 @@
-"""What devcluster says on a machine that it can't run on, or to a command that it doesn't know."""
+"""devcluster's error messages on an unsupported machine and for an unknown command."""
 
 import pytest
 from tests.component.hack.shims import Machine, refusal
@@ -26,7 +26,7 @@ def test_every_command_needs_root(machine: Machine, command: str) -> None:
 def test_another_system_is_refused_by_its_name(machine: Machine, release: str, name: str) -> None:
     machine.release(release)
     said = refusal(machine.run("devcluster/devcluster", "up"))
-    assert said == f"devcluster: needs Debian 12, whose packages it is made of; this is {name}."
+    assert said == f"devcluster: needs Debian 12, because it uses its packages; this is {name}."
 
 
 def test_another_processor_is_refused_by_its_name(machine: Machine) -> None:

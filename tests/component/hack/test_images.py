@@ -1,4 +1,4 @@
-"""How images are built where Docker runs: once for each content, from dependencies that are fetched beforehand."""
+"""hack/images with Docker: one build for each content, with dependencies that were fetched before."""
 
 import shutil
 
@@ -8,7 +8,7 @@ from tests.component.hack.shims import ROOT, Machine, refusal
 
 @pytest.fixture
 def docker(machine: Machine) -> Machine:
-    """A machine with Docker and a virtual environment, whose `docker save` writes a file."""
+    """Machine with Docker and a virtual environment. Its `docker save` writes a file."""
     machine.stand_in("docker", '[ "$1" != save ] || echo archive > "$3"')
     machine.stand_in("npm", "mkdir -p node_modules")
     machine.stand_in("python", "while [ $# -gt 1 ]; do [ $1 = --target ] && mkdir -p $2; shift; done")

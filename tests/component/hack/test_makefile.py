@@ -1,4 +1,4 @@
-"""The Makefile explains itself."""
+"""The Makefile's list of targets."""
 
 import re
 import subprocess

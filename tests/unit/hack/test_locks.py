@@ -1,4 +1,4 @@
-"""The lock files hold exact, hashed versions of what pyproject.toml asks for, from no particular place."""
+"""The lock files: exact, hashed versions of pyproject.toml's requirements, without package indexes."""
 
 import json
 import re
@@ -15,7 +15,7 @@ LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox")
 
 
 def locked(name: str) -> dict[str, list[str]]:
-    """The versions of each package; several where they differ by platform."""
+    """Return the versions of each package: more than one if they differ by platform."""
     found: dict[str, list[str]] = {}
     for package, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "locks" / f"{name}.txt").read_text(), re.M):
         found.setdefault(canonicalize_name(package), []).append(version)
@@ -55,7 +55,7 @@ def test_images_hold_the_versions_that_the_tests_run_with(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["operator", "gateway", "broker", "servers", "sandbox"])
 def test_what_an_image_gets_does_not_hang_on_the_patch_level_of_this_machine_s_python(name: str) -> None:
-    # pip judges markers by the interpreter that it runs in, and the images have another
+    # pip evaluates markers for its own interpreter, but the images have another one
     text = (ROOT / "locks" / f"{name}.txt").read_text()
     assert not re.findall(r"python_full_version \S+ '3\.11\.[1-9]\d*'", text)
 

@@ -1,4 +1,4 @@
-"""NetworkPolicies as nftables rules, and the copy of the cluster that they are made from."""
+"""netpol: conversion of NetworkPolicies to nftables rules, and the cache of the cluster's objects."""
 
 import importlib.util
 import ssl
@@ -49,7 +49,7 @@ def policy(namespace: str = "agents", **spec: Any) -> dict[str, Any]:
 def lines(
     pods: list[dict[str, Any]], *policies: dict[str, Any], namespaces: dict[str, dict[str, str]] | None = None
 ) -> dict[str, list[str]]:
-    """The rules of each chain."""
+    """Return the rules of each chain."""
     script = rules.build_ruleset(
         pods=pods,
         namespaces=[{"metadata": {"name": name, "labels": labels}} for name, labels in (namespaces or {}).items()],
