@@ -100,13 +100,14 @@ class Dispatcher:
         return await self._call_tool(call, resolved, arguments)
 
     async def _call_tool(self, call: Call, resolved: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        call.waits_for = f"a connection to {resolved.server.name}"
-        call.session = await self.sessions.get_session(resolved.server, call.grant.user)
-        call.is_modern = call.session.is_modern  # unavailable once the session has ended
         if call.recorded is not None:
             call.waits_for = "its audit record"
             started = perf_counter()
             await call.recorded
             call.external_seconds -= perf_counter() - started  # the broker's own time
+        # last, with no wait after it: the pool may close a session without active requests
+        call.waits_for = f"a connection to {resolved.server.name}"
+        call.session = await self.sessions.get_session(resolved.server, call.grant.user)
+        call.is_modern = call.session.is_modern  # unavailable once the session has ended
         call.waits_for = ""
         return await call.session.call_tool(resolved.tool.name, arguments)

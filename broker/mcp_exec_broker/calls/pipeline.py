@@ -229,7 +229,7 @@ class CallPipeline:
             reason=decision.explanation if decision else "",
         )
         call.record_id = record.id
-        # awaited before the call travels: the write overlaps with the wait for slots and session
+        # awaited before the call travels: the write overlaps with the wait for slots
         call.recorded = self.audit.begin_call(record)
         return redacted
 
