@@ -206,11 +206,11 @@ async def _read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     buffer, total = bytearray(), 0
     async for chunk in response.content.iter_any():
         total += len(chunk)
-        buffer += chunk
-        *lines, rest = buffer.split(b"\n")
-        buffer = bytearray(rest)
-        for line in lines:
-            if line:
-                yield bytes(line)
+        first, *others = chunk.split(b"\n")  # not the whole buffer, which would take quadratic time
+        buffer += first
+        for part in others:
+            if buffer:
+                yield bytes(buffer)
+            buffer = bytearray(part)
         if len(buffer) > MAX_LINE_BYTES or total > MAX_STREAM_BYTES:
             raise SandboxError(f"{response.url}: the event stream is longer than a run's can be")

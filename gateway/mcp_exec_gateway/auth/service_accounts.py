@@ -54,7 +54,7 @@ class ServiceAccountUser:
 def read_token_expiry(token: str) -> float:
     """Return the unverified `exp` of a JSON Web Token as Unix time, or infinity if it has none.
 
-    Raises ValueError if the text is not such a token.
+    Raises ValueError, OverflowError or RecursionError if the text is not such a token.
     """
     if len(token) > _MAX_TOKEN_CHARACTERS or token.count(".") != 2:
         raise ValueError("not a JSON Web Token")
@@ -105,7 +105,7 @@ class ServiceAccountTokens:
         """Return the user of a token, or None if it is invalid. Raises HttpProblem if the API server fails."""
         try:
             expires = read_token_expiry(token)
-        except (ValueError, RecursionError):
+        except (ValueError, OverflowError, RecursionError):
             return None
         if expires <= self.wall_clock():
             return None

@@ -15,7 +15,11 @@ BOT = "system:serviceaccount:agents:bot"
 
 
 def token(name: str = "bot", expires_in: float = 600) -> str:
-    parts = [{"alg": "none"}, {"sub": name, "exp": time.time() + expires_in}]
+    return unsigned_token(time.time() + expires_in, name)
+
+
+def unsigned_token(expires: float, name: str = "bot") -> str:
+    parts = [{"alg": "none"}, {"sub": name, "exp": expires}]
     return ".".join(
         [*(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts), "x"]
     )
@@ -39,6 +43,7 @@ def allow(api: FakeApiServer, *verbs: str, namespace: str = "agents", user: str 
         "Bearer mcpx_" + "x" * 43,
         "Bearer nonsense",
         "Bearer a.b.c",
+        "Bearer " + unsigned_token(10**400),
         "Bearer é",
     ],
 )
