@@ -17,6 +17,8 @@ _MAX_TOKENS: Final = 512
 _EXPIRY_MARGIN: Final = 0.1
 """Part of its lifetime in which a token is no longer used, so that none expires in transit."""
 _DEFAULT_SECONDS: Final = 3600.0
+_MAX_SECONDS: Final = 1e9
+"""Longest lifetime. A token endpoint may send integers that no float can hold."""
 _MAX_RESPONSE_BYTES: Final = 256 * 1024
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10, sock_connect=5)
 
@@ -77,7 +79,7 @@ class ClientCredentialsTokens:
         if str(kind).lower() != "bearer":
             raise TokenRefused(f"the token type is {str(kind)[:40]}, but must be bearer")
         seconds = answer.get("expires_in")
-        lifetime = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else _DEFAULT_SECONDS
+        lifetime = min(seconds, _MAX_SECONDS) if isinstance(seconds, int | float) and seconds > 0 else _DEFAULT_SECONDS
         return AccessToken(text=text, expires=monotonic() + lifetime * (1 - _EXPIRY_MARGIN))
 
     async def _post(

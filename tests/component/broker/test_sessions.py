@@ -123,14 +123,27 @@ async def test_users_have_headers_of_their_own(world: World) -> None:
 
 
 @asynccontextmanager
-async def authorization_server(seen: list[Any]) -> AsyncIterator[str]:
+async def authorization_server(seen: list[Any], *, expires_in: float = 3600) -> AsyncIterator[str]:
     async def token(request: Request) -> Response:
         form = await request.form()
         seen.append((request.headers.get("authorization", ""), dict(form)))
-        return JSONResponse({"access_token": f"oauth-token-{len(seen)}", "token_type": "Bearer", "expires_in": 3600})
+        return JSONResponse(
+            {"access_token": f"oauth-token-{len(seen)}", "token_type": "Bearer", "expires_in": expires_in}
+        )
 
     async with serving_app(Starlette(routes=[Route("/token", token, methods=["POST"])])) as url:
         yield url + "/token"
+
+
+async def test_an_oauth_token_may_be_valid_for_ever(world: World) -> None:
+    box = toolbox()
+    box.needed = {"authorization": "Bearer oauth-token-1"}
+    async with serving(box), authorization_server([], expires_in=10**400) as url:
+        world.api.put(SECRETS, secret("client", id="me", secret="hidden"))
+        client = {part: {"name": "client", "key": key} for part, key in (("clientId", "id"), ("clientSecret", "secret"))}
+        world.add("box", url=box.url, oauth={"tokenUrl": url, **client})
+        await world.listed("box")
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
 
 
 async def test_oauth_tokens_are_had_kept_and_renewed(world: World) -> None:
