@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -158,6 +159,8 @@ class AuditWriter:
             try:
                 write(self._file, [job.row for job in same])
                 outcomes = [_Outcome(job) for job in same]
+            except sqlite3.OperationalError as error:  # a lock or the disk: each further attempt could wait as long
+                outcomes = [_Outcome(job, error=copy(error)) for job in same]
             except Exception:  # one by one, so that each row gets its own error
                 outcomes = [self._write_row(job) for job in same]
             self._finish(outcomes)

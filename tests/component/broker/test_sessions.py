@@ -140,8 +140,8 @@ async def test_an_oauth_token_may_be_valid_for_ever(world: World) -> None:
     box.needed = {"authorization": "Bearer oauth-token-1"}
     async with serving(box), authorization_server([], expires_in=10**400) as url:
         world.api.put(SECRETS, secret("client", id="me", secret="hidden"))
-        client = {part: {"name": "client", "key": key} for part, key in (("clientId", "id"), ("clientSecret", "secret"))}
-        world.add("box", url=box.url, oauth={"tokenUrl": url, **client})
+        names = {"clientId": {"name": "client", "key": "id"}, "clientSecret": {"name": "client", "key": "secret"}}
+        world.add("box", url=box.url, oauth={"tokenUrl": url, **names})
         await world.listed("box")
         assert (await world.call("box.add", a=1, b=1))["value"] == 2
 

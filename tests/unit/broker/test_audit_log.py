@@ -7,12 +7,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.audit.record import AuditRecord, audit_lines, compute_digest, write_to_stdout
+from mcp_exec_broker.audit.store import insert_calls
 from mcp_exec_broker.audit.writer import AuditWriter
 from mcp_exec_broker.errors import CallOutcome
 
@@ -216,6 +218,26 @@ async def test_one_bad_record_of_a_batch_fails_alone(path: Path) -> None:
         results = await asyncio.gather(*batch, return_exceptions=True)
         assert [type(result) for result in results] == [type(None), ValueError, type(None)]
         assert len((await audit.find_records())["items"]) == 3
+
+
+async def test_a_batch_that_cannot_be_written_is_not_tried_again_row_by_row(path: Path) -> None:
+    path.parent.mkdir()
+    writer, statements, proceed = AuditWriter(path), list[str](), Event()
+    await writer.open()
+    await writer.submit(
+        lambda file: file.execute("PRAGMA busy_timeout = 0") and file.set_trace_callback(statements.append)
+    )
+    with locked(path):
+        writer.submit(lambda file: proceed.wait(DEADLINE))
+        batch = [
+            writer.submit_row(insert_calls, call(f"c-{number}").to_row() | {"at": ""}, on_written=lambda: None)
+            for number in range(10)
+        ]
+        proceed.set()
+        results = await asyncio.gather(*batch, return_exceptions=True)
+    assert [str(result) for result in results] == ["database is locked"] * 10
+    assert len([statement for statement in statements if statement.startswith("INSERT")]) <= 2
+    await writer.close()
 
 
 async def test_a_cancelled_call_leaves_its_record(path: Path) -> None:
