@@ -30,11 +30,13 @@ from tests.e2e.support import (
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
+def cluster() -> Iterator[Cluster]:
     kubeconfig = os.environ.get("KUBECONFIG")
     if not kubeconfig:
         pytest.exit("KUBECONFIG must name the cluster to test on; `make e2e` does that", returncode=2)
-    return Cluster(kubeconfig=Path(kubeconfig))
+    cluster = Cluster(kubeconfig=Path(kubeconfig))
+    yield cluster
+    cluster.objects.close()
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +67,8 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "upgrade", "--install", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM, "--create-namespace",
         "--wait", "--timeout", "4m", *(f"--set={key}={value}" for key, value in values.items()),
     )  # fmt: skip
+    # those of an earlier run on this cluster have the same names
+    cluster.delete("CodeExecution", *cluster.names("CodeExecution"))
     for pool, runtime in runtimes.items():
         cluster.apply(pool_manifest(name=pool, runtime=runtime, image=values["pool.image"], warm=2))
     for pool in ["default", *runtimes]:

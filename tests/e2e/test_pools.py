@@ -145,7 +145,7 @@ def test_pods_without_another_node_are_held_while_theirs_is_cordoned_and_drained
         assert "nodes are available" in held["message"]
         installed.kubectl("uncordon", *nodes)
         reason_of(installed, "cordoned", "Warm")
-        current_of(installed, "cordoned", "no idle pod")
+        current_of(installed, "cordoned", "all idle pods are up to date")
         # no budget holds up a drain, and what it takes is replaced when a node takes pods again
         drained = pods()
         for node in nodes:
@@ -162,5 +162,5 @@ def test_pods_without_another_node_are_held_while_theirs_is_cordoned_and_drained
         installed.kubectl("uncordon", *nodes)
         installed.delete("CodeExecution", "on-cordoned")
     reason_of(installed, "cordoned", "Warm")
-    current_of(installed, "cordoned", "no idle pod")
+    current_of(installed, "cordoned", "all idle pods are up to date")
     assert not drained & pods()
