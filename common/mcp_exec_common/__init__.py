@@ -1,1 +1,1 @@
-"""What the operator, the gateway and the broker share."""
+"""Code that the operator, the gateway and the broker share."""

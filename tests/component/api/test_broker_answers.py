@@ -1,4 +1,4 @@
-"""The sum of what the broker's replicas answer, also if one of them answers nonsense."""
+"""Merged responses of the broker's replicas, even if one of them is malformed."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""The broker's replicas, found by its Service's Endpoints."""
+"""Discovery of the broker's replicas from its Service's Endpoints."""
 
 import aiohttp
 import pytest
@@ -12,7 +12,7 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 KEY = b"the key of the sandboxes"
 
 
-async def test_replicas_are_followed_as_they_come() -> None:
+async def test_the_list_of_replicas_follows_the_endpoints() -> None:
     endpoints = resource_path("endpoints", namespace="system")
     async with (
         FakeApiServer().running() as api,

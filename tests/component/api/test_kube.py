@@ -1,4 +1,4 @@
-"""The API client and the reflector, against a server that answers as the test says."""
+"""The Kubernetes client and the reflector with a scripted API server."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ Answer = tuple[int, dict[str, Any]] | list[dict[str, Any]] | None
 
 
 class Script:
-    """Answers requests in turn: a status and body, a list of watch events, or None for a broken connection."""
+    """Scripted responses in order: a status and body, a list of watch events, or None for a broken connection."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = deque(answers)
@@ -60,12 +60,12 @@ def refusal(code: int, reason: str) -> Answer:
     return code, {"kind": "Status", "code": code, "reason": reason, "message": f"it is {reason}"}
 
 
-async def test_a_busy_server_is_asked_again() -> None:
+async def test_a_busy_server_is_retried() -> None:
     async with served(Script(refusal(429, "TooManyRequests"), refusal(503, "Down"), (200, {"ok": True}))) as kube:
         assert await kube.get(PODS) == {"ok": True}
 
 
-async def test_a_server_that_stays_busy_is_given_up() -> None:
+async def test_a_server_that_stays_busy_is_an_error() -> None:
     script = Script(*[refusal(429, "TooManyRequests")] * 3)
     async with served(script) as kube:
         with pytest.raises(ApiError, match="TooManyRequests") as caught:
@@ -73,7 +73,7 @@ async def test_a_server_that_stays_busy_is_given_up() -> None:
     assert (caught.value.code, len(script.seen)) == (429, 3)
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
+async def test_a_refusal_has_the_servers_reason() -> None:
     async with served(Script(refusal(409, "Conflict"))) as kube:
         with pytest.raises(ApiError) as caught:
             await kube.patch(f"{PODS}/a", {})
@@ -99,7 +99,7 @@ async def test_a_replacement_whose_answer_was_lost_is_repeated() -> None:
             await kube.replace(f"{PODS}/a/status", pod("a", 1))
 
 
-async def test_what_is_gone_is_deleted_well_enough() -> None:
+async def test_the_deletion_of_a_missing_object_succeeds() -> None:
     async with served(Script(refusal(404, "NotFound"), refusal(409, "Conflict"), refusal(403, "Forbidden"))) as kube:
         await kube.delete(f"{PODS}/a")
         await kube.delete(f"{PODS}/a", uid="another")
@@ -123,7 +123,7 @@ async def test_a_list_is_read_page_by_page() -> None:
     assert script.seen[1].query["continue"] == "next"
 
 
-async def test_a_reflector_tells_what_vanished_while_no_watch_stood() -> None:
+async def test_a_reflector_reports_objects_that_were_deleted_between_watches() -> None:
     expired = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
     script = Script(
         page(pod("a", 1), pod("b", 2), version=2),
@@ -141,14 +141,14 @@ async def test_a_reflector_tells_what_vanished_while_no_watch_stood() -> None:
     assert told == [("a", False), ("b", False), ("a", False), ("a", True), ("b", True), ("c", False)]
 
 
-async def test_a_reflector_goes_on_from_where_its_watch_ended() -> None:
+async def test_a_reflector_resumes_from_the_end_of_its_watch() -> None:
     script = Script(page(version=1), [{"type": "ADDED", "object": pod("a", 7)}], [])
     async with served(script) as kube, Reflector(kube=kube, path=PODS).run_in_background():
         await script.exhausted.wait()
     assert [request.query.get("resourceVersion") for request in script.seen] == [None, "1", "7", "7"]
 
 
-async def test_a_reflector_whose_listener_fails_begins_again() -> None:
+async def test_a_reflector_whose_listener_fails_restarts() -> None:
     script = Script(page(pod("a", 1), version=1), page(pod("a", 1), pod("b", 2), version=2))
     told = []
 

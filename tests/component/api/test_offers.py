@@ -1,4 +1,4 @@
-"""Handing a job to a real supervisor before it may run."""
+"""Dispatch of code to a real supervisor before its run is confirmed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ async def test_a_used_sandbox_refuses_an_offer(sandbox: SupervisorConnection) ->
         await kinds(sandbox.prepare_run(JOB, timeout_seconds=DEADLINE))
 
 
-async def test_an_offer_to_nobody_fails_when_it_is_confirmed(supervisor_port: int) -> None:
+async def test_an_offer_without_a_supervisor_fails_at_its_confirmation(supervisor_port: int) -> None:
     async with SupervisorClient.connect(key=b"another key", port=supervisor_port) as sandboxes:
         stranger = sandboxes.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
         with pytest.raises(SandboxError, match="401"):

@@ -9,7 +9,7 @@ from tests.unit.tools.wrappers.hostile import hostile_catalog
 
 from mcp_exec_tools.wrappers import build_files
 
-CLIENT = '''"""The module `client`, as far as type checkers need it."""
+CLIENT = '''"""Stub of the module `client` for type checkers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ async def call_wrapped(
     parameters: Mapping[str, bool],
     spellings: Mapping[str, str] = {},
 ) -> Any:
-    """Calls a tool."""
+    """Call a tool."""
 '''
 
 CATALOGS = real_catalogs()

@@ -1,4 +1,4 @@
-"""The tools package imports the standard library alone: the sandbox image contains it."""
+"""The tools package imports the standard library only, because the sandbox image contains it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a look at code finds, and what it lets pass."""
+"""Code checks: the issues that they find, and the code that they accept."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def rules(code: str, *, allowed_imports: tuple[str, ...] = ("*",)) -> list[tuple
         ("import asyncio\nawait asyncio.open_connection('a', 1)", "Network"),
     ],
 )
-def test_what_code_seldom_needs_is_found(code: str, rule: str) -> None:
+def test_unusual_code_is_found(code: str, rule: str) -> None:
     assert [name for name, _ in rules(code)] == [rule]
 
 
@@ -65,7 +65,7 @@ def test_what_code_seldom_needs_is_found(code: str, rule: str) -> None:
         "from . import sibling",
     ],
 )
-def test_what_code_does_need_is_let_pass(code: str) -> None:
+def test_ordinary_code_is_accepted(code: str) -> None:
     assert rules(code) == []
 
 
@@ -80,7 +80,7 @@ def test_a_finding_names_its_line_and_says_what_to_do() -> None:
     )
 
 
-def test_the_gravest_come_first_and_not_all_are_kept() -> None:
+def test_the_most_severe_findings_come_first_and_their_number_is_limited() -> None:
     code = "import socket\n" * 50 + "eval('1')\nexec('1')"
     found = rules(code)
     assert found[:3] == [("DynamicCode", 51), ("DynamicCode", 52), ("Network", 1)]
@@ -111,7 +111,7 @@ def test_a_list_of_imports_allows_modules_and_what_is_below_them(
     assert rules(f"x = 1\n{imported}", allowed_imports=allowed) == expected
 
 
-def test_a_refused_import_tells_what_is_allowed() -> None:
+def test_a_refused_import_lists_the_allowed_modules() -> None:
     (found,) = find_issues("import pandas", allowed_imports=("json", "re"))
     assert found.message == "import of pandas: the pool allows json, re"
 
@@ -163,7 +163,7 @@ def test_values_in_the_text_of_a_query_are_found(call: str) -> None:
         "await query()",
     ],
 )
-def test_queries_without_values_in_their_text_are_let_pass(call: str) -> None:
+def test_queries_without_values_in_their_text_are_accepted(call: str) -> None:
     assert rules(IMPORTED + call) == []
 
 
@@ -179,7 +179,7 @@ def test_queries_without_values_in_their_text_are_let_pass(call: str) -> None:
         "try:\n    pass\nfinally:\n    while True: print(1)",
     ],
 )
-def test_a_loop_without_a_way_out_is_found(code: str) -> None:
+def test_an_endless_loop_is_found(code: str) -> None:
     assert [name for name, _ in rules(code)] == ["EndlessLoop"]
 
 
@@ -200,7 +200,7 @@ def test_a_loop_without_a_way_out_is_found(code: str) -> None:
         "def rows():\n    while True: yield 1",
     ],
 )
-def test_a_loop_that_something_may_end_is_let_pass(code: str) -> None:
+def test_a_loop_that_can_end_is_accepted(code: str) -> None:
     assert rules(code) == []
 
 
@@ -222,7 +222,7 @@ def test_a_loop_that_something_may_end_is_let_pass(code: str) -> None:
         "'x' * m",
     ],
 )
-def test_a_value_that_no_sandbox_holds_is_found(value: str) -> None:
+def test_a_value_larger_than_a_sandboxs_memory_is_found(value: str) -> None:
     assert rules(f"n = 10**9\nm = n // 1\nx = {value}") == [("LargeValue", 3)]
 
 
@@ -246,23 +246,23 @@ def test_a_value_that_no_sandbox_holds_is_found(value: str) -> None:
         "'x' * loop",
     ],
 )
-def test_a_value_that_fits_or_whose_size_nobody_knows_is_let_pass(value: str) -> None:
+def test_a_value_that_fits_or_has_an_unknown_size_is_accepted(value: str) -> None:
     assert rules(f"k = 10**9\nk = 1\nloop = loop + 1\nx = {value}") == []
 
 
-def test_a_large_value_is_told_with_its_size() -> None:
+def test_a_large_value_is_reported_with_its_size() -> None:
     (found,) = find_issues("x = 'x' * 10**9", memory=MEMORY)
     assert found.message == "a value of at least 953 MiB, of 512 MiB; work on parts of it"
     assert find_issues("x = 'x' * 10**9", memory=2**30) == []
 
 
 @pytest.mark.parametrize("code", ["print(", "x = \0", "'\ud800' eval(1)", "  indented\nnot"])
-def test_code_that_is_no_python_has_no_findings(code: str) -> None:
+def test_invalid_python_has_no_findings(code: str) -> None:
     assert rules(code) == []
 
 
 @pytest.mark.parametrize("code", ["x = 1\n" * 6000, "-" * 20_000 + "1", "x" + ".a" * 10_000])
-def test_code_that_can_not_be_looked_at_is_named_so(code: str) -> None:
+def test_code_that_cannot_be_checked_is_reported(code: str) -> None:
     assert rules(code) == [("NotChecked", 1)]
 
 
@@ -275,7 +275,7 @@ def test_code_that_can_not_be_looked_at_is_named_so(code: str) -> None:
         "if a: pass\n" + "elif a: pass\n" * 600,
     ],
 )
-def test_code_that_is_nested_deeply_is_looked_at_as_far_as_it_can_be(code: str) -> None:
+def test_deeply_nested_code_is_checked_to_a_limit(code: str) -> None:
     assert rules(code + "\neval('1')")[0][0] in ("DynamicCode", "NotChecked")
 
 
@@ -297,7 +297,7 @@ def test_a_long_sum_hides_nothing() -> None:
         "os." + "exec" * 1000 + ";",
     ],
 )
-def test_any_code_that_is_looked_at_is_done_with(unit: str) -> None:
+def test_the_check_of_any_code_ends(unit: str) -> None:
     assert len(find_issues(unit * (MAX_CHECKED_BYTES // len(unit)))) <= MAX_FINDINGS
 
 

@@ -1,4 +1,4 @@
-"""The CRDs follow from the types, and say what the types say."""
+"""The CRDs are generated from the types and validate the same objects."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def schema_of(plural: str, part: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted(generate.build_files()))
-def test_every_generated_file_is_what_the_types_say(name: str) -> None:
+def test_every_generated_file_is_up_to_date(name: str) -> None:
     assert (ROOT / name).read_text() == generate.build_files()[name], "run `make generate`"
 
 
@@ -146,14 +146,14 @@ def test_cel_rules_keep_variants_apart_and_one_of_them_used(
     assert [holds(each["rule"], new=variants, old=[]) for each in rules] == expected
 
 
-def test_a_default_says_nothing_of_what_is_not_set() -> None:
+def test_a_default_leaves_out_unset_fields() -> None:
     spec = schema_of("sandboxpools", "spec")["properties"]
     assert spec["warm"]["default"] == {"min": 3}
     assert "refillPerSecond" not in spec["scaling"]["default"]
 
 
 def stored(schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """An object as the API server holds it: with the defaults of what is not there, and nothing of the rest."""
+    """Return the object as the API server stores it: missing fields have their default or stay missing."""
     found = dict(given)
     for name, each in schema.get("properties", {}).items():
         if name not in found and "default" in each:
@@ -172,9 +172,7 @@ def stored(schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         ("toolservers", {"stdio": {"image": "i", "command": ["c"]}}),
     ],
 )
-def test_every_rule_holds_for_the_least_object_where_what_is_not_set_is_not_there(
-    plural: str, least: dict[str, Any]
-) -> None:
+def test_every_rule_holds_for_the_minimal_object_without_unset_fields(plural: str, least: dict[str, Any]) -> None:
     schema = schema_of(plural, "spec")
     spec = stored(schema, least)
     for each in schema["x-kubernetes-validations"]:

@@ -1,4 +1,4 @@
-"""How a process shows the API server who it is."""
+"""Credentials with which a process authenticates to the API server."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ current-context: c
 """
 
 
-async def test_a_pod_shows_its_service_accounts_token(tmp_path: Path) -> None:
+async def test_a_pod_sends_its_service_accounts_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n")
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     found = KubeCredentials.from_service_account(folder=tmp_path, environment=environment)
@@ -25,12 +25,12 @@ async def test_a_pod_shows_its_service_accounts_token(tmp_path: Path) -> None:
     assert await found.authorization() == "Bearer abc"
 
 
-def test_outside_of_a_pod_a_kubeconfig_is_asked_for(tmp_path: Path) -> None:
+def test_outside_of_a_pod_a_kubeconfig_is_required(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="kubeconfig"):
         KubeCredentials.from_service_account(folder=tmp_path, environment={})
 
 
-async def test_a_kubeconfigs_current_context_counts(tmp_path: Path) -> None:
+async def test_a_kubeconfigs_current_context_is_used(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(KUBECONFIG)
     found = await KubeCredentials.load(path)
@@ -39,7 +39,7 @@ async def test_a_kubeconfigs_current_context_counts(tmp_path: Path) -> None:
     assert not found.build_tls_context().check_hostname
 
 
-async def test_a_kubeconfig_that_is_none_is_refused_by_its_name(tmp_path: Path) -> None:
+async def test_an_invalid_kubeconfig_is_refused_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("kind: Config\n")
     with pytest.raises(CredentialsError, match=str(path)):
@@ -55,5 +55,5 @@ async def test_a_kubeconfig_that_is_none_is_refused_by_its_name(tmp_path: Path) 
         ("", ""),
     ],
 )
-def test_the_servers_address_is_told_where_it_means_the_same_machine_everywhere(server: str, address: str) -> None:
+def test_the_servers_address_is_known_if_it_means_the_same_machine_everywhere(server: str, address: str) -> None:
     assert KubeCredentials(server=server).address() == address

@@ -1,4 +1,4 @@
-"""What an execution's object says of its phase and its creation, also if a newer version or a user wrote it."""
+"""Phase and creation time of an execution's object, even if a newer version or a user wrote it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Events of a supervisor are hostile input."""
+"""Parsing of a supervisor's events, which are untrusted input."""
 
 import pytest
 from hypothesis import given
@@ -35,13 +35,13 @@ def test_text_and_end_are_read() -> None:
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "approval", "id": "1", "tool": "a.b", "expiresAt": "soon"}',
     ],
 )
-def test_what_is_no_event_is_refused(line: bytes) -> None:
+def test_an_invalid_event_is_refused(line: bytes) -> None:
     with pytest.raises(SandboxError):
         parse_event(line)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_do_more_than_be_refused(line: bytes) -> None:
+def test_arbitrary_bytes_are_parsed_or_refused(line: bytes) -> None:
     try:
         parse_event(line)
     except SandboxError:

@@ -13,7 +13,7 @@ KINDS = (OperatorSettings, GatewaySettings, BrokerSettings)
 
 @pytest.fixture(params=KINDS, ids=["operator", "gateway", "broker"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[ProcessSettings]:
-    """A process's settings, of which those are set that must be."""
+    """Return the settings class of a process, with the required settings in the environment."""
     kind: type[ProcessSettings] = request.param
     given = LEAST | ({"RELEASE_NAMESPACE": "system"} if "release_namespace" in kind.model_fields else {})
     for name, value in given.items():
@@ -21,7 +21,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
     return kind
 
 
-def test_the_least_that_must_be_set_is_enough(kind: type[ProcessSettings]) -> None:
+def test_required_settings_are_enough(kind: type[ProcessSettings]) -> None:
     settings = kind.from_environment()
     assert (settings.namespaces, settings.sandbox_key_file) == (("agents",), Path("/keys/key"))
     assert (settings.kubeconfig, settings.log_level) == (None, "info")
@@ -50,7 +50,7 @@ def test_namespaces_are_a_list_with_commas_or_in_json(
         ("UNKNOWN", "1"),
     ],
 )
-def test_what_is_wrong_is_refused_by_its_name(
+def test_an_invalid_setting_is_refused_by_its_name(
     kind: type[ProcessSettings], name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PREFIX + name, value)
@@ -58,7 +58,9 @@ def test_what_is_wrong_is_refused_by_its_name(
         kind.from_environment()
 
 
-def test_all_that_is_wrong_is_told_at_once(kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_invalid_settings_are_reported_at_once(
+    kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MCP_EXEC_PORT", "none")
     monkeypatch.setenv("MCP_EXEC_LOG_LEVEL", "loud")
     with pytest.raises(SettingsError) as raised:
@@ -80,5 +82,5 @@ def test_empty_means_unset(kind: type[ProcessSettings], monkeypatch: pytest.Monk
     assert (settings.kubeconfig, settings.log_level) == (Path("/k"), "debug")
 
 
-def test_each_setting_says_what_it_is(kind: type[ProcessSettings]) -> None:
+def test_each_setting_has_a_description(kind: type[ProcessSettings]) -> None:
     assert all(field.description for field in kind.model_fields.values())

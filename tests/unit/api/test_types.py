@@ -1,4 +1,4 @@
-"""The resources' types: defaults, bounds and small functions."""
+"""Types of the custom resources: defaults, limits and small functions."""
 
 import hashlib
 import json
@@ -153,7 +153,7 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: str, number: float) 
 
 
 @pytest.mark.parametrize("text", ["", "Mi", "1.2.3", "5 Gi", "1X"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
 
@@ -170,7 +170,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         ({"scaling": {"mode": "demand"}}, "unknown field"),
     ],
 )
-def test_a_pool_whose_scaling_can_not_be_is_refused(spec: dict[str, Any], message: str) -> None:
+def test_a_pool_with_contradictory_scaling_is_refused(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         SandboxPoolSpec.model_validate({"image": "i", **spec})
     assert message in field_errors(refusal.value)[0].message
@@ -186,13 +186,13 @@ def test_a_pool_whose_scaling_can_not_be_is_refused(spec: dict[str, Any], messag
         ([{"name": "a", "weight": 1, "onEmpty": "Wait"}], "unknown field"),
     ],
 )
-def test_variants_that_can_not_be_are_refused(variants: list[dict[str, Any]], message: str) -> None:
+def test_contradictory_variants_are_refused(variants: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         SandboxPoolSpec.model_validate({"image": "i", "variants": variants})
     assert message in field_errors(refusal.value)[0].message
 
 
-def test_a_variant_has_of_the_pool_what_it_does_not_name() -> None:
+def test_a_variant_inherits_unset_fields_from_the_pool() -> None:
     variant = {"name": "a", "weight": 1, "runtimeClassName": "gvisor", "resources": {"limits": {"memory": "1Gi"}}}
     pool = SandboxPoolSpec.model_validate({"image": "i", "maxProcesses": 9, "variants": [variant]})
     spec = pool.build_variant_spec(pool.variants[0])
@@ -204,7 +204,7 @@ def test_a_variant_has_of_the_pool_what_it_does_not_name() -> None:
     ("warm", "most", "follows"),
     [({}, 3, False), ({"max": 9}, 9, True), ({"min": 0, "max": 1}, 1, True), ({"min": 9, "max": 4}, 9, False)],
 )
-def test_a_pool_follows_demand_where_it_may_have_more_than_its_minimum(
+def test_a_pool_follows_demand_if_it_may_have_more_than_its_minimum(
     warm: dict[str, int], most: int, follows: bool
 ) -> None:
     spec = SandboxPoolSpec.model_validate({"image": "i", "warm": warm})

@@ -1,4 +1,4 @@
-"""Schemas of results that were seen."""
+"""Inference of schemas from results."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ def test_a_value_seen_again_changes_nothing(values: list[Any]) -> None:
 
 
 @given(st.lists(JSON, min_size=1, max_size=4), JSON)
-def test_a_value_at_a_time_comes_to_the_same_as_all_at_once(values: list[Any], last: Any) -> None:
+def test_widening_by_one_value_equals_inferring_from_all(values: list[Any], last: Any) -> None:
     assert widen_schema(infer_schema(values), last) == infer_schema([*values, last])
 
 
@@ -68,7 +68,7 @@ def test_a_value_at_a_time_comes_to_the_same_as_all_at_once(values: list[Any], l
         ),
     ],
 )
-def test_a_schema_says_what_was_seen(values: list[Any], schema: Any) -> None:
+def test_a_schema_describes_the_values(values: list[Any], schema: Any) -> None:
     assert infer_schema(values) == schema
 
 

@@ -1,4 +1,4 @@
-"""The tools package is part of the sandbox image: it needs the standard library alone."""
+"""The tools package is part of the sandbox image and imports the standard library only."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Arguments that a schema allows. Objects are drawn here, for hypothesis-jsonschema's way breaks with hypothesis."""
+"""Arguments that a schema allows. Objects are drawn here, because hypothesis-jsonschema's strategy for them fails."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis_jsonschema import from_schema
 
 
 def allowed(schema: Mapping[str, Any] | bool) -> st.SearchStrategy[Any]:
-    """Values that the schema allows; of objects, those with properties that it names."""
+    """Return a strategy of values that the schema allows. Objects have only properties that it names."""
     if isinstance(schema, bool) or not schema:
         return st.none() | st.booleans() | st.integers() | st.text()
     if options := schema.get("anyOf", schema.get("oneOf")):
@@ -18,7 +18,7 @@ def allowed(schema: Mapping[str, Any] | bool) -> st.SearchStrategy[Any]:
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
         if not properties:
-            # no properties are none, where they are named at all: so wrappers and the broker take it
+            # An empty `properties` allows none, as in wrappers and the broker.
             others = schema.get("additionalProperties", "properties" not in schema)
             return st.just({}) if others is False else st.dictionaries(st.text(), allowed(others), max_size=3)
         required = set(schema.get("required", ()))

@@ -1,4 +1,4 @@
-"""Catalogs of real servers, and wrappers as modules that call by way of all that is before the network."""
+"""Catalogs of real servers, and wrappers that call the sandbox's client up to the network."""
 
 import importlib
 import itertools
@@ -27,7 +27,7 @@ Load = Callable[[Sequence[Catalog]], Callable[[str], ModuleType]]
 
 
 class Echo(ToolSession):
-    """Stands for the broker: reads what travels, finds the tool, checks its arguments, and answers with both."""
+    """Fake broker that parses each call, finds the tool, validates its arguments and returns both."""
 
     def __init__(self) -> None:
         super().__init__(broker=None, emit=lambda event: None, workspace=Path())
@@ -42,7 +42,7 @@ class Echo(ToolSession):
         return await self.answer(server, name, received)
 
     async def answer(self, server: str, name: str, arguments: dict[str, Any]) -> Any:
-        """What the tool answers."""
+        """Return the tool's result."""
         return {"tool": f"{server}.{name}", "arguments": arguments}
 
 
@@ -60,7 +60,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[Echo]:
-    """The session that wrappers call in."""
+    """Install the fake broker as the session of wrappers."""
     before, made = tool_session.get_session(), Echo()
     tool_session.set_session(made)
     yield made
@@ -69,7 +69,7 @@ def echo() -> Iterator[Echo]:
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory, echo: Echo) -> Iterator[Load]:
-    """Writes wrappers as a package of their own and imports modules of it."""
+    """Return a function that writes wrappers as a separate package and imports its modules."""
     before, path_before = dict(sys.modules), list(sys.path)
     folder = tmp_path_factory.mktemp("wrapped")
     sys.modules["client"] = client

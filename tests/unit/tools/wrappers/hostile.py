@@ -1,4 +1,4 @@
-"""A catalog made to be hostile: its names, its texts, its schemas."""
+"""A hostile catalog: names, texts and schemas."""
 
 import itertools
 from typing import Any
@@ -229,7 +229,7 @@ HOSTILE_SCHEMAS: tuple[Any, ...] = (
 
 
 def hostile_catalog(server: str = "../../evil") -> Catalog:
-    """Every name, text and schema at least once."""
+    """Return a catalog with every hostile name, text and schema at least once."""
     texts, schemas = itertools.cycle(HOSTILE_TEXTS), itertools.cycle(HOSTILE_SCHEMAS)
     tools: list[dict[str, Any]] = [
         {"name": name, "description": next(texts), "inputSchema": next(schemas), "outputSchema": next(schemas)}

@@ -1,4 +1,4 @@
-"""Wrappers of a real server of the SDK, called over a real client."""
+"""Wrappers that call a server of the SDK with a client of the SDK."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ CATALOGS = real_catalogs()
 
 
 def echo_server(catalog: Catalog) -> Server[Any]:
-    """Has the catalog's tools; each answers with its name and its arguments."""
+    """Return a server with the catalog's tools. Each returns its name and arguments."""
 
     async def listed(context: ServerRequestContext[Any], parameters: Any) -> mcp_types.ListToolsResult:
         tools = [
@@ -58,7 +58,7 @@ def test_arguments_arrive_at_a_real_server_unchanged(
 
 
 def some(tool: Tool) -> list[Any]:
-    """A few values that the tool's schema allows."""
+    """Draw a few values that the tool's schema allows."""
     drawn: list[Any] = []
 
     @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)

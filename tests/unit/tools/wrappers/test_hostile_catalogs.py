@@ -1,4 +1,4 @@
-"""A server that says the worst of itself gets wrappers all the same, and nothing of what it says is run."""
+"""Wrappers of hostile catalogs: they work, and no text of the catalog is executed."""
 
 import ast
 import asyncio
@@ -18,11 +18,11 @@ from mcp_exec_tools.wrappers.text import clean_line, format_docstring, format_li
 
 
 def statements(source: str) -> set[str]:
-    """What kinds of statement a module has."""
+    """Return the types of a module's statements."""
     return {type(node).__name__ for node in ast.parse(source).body}
 
 
-def test_files_stay_inside_and_have_names_that_a_file_system_takes() -> None:
+def test_files_stay_in_the_folder_and_have_valid_names() -> None:
     for name in build_files([hostile_catalog(), hostile_catalog("/"), hostile_catalog("..")], stubs=True):
         path = PurePosixPath(name)
         assert len(path.parts) == 2
@@ -30,7 +30,7 @@ def test_files_stay_inside_and_have_names_that_a_file_system_takes() -> None:
         assert path.suffix in {".py", ".pyi"}
 
 
-def test_only_what_wrappers_are_made_of_is_in_the_files() -> None:
+def test_files_have_only_the_statements_of_wrappers() -> None:
     allowed = {"Expr", "ImportFrom", "Import", "ClassDef", "Assign", "AnnAssign", "AsyncFunctionDef"}
     for name, text in build_files([hostile_catalog()], stubs=True).items():
         assert statements(text) <= allowed, name
@@ -49,7 +49,7 @@ def test_every_file_is_imported_and_calls_its_own_tool(load: Load, monkeypatch: 
     async def call(tool: str, input: Any, *others: Any) -> Any:
         return {"tool": tool, "arguments": input}
 
-    # no arguments would do for schemas that are none
+    # No arguments satisfy an invalid schema, so this function replaces the call that validates them.
     monkeypatch.setattr(client, "call_wrapped", call)
     package = load([catalog])(assign_modules([catalog])[catalog.server])
     for tool in catalog.tools:
@@ -63,7 +63,7 @@ def test_files_are_bounded_whatever_a_schema_says() -> None:
         assert len(text) < 300_000, name
 
 
-def test_servers_whose_packages_would_be_called_alike_get_two() -> None:
+def test_servers_with_colliding_package_names_get_two_packages() -> None:
     catalogs = [Catalog.from_tools(name, [{"name": "t"}]) for name in ("a.b", "a-b", "a_b", "A-B")]
     modules = assign_modules(catalogs)
     assert modules["A-B"] == "A_B"
@@ -79,7 +79,7 @@ def test_a_catalog_is_text_in_one_order() -> None:
 
 
 @given(st.text())
-def test_a_literal_is_the_text_it_was_made_of(text: str) -> None:
+def test_a_literal_evaluates_to_its_text(text: str) -> None:
     assert ast.literal_eval(format_literal(text)) == text
     assert format_literal(text).isascii()
     assert format_literal(text).isprintable()
@@ -87,7 +87,7 @@ def test_a_literal_is_the_text_it_was_made_of(text: str) -> None:
 
 @settings(max_examples=300)
 @given(st.text(alphabet="\"'\\\n\r\t ab.#日\0\x0c{}"), st.lists(st.text(alphabet="\"'\\ ab日")))
-def test_a_docstring_is_one_string_whatever_it_says(summary: str, section: list[str]) -> None:
+def test_a_docstring_of_any_text_is_one_string(summary: str, section: list[str]) -> None:
     source = "\n".join(format_docstring(summary, section))
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.Expr)
@@ -96,6 +96,6 @@ def test_a_docstring_is_one_string_whatever_it_says(summary: str, section: list[
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_a_line_is_a_line_and_not_too_long(text: str) -> None:
+def test_a_cleaned_line_is_one_line_within_its_limit(text: str) -> None:
     assert len(clean_line(text, 50)) <= 50
     assert clean_line(text, 50).isprintable()

@@ -1,4 +1,4 @@
-"""Names that users know, and functions composed of tools."""
+"""Overlays: aliases of tools, and functions composed of tools."""
 
 import ast
 import asyncio
@@ -30,13 +30,13 @@ def context7() -> Catalog:
         ({"library_id": "/a/b", "topic": None}, {"libraryId": "/a/b", "query": "getting started"}),
     ],
 )
-def test_a_known_name_calls_todays_tool_with_yesterdays_parameters(given: Any, sent: Any, load: Load) -> None:
+def test_an_alias_calls_the_new_tool_with_the_old_parameters(given: Any, sent: Any, load: Load) -> None:
     package = load([context7()])("context7")
     for answer in (package.get_library_docs(given), package.getLibraryDocs(**given)):
         assert asyncio.run(answer) == {"tool": "context7.query-docs", "arguments": sent}
 
 
-def test_a_known_name_refuses_what_its_tool_does_not_know(load: Load) -> None:
+def test_an_alias_refuses_unknown_parameters(load: Load) -> None:
     package = load([context7()])("context7")
     with pytest.raises(ToolError, match="there is no parameter page"):
         asyncio.run(package.get_library_docs(libraryId="/a/b", page=2))
@@ -67,7 +67,7 @@ def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pyte
         asyncio.run(package.get_docs_by_name("nothing", "routing"))
 
 
-def test_a_functions_schema_is_what_it_takes() -> None:
+def test_a_functions_schema_matches_its_parameters() -> None:
     for overlay in load_shipped().values():
         for name, function in overlay.functions.items():
             (defined,) = (each for each in ast.parse(function.source).body if isinstance(each, ast.AsyncFunctionDef))
@@ -113,7 +113,7 @@ def test_githubs_newer_server_has_the_names_of_the_older_one(load: Load) -> None
         {"functions": {"a": {"needs": [], "summary": "", "code": ""}}},
     ],
 )
-def test_an_overlay_that_says_what_none_can_is_refused(tmp_path: Path, data: Any) -> None:
+def test_an_invalid_overlay_is_refused(tmp_path: Path, data: Any) -> None:
     (tmp_path / "overlay.json").write_text(json.dumps(data))
     with pytest.raises(ValueError, match=r"has no field|not a valid function name|must map to"):
         Overlay.load(tmp_path)

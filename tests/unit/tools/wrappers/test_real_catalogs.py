@@ -1,4 +1,4 @@
-"""Wrappers of every catalog that was taken from a real server."""
+"""Wrappers of the catalogs of real servers."""
 
 import asyncio
 import keyword
@@ -102,7 +102,7 @@ def test_names_that_users_know_are_there(server: str, names: str, wrappers: Call
     assert all(callable(getattr(package, name)) for name in names.split())
 
 
-def test_the_wrappers_that_ship_are_what_their_catalogs_give() -> None:
+def test_the_committed_wrappers_are_up_to_date() -> None:
     shipped = [each for each in CATALOGS if (ROOT / "servers" / "catalogs" / f"{each.server}.json").exists()]
     for name, text in build_files(shipped, stubs=True).items():
         assert (ROOT / "servers" / name).read_text() == text, "run `make generate`"

@@ -1,4 +1,4 @@
-"""What schemas are in Python."""
+"""Conversion of schemas to Python types."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ def source(schema: Any) -> str:
 
 
 def field(schema: Any) -> str:
-    """The type of a required field of that schema."""
+    """Return the type of a required field with the schema."""
     text = source({"type": "object", "properties": {"field": schema}, "required": ["field"]})
     return text.rpartition("field: ")[2]
 
@@ -129,7 +129,7 @@ def test_a_parameter_that_has_a_default_may_be_left_out_though_it_is_called_requ
     fields = text.partition("class TInput(TypedDict):")[2].partition("class ")[0]
     assert "    id: str\n    limit: NotRequired[int]\n    row: " in fields
     assert "limit (integer, optional)" in text
-    # of what the server sends, and of what is inside of a parameter, nobody fills in the default
+    # The broker fills in defaults of parameters only: not of results, nor inside a parameter.
     assert "    limit: int\n" in text.partition("class TResponse(TypedDict):")[2]
     assert "    n: Any\n" in text
 
