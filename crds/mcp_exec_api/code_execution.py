@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from enum import Flag, StrEnum, auto
-from typing import Annotated, Any, Self
+from enum import StrEnum
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 from pydantic_core import PydanticUndefined, to_jsonable_python
@@ -18,6 +18,7 @@ from mcp_exec_api.constants import (
     MAX_TOOL_CALLS,
 )
 from mcp_exec_api.meta import Condition, MicroTime, Model, ToolPattern
+from mcp_exec_api.reasons import Reason
 
 MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
 """Fields of the spec that can change after creation."""
@@ -39,177 +40,6 @@ class Phase(StrEnum):
     def finished(self) -> bool:
         """Whether the phase is final."""
         return self not in (Phase.PENDING, Phase.RUNNING)
-
-
-class ReasonTrait(Flag):
-    """What else a reason says."""
-
-    SANDBOX = auto()
-    """A sandbox may report it as the reason of a failure."""
-    VARIANT = auto()
-    """It may be the fault of the pool's variant: neither the code's own error, nor the node's."""
-
-
-_NO_TRAITS = ReasonTrait(0)
-
-
-class Reason(StrEnum):
-    """Reason for the phase of an execution, with its meaning and a remedy for the person who reads it.
-
-    `make generate` writes the table of docs/kubectl/troubleshooting.md from here; `mcp-exec doctor` prints remedies.
-    """
-
-    meaning: str
-    remedy: str
-    traits: ReasonTrait
-
-    def __new__(cls, value: str, meaning: str = "", remedy: str = "", traits: ReasonTrait = _NO_TRAITS) -> Self:
-        """Create a member that equals its value and has a meaning, a remedy and traits."""
-        member = str.__new__(cls, value)
-        member._value_, member.meaning, member.remedy, member.traits = value, meaning, remedy, traits
-        return member
-
-    NONE = ""
-    USER_ERROR = (
-        "UserError",
-        "the code raised an exception; `error` has its type, message, line and traceback",
-        "correct the code; `error` has the line",
-        ReasonTrait.SANDBOX,
-    )
-    EXIT_CODE = (
-        "ExitCode",
-        "the code called `sys.exit` with a code other than 0",
-        "let the code run to its end, or call sys.exit(0)",
-        ReasonTrait.SANDBOX,
-    )
-    RUNNER_DIED = (
-        "RunnerDied",
-        "the interpreter exited: `os._exit`, or a crash of native code",
-        "look for os._exit in the code, and for native modules that crash",
-        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
-    )
-    OUT_OF_MEMORY = (
-        "OutOfMemory",
-        "a MemoryError, the sandbox's memory limit, or the kernel's OOM killer",
-        "keep less data in memory, or raise the pool's `resources.limits.memory`",
-        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
-    )
-    PROCESS_LIMIT = (
-        "ProcessLimit",
-        "more processes or threads than allowed",
-        "start fewer processes and threads, or raise the pool's `maxProcesses`",
-        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
-    )
-    STORAGE_LIMIT = (
-        "StorageLimit",
-        "more bytes on disk than allowed",
-        "write less, or raise the pool's `workspaceSize`",
-        ReasonTrait.SANDBOX,
-    )
-    OUTPUT_LIMIT = (
-        "OutputLimit",
-        "far more output than is kept",
-        "print a summary instead of all rows",
-        ReasonTrait.SANDBOX,
-    )
-    TIMEOUT = (
-        "Timeout",
-        "`timeoutSeconds` expired; the output until then is kept",
-        "raise `timeoutSeconds`, at most to the pool's `maxTimeoutSeconds`, or do less in one run",
-    )
-    CANCELLED = (
-        "Cancelled",
-        "`cancelRequested`, `DELETE`, or a client that disconnected while it waited",
-        "send `onDisconnect=continue` if the client may disconnect while it waits",
-    )
-    SANDBOX_LOST = (
-        "SandboxLost",
-        "the pod vanished while the code ran or may have run",
-        "run it again if its tools allow that, since it may have run; kubectl get events shows why",
-        ReasonTrait.VARIANT,
-    )
-    SUPERVISOR_DIED = (
-        "SupervisorDied",
-        "the first process of the sandbox exited, and the pod with it",
-        "raise the pool's `resources.limits.memory`; if it happens again, report a bug",
-        ReasonTrait.VARIANT,
-    )
-    STREAM_BROKEN = (
-        "StreamBroken",
-        "the connection to the sandbox broke and was not restored within 6 seconds, although the pod exists",
-        "check that NetworkPolicies allow the operator to connect to sandboxes",
-        ReasonTrait.VARIANT,
-    )
-    NODE_LOST = (
-        "NodeLost",
-        "the node is not ready or gone, and the sandbox did not answer two requests in a row",
-        "check the node: kubectl get nodes; run it again if its tools allow that",
-    )
-    EVICTED = (
-        "Evicted",
-        "the pod had to leave its node: evicted by the kubelet, drained, preempted or tainted",
-        "check the node's disk and memory; run it again if its tools allow that",
-    )
-    REJECTED = (
-        "Rejected",
-        "the spec is invalid or was changed, or the pool refuses such code",
-        "correct the field or the line that the message names",
-    )
-    POOL_NOT_FOUND = (
-        "PoolNotFound",
-        "the namespace has no pool of that name",
-        "name a pool that exists: kubectl get sandboxpools",
-    )
-    POOL_UNAVAILABLE = (
-        "PoolUnavailable",
-        "no pod became ready in time, or the pool's spec is invalid",
-        "wait until pods are ready, or raise `warm.min`; kubectl describe sandboxpool shows the condition Ready",
-    )
-    POOL_AT_CAPACITY = (
-        "PoolAtCapacity",
-        "the pool has `maxPods` pods",
-        "raise the pool's `maxPods`, or run fewer executions at once",
-    )
-    QUEUE_FULL = (
-        "QueueFull",
-        "the pool's queue already holds `maxQueued` executions",
-        "retry after `Retry-After`; raise the pool's `maxPods` or `maxQueued`",
-    )
-    QUOTA_EXCEEDED = (
-        "QuotaExceeded",
-        "a ResourceQuota or LimitRange of the namespace refuses another pod",
-        "raise the namespace's ResourceQuota, or the chart's `quota`, or lower the pool's `maxPods`",
-    )
-    RUNTIME_CLASS_NOT_FOUND = (
-        "RuntimeClassNotFound",
-        "the pool's RuntimeClass does not exist",
-        "install the RuntimeClass, or change the pool's `runtimeClassName`",
-    )
-    IMAGE_PULL_FAILED = (
-        "ImagePullFailed",
-        "the sandbox image cannot be pulled",
-        "correct the pool's `image` or `imagePullSecrets`; the message has the registry's error",
-    )
-    UNSCHEDULABLE = (
-        "Unschedulable",
-        "no node has room for a pod, or none fits it",
-        "add nodes, or check the pool's `resources.requests`, `nodeSelector` and `tolerations`",
-    )
-    POD_REFUSED = (
-        "PodRefused",
-        "the API server refuses the pool's pods",
-        "follow the API server's message; usually the cause is Pod Security or an admission webhook",
-    )
-    BROKER_UNAVAILABLE = (
-        "BrokerUnavailable",
-        "the execution names tools, and the broker's Service does not exist or has no address",
-        "check the broker: kubectl get pods,endpoints in the release's namespace",
-    )
-    POD_FAILED = (
-        "PodFailed",
-        "the pool's pods exit before they are ready",
-        "read the message; usually the cluster enforces no NetworkPolicy",
-    )
 
 
 class Start(StrEnum):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from mcp_exec_api.code_execution import Reason
+from mcp_exec_api.reasons import Reason
 
 _BEGIN: Final = "<!-- reasons: begin -->"
 _END: Final = "<!-- reasons: end -->"

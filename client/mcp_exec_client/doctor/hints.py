@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mcp_exec_api.code_execution import Reason
+from mcp_exec_api.reasons import Reason
 
 SERVERS: Final = {
     "Starting": "wait for its pod",

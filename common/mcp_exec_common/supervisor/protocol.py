@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from mcp_exec_api.code_execution import ExecutionError, Phase, Reason
+from mcp_exec_api.code_execution import ExecutionError, Phase
 from mcp_exec_api.constants import MAX_OUTPUT_BYTES
+from mcp_exec_api.reasons import Reason
 
 
 class SandboxError(Exception):

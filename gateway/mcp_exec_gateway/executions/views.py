@@ -9,10 +9,11 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field
 
 from mcp_exec_api.approvals import Approval
-from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, Reason, Start
+from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, Start
 from mcp_exec_api.constants import LABEL_CALLER
 from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_api.meta import MicroTime, Model
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.objects import Object
 
 _EMPTY_OUTPUT: Final[dict[str, Any]] = {

@@ -6,9 +6,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Reason
+from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
 from mcp_exec_api.meta import field_errors
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_cancellation, build_failure

@@ -8,9 +8,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Priority, Reason, Start
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Priority, Start
 from mcp_exec_api.execution_state import read_phase
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.admission import Admission, CodeCheckResult, check_still_wanted, read_spec

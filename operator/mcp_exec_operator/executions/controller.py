@@ -8,9 +8,10 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Phase, Reason, spec_digest
+from mcp_exec_api.code_execution import Phase, spec_digest
 from mcp_exec_api.execution_state import is_finished, read_phase
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey

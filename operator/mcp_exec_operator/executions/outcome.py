@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Reason
+from mcp_exec_api.code_execution import Durations, ExecutionError, Phase
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.objects import Object
 
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from mcp_exec_api.code_execution import ExecutionError, Output, Phase, Reason, ReasonTrait
+from mcp_exec_api.code_execution import ExecutionError, Output, Phase
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
+from mcp_exec_api.reasons import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import EndEvent, Event, ResultEvent, StatusEvent, TextEvent
 from mcp_exec_common.util.text import shorten

@@ -9,8 +9,9 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Reason
+from mcp_exec_api.code_execution import Durations, ExecutionError, Phase
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry

@@ -4,8 +4,9 @@ import json
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Reason, Start, format_duration
+from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Start, format_duration
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import drop_empty_fields, shorten
 from mcp_exec_operator.executions.outcome import ExecutionOutcome

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Reason
 from mcp_exec_api.meta import now as utc_now
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from time import monotonic
 
-from mcp_exec_api.code_execution import Reason
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import OperatorApi

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from mcp_exec_api.code_execution import Priority, Reason
+from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import now as utc_now
+from mcp_exec_api.reasons import Reason
 from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.cache import Pod, PodCache, PodState

@@ -9,9 +9,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import Priority, Reason
+from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.constants import ANNOTATION_RESTORE, DEFAULT_MAX_QUEUED, LABEL_VARIANT
 from mcp_exec_api.meta import field_errors
+from mcp_exec_api.reasons import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mcp_exec_api.code_execution import Reason
+from mcp_exec_api.reasons import Reason
 from mcp_exec_operator.pods.cache import Pod, PodCounts
 from mcp_exec_operator.pods.status import PodProblem, starting_problem
 

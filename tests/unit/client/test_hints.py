@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.code_execution import Reason
+from mcp_exec_api.reasons import Reason
 from mcp_exec_client.doctor.hints import PROBLEMS, SERVERS, hint_for_reason
 from mcp_exec_client.doctor.report import CheckReport
 from mcp_exec_gateway.http.problems import TITLES
