@@ -164,12 +164,11 @@ class ExecutionController:
 
     async def _reconcile(self, record: ExecutionRecord) -> None:
         """Bring one execution to its end, then retire its pod. A pod of an unfinished execution is kept."""
-        over = record.started = True
+        over, record.started = False, True
         try:
-            if not record.deleted:
-                over = await self._finish_or_yield(record)
+            over = record.deleted or await self._finish_or_yield(record)
         except ExecutionGone:
-            record.deleted = True
+            record.deleted = over = True
         except asyncio.CancelledError:
             over = record.deleted
             if not record.deleted:
@@ -183,12 +182,13 @@ class ExecutionController:
     async def _finish_or_yield(self, record: ExecutionRecord) -> bool:
         """Execute until the end is written. Return False if another operator has written it, or an unknown phase.
 
+        Return False, too, if this operator stops and cannot write the end: the next one goes on from the status.
         After an exception it backs off and goes on from the status. An Event reports the first failure. From the
         second failure on, a known outcome is written without its details; after the fifth, the execution fails.
         """
         outcome: ExecutionOutcome | None = None
         failures = 0
-        while record.phase in (Phase.PENDING, Phase.RUNNING):
+        while record.phase in (Phase.PENDING, Phase.RUNNING) and not self._stopping:
             try:
                 if outcome is None:
                     outcome = await self._execute(record)
@@ -201,6 +201,8 @@ class ExecutionController:
             except Exception as error:
                 failures += 1
                 log.exception("the reconciliation of an execution failed", extra=record.log_fields)
+                if self._stopping:
+                    return False
                 outcome = _reduce(outcome, record, error, failures)
                 if failures == 1:
                     message = f"the operator can't reconcile the execution and tries again: {error}"
@@ -341,7 +343,8 @@ def _reduce(
     """Return what to write after so many failures in a row; None to execute again from the status."""
     if outcome is not None:
         why = f"the API server rejects its details: {error}"
-        return outcome if failures == 1 or outcome.output is None else outcome.drop_details(why)
+        details = outcome.output, outcome.tool_calls, outcome.code_findings, outcome.approvals
+        return outcome.drop_details(why) if failures > 1 and any(details) else outcome
     if failures < _MAX_FAILURES:
         return None
     reason = Reason.REJECTED if record.phase is Phase.PENDING else Reason.SANDBOX_LOST

@@ -93,12 +93,14 @@ class ExecutionRun:
         observer = self.tasks.spawn(self._observe(connection), name=f"observe {pod.name}")
         try:
             async with asyncio.timeout(run_deadline_seconds(self.binding.spec)) as self._deadline:
-                await self._follow(connection)
+                try:
+                    await self._follow(connection)
+                finally:
+                    # before the deadline ends, which cannot be changed afterwards
+                    self._over = True
+                    observer.cancel()
         except (_Lost, TimeoutError) as error:
             return await self._outcome_without_end(error)
-        finally:
-            self._over = True
-            observer.cancel()
         assert self.output.end is not None  # noqa: S101 - _follow returns after the end alone
         failure = self.output.build_error()
         message = f"{failure.type}: {failure.message}" if failure else ""

@@ -9,6 +9,9 @@ import pytest
 from tests.support.api_server import Fault
 from tests.support.world import CEX, EVENTS, PODS, POLICIES, World
 
+from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.kube.api import OperatorApi
+
 Operating = Callable[..., Any]
 
 
@@ -370,6 +373,95 @@ async def test_a_final_status_that_is_rejected_is_written_later_without_its_deta
     (event,) = [each for each in _events(world) if each["reason"] == "ReconcileFailed"]
     assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "odd")
     assert "status.output is invalid" in event["message"]
+
+
+async def test_a_rejection_that_is_rejected_is_written_later_without_its_findings(
+    world: World, operating: Operating
+) -> None:
+    world.pool(codeCheck={"mode": "Strict"})
+    async with operating():
+        await world.warm(1)
+        world.faults += [Fault("PUT", "/odd/status", 422, message="status.codeFindings is invalid")] * 2
+        world.execution("odd", "import os\nos.system('ls')\n")
+        status = await world.finished("odd")
+    assert (status["phase"], status["reason"], "codeFindings" in status) == ("Failed", "Rejected", False)
+
+
+async def test_a_reconciliation_that_breaks_off_keeps_its_pod(
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def break_off(*_: Any) -> None:
+        raise RuntimeError("unforeseen")
+
+    world.pool()
+    async with operating():
+        world.execution("odd", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        monkeypatch.setattr(OperatorApi, "create_event", break_off)
+        world.faults.append(Fault("PUT", "/odd/status", 422))
+        world.release.set()
+        status = await world.finished("odd")
+    assert (status["phase"], len(world.ran)) == ("Succeeded", 1)
+
+
+async def test_a_stopping_operator_leaves_what_another_has_bound(
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+    write = OperatorApi.replace_execution_status
+
+    async def write_late(*arguments: Any, **options: Any) -> Any:
+        asked.set()
+        await answer.wait()
+        return await write(*arguments, **options)
+
+    monkeypatch.setattr(OperatorApi, "replace_execution_status", write_late)
+    world.pool()
+    async with operating() as operator:
+        await world.warm(1)
+        world.execution("contested")
+        await asked.wait()
+        stopping = asyncio.create_task(operator.stop())
+        # cancelled as one of the first by the stop
+        await _ended("ttl")
+        bound = {"phase": "Running", "podName": "of-another", "specDigest": "sha256:1"}
+        world.merge(CEX, "contested", {"status": bound})
+        answer.set()
+        await stopping
+    assert not world.asked("GET", "/pods/of-another")
+    assert world.ran == []
+
+
+async def test_a_cancellation_after_the_stream_is_lost_does_no_harm(
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivered, observe, get_pod = asyncio.Event(), ExecutionRecord.observe, OperatorApi.get_pod
+
+    def observe_cancellation(record: ExecutionRecord, body: dict[str, Any]) -> None:
+        observe(record, body)
+        if record.cancel_requested:
+            delivered.set()
+
+    async def get_pod_after_cancellation(*arguments: Any) -> Any:
+        world.merge(CEX, "torn", {"spec": {"cancelRequested": True}})
+        await delivered.wait()
+        return await get_pod(*arguments)
+
+    monkeypatch.setattr(ExecutionRecord, "observe", observe_cancellation)
+    monkeypatch.setattr(OperatorApi, "get_pod", get_pod_after_cancellation)
+    world.pool()
+    async with operating():
+        world.execution("torn", "wait")
+        await world.until(lambda: world.ran and len(world.supervisor_of("torn").events) == 2)
+        world.silence(world.status("torn")["podName"])
+        status = await world.finished("torn")
+    assert (status["phase"], status["reason"]) == ("Failed", "StreamBroken")
+    assert "failed: " not in caplog.text
+
+
+async def _ended(task: str) -> None:
+    """Return once no task of that name exists."""
+    await asyncio.wait([each for each in asyncio.all_tasks() if each.get_name() == task])
 
 
 async def test_status_writes_that_fail_for_long_are_reported_in_an_event(world: World, operating: Operating) -> None:
