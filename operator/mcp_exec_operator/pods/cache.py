@@ -69,8 +69,8 @@ class Pod:
     """Time from which another failed image pull counts against its variant."""
     warning: str = ""
     """Message of its newest warning Event, if Events were read."""
-    reading_events: bool = False
-    """Whether its Events were read or are being read."""
+    read_events_at: float = 0.0
+    """Time from which its Events may be read; infinite while and after they are."""
     held_at: float = 0.0
     """Time at which a reason that is not its own, such as full nodes, was last seen to delay it."""
     overtaken_at: float = 0.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -157,7 +158,7 @@ class PoolController:
         for partition in pool:
             self._delete_failed(partition, now)
         pool.rebalance(now)
-        next_times = [self._reconcile_pods(partition, now) for partition in pool]
+        next_times = [self._reconcile_pods(partition, now) for partition in pool.in_refill_order()]
         status_after = await self.status_writer.write(monotonic())
         return self._next_reconcile_after(now, status_after, next_times)
 
@@ -207,8 +208,8 @@ class PoolController:
         elif seconds > self.config.pod_start_timeout_seconds:
             message = pod.warning or f"pod {pod.name} was not ready after {seconds:.0f} s"
             self._fail(partition, pod, problem or PodProblem(reason=Reason.POD_FAILED, message=message), now)
-        elif seconds > _READ_EVENTS_SECONDS and not pod.address and not pod.reading_events:
-            pod.reading_events = True
+        elif seconds > _READ_EVENTS_SECONDS and not pod.address and now >= pod.read_events_at:
+            pod.read_events_at = math.inf
             self.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
 
     def _replace_stuck(self, partition: Partition, pod: Pod, seconds: float) -> None:
@@ -242,7 +243,7 @@ class PoolController:
         try:
             pod.warning = await self.api.get_pod_warning(self.pool.namespace, pod.name)
         except ApiError as error:
-            pod.reading_events = False  # the next reconcile reads them again
+            pod.read_events_at = monotonic() + _RECHECK_SECONDS
             log.warning("reading the Events of pod %s failed: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
             self.pool.wakeup.set()

@@ -27,9 +27,11 @@ class NetworkPolicyEnforcer:
 
     async def ensure(self, now: float) -> None:
         """Create or correct the policy if that is due, and record in the pool whether it is isolated."""
+        pool = self.pool
+        # the policy of a pool that was deleted and created again was deleted with the former one
+        self.dirty = self.dirty or not pool.isolated
         if not self.dirty or now < self.backoff.until:
             return
-        pool = self.pool
         policy = build_policy(pool=pool.identity, release_namespace=self.release_namespace, broker=self.broker)
         try:
             found = await self.api.get_network_policy(pool.namespace, policy["metadata"]["name"])

@@ -63,6 +63,8 @@ class Partition:
     """Whether missing pods are created without delay, because a pod has ended."""
     plan: PodPlan = field(default_factory=PodPlan)
     """The last plan."""
+    refilled_at: float = 0.0
+    """Time at which a pod was last created for it ahead of demand."""
     _outdated: PeriodicScan[OutdatedPod] = field(default_factory=PeriodicScan)
     _late: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
 

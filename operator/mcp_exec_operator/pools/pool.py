@@ -224,7 +224,13 @@ class WarmPool:
             tokens=refill.available(now),
         )
         refill.spend(plan.refill, now)
+        if plan.refill:
+            partition.refilled_at = now
         return plan if plan.next_at is None else replace(plan, next_at=max(plan.next_at, refill.ready_at(now)))
+
+    def in_refill_order(self) -> list[Partition]:
+        """Return all partitions, the one that was refilled least recently first, so that they take turns."""
+        return sorted(self, key=lambda partition: partition.refilled_at)
 
     def rebalance_after(self) -> float | None:
         """Return the seconds after which time alone may change how many pods should be warm, or None."""

@@ -63,6 +63,8 @@ class PoolStatusWriter:
             log.warning("the status of pool %s was not written: %s", pool.name, error, extra={"pool": pool.name})
             self._due = monotonic() + _SETTLE_SECONDS
             return _SETTLE_SECONDS
+        if pool.body is None:
+            return None  # deleted meanwhile
         pool.body = body
         self._written = status
         for kind in ("Ready", "VariantsHealthy"):

@@ -65,7 +65,7 @@ class PodPlan:
     missing_since: float | None = None
     """Time since which pods are missing, or None if none are."""
     next_at: float | None = None
-    """Time from which missing pods may be created, or None if none are missing."""
+    """Time from which missing pods may be created, or None if none are missing or none may be created."""
     message: str = ""
     """What is replaced and why."""
 
@@ -79,12 +79,7 @@ def plan_pods(state: PartitionState, *, now: float) -> PodPlan:
         counts = _counts_after(counts, delete)
         rollout = _plan_rollout(state, counts, deleted=delete)
     if not state.may_create:
-        return PodPlan(
-            delete=delete,
-            missing_since=state.missing_since,
-            next_at=_next_at(state, state.missing_since),
-            message=rollout.message,
-        )
+        return PodPlan(delete=delete, missing_since=state.missing_since, message=rollout.message)
     backup = _backup_pods(state, deleted=delete)
     missing = pods_to_create(
         # retained pods roll with the others, or no replacement is created while they stay

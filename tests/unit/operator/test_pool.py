@@ -1,16 +1,23 @@
 """A pool in memory: queue, plans, and reasons of a shortage."""
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 from tests.unit.operator.test_pod_cache import item
 
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
+from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.queueing.wait_queue import Waiter
 from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, excess_pods, pods_to_create
 
@@ -215,3 +222,50 @@ def test_an_older_spec_that_is_told_late_changes_nothing() -> None:
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 4}}})
     assert made.spec is not None
     assert (made.spec.warm.min, made.body) == (5, newer)
+
+
+async def test_a_pool_whose_policy_is_not_verified_waits_for_no_time() -> None:
+    made = pool()
+    assert plan(made, 10).next_at is not None
+    made.isolated = False
+    assert plan(made, 20).next_at is None
+
+
+async def test_the_policy_of_a_pool_that_was_deleted_and_created_again_is_verified_at_once() -> None:
+    made, policies = pool(), Policies()
+    policy = NetworkPolicyEnforcer(pool=made, api=cast(OperatorApi, policies), release_namespace="system")
+    await policy.ensure(1)
+    made.remove()
+    made.configure({"metadata": {"uid": "v", "generation": 1}, "spec": {"image": "i"}})
+    assert not made.isolated
+    await policy.ensure(2)
+    assert made.isolated
+    assert [each["metadata"]["ownerReferences"][0]["uid"] for each in policies.created] == ["u", "v"]
+
+
+async def test_a_pool_that_is_deleted_while_its_status_is_written_stays_deleted() -> None:
+    made = pool()
+    policies = Policies(on_patch=made.remove)
+    await PoolStatusWriter(pool=made, api=cast(OperatorApi, policies), metrics=Metrics.create()).write(1)
+    assert made.body is None
+
+
+@dataclass
+class Policies:
+    """An API server that has no object."""
+
+    on_patch: Callable[[], None] = lambda: None
+    created: list[Object] = field(default_factory=list)
+
+    async def get_network_policy(self, *_: str) -> None:
+        return None
+
+    async def create_network_policy(self, policy: Object) -> None:
+        self.created.append(policy)
+
+    async def patch_pool_status(self, namespace: str, name: str, status: Object) -> Object:
+        self.on_patch()
+        return {"metadata": {"namespace": namespace, "name": name, "uid": "u"}, "status": status}
+
+    async def create_event(self, event: Object) -> None:
+        self.created.append(event)

@@ -116,6 +116,21 @@ async def test_refill_is_bounded_and_never_holds_up_who_waits(on_empty: str) -> 
     assert turn(made, clock) == 1
 
 
+async def test_variants_take_turns_in_a_refill_that_is_too_slow_for_all() -> None:
+    clock = Clock()
+    variants = [{"name": "a", "weight": 1}, {"name": "b", "weight": 1}]
+    scaling = {"refillPerSecond": 1, "refillBurst": 1}
+    made = pool(clock, warm={"min": 100}, maxPods=200, scaling=scaling, variants=variants)
+    made.refill_now()
+    turns = []
+    for _ in range(6):
+        made.rebalance(clock.now)
+        for partition in made.in_refill_order():
+            turns += [partition.variant] * made.plan_pods(partition, now=clock.now, max_create=8).create
+        clock.now += 1
+    assert turns == ["a", "b"] * 3
+
+
 async def test_no_more_is_taken_from_refill_than_there_is_room_to_ask_for() -> None:
     clock = Clock()
     made = pool(clock, warm={"min": 9, "max": 10}, scaling={"refillPerSecond": 1, "refillBurst": 9})

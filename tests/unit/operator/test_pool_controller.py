@@ -1,0 +1,74 @@
+"""The controller of a pool, with an API server that refuses some requests."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from tests.unit.operator.test_pod_cache import item
+
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
+from mcp_exec_operator.pools.pool import WarmPool
+
+
+@dataclass
+class NoEvents:
+    """An API server that lets nobody read Events."""
+
+    reads: int = 0
+
+    async def get_pod_warning(self, namespace: str, name: str) -> str:
+        self.reads += 1
+        raise ApiError(code=403, reason="Forbidden", message="events is forbidden")
+
+    async def get_network_policy(self, *_: str) -> None:
+        return None
+
+    async def create_network_policy(self, policy: Any) -> None:
+        pass
+
+    async def patch_pool_status(self, *_: Any) -> Any:
+        return {"metadata": {"uid": "u", "generation": 1}}
+
+    async def create_event(self, event: Any) -> None:
+        pass
+
+
+@dataclass(kw_only=True, eq=False)
+class BusyPool(WarmPool):
+    """A pool that something happens to all the time."""
+
+    reconciles: int = 0
+    tenth: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def rebalance(self, now: float) -> None:
+        super().rebalance(now)
+        self.reconciles += 1
+        self.wakeup.set()
+        if self.reconciles == 10:
+            self.tenth.set()
+
+
+async def test_events_that_cannot_be_read_are_not_asked_for_at_each_reconcile() -> None:
+    pool, api, tasks = BusyPool(namespace="agents", name="default"), NoEvents(), TaskRegistry()
+    pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 1}}})
+    slow = item("slow", template=pool.base.template_hash)
+    slow["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    slow["status"].pop("podIP", None)
+    pool.base.pods.observe(slow, now=0)
+    controller = PoolController(
+        pool=pool,
+        api=cast(OperatorApi, api),
+        supervisors=cast(SupervisorClient, None),
+        tasks=tasks,
+        metrics=Metrics.create(),
+        config=PoolControllerConfig(release_namespace="system", forbidden_address="", pod_start_timeout_seconds=1e9),
+    )
+    tasks.spawn(controller.run(), name="pool")
+    await asyncio.wait_for(pool.tenth.wait(), 30)
+    await tasks.close()
+    assert api.reads == 1
