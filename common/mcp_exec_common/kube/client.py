@@ -171,13 +171,14 @@ class KubeClient:
                 ) as response:
                     if response.status < 300:
                         return json.loads(await response.read())  # type: ignore[no-any-return]
+                    error = await _read_error(response)  # before each retry, too: an unread body ends the connection
                     if delay is None or response.status not in _RETRYABLE:
-                        raise await _read_error(response)
+                        raise error
                     delay = _parse_retry_after(response, delay)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                may_be_done = not isinstance(error, aiohttp.ClientConnectorError)
+            except (aiohttp.ClientError, TimeoutError) as failure:
+                may_be_done = not isinstance(failure, aiohttp.ClientConnectorError)
                 if delay is None or (may_be_done and not repeatable):
-                    raise ApiUnreachable(f"{method} {path}: {type(error).__name__} {error}") from error
+                    raise ApiUnreachable(f"{method} {path}: {type(failure).__name__} {failure}") from failure
             await asyncio.sleep(delay)
         raise AssertionError("unreachable: the last attempt returns or raises")
 

@@ -27,10 +27,12 @@ class Script:
     def __init__(self, *answers: Answer) -> None:
         self.answers = deque(answers)
         self.seen: list[web.Request] = []
+        self.connections: set[asyncio.Transport | None] = set()
         self.exhausted = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(request)
+        self.connections.add(request.transport)
         if not self.answers:
             self.exhausted.set()
             await asyncio.Event().wait()
@@ -56,8 +58,16 @@ async def served(script: Script) -> AsyncIterator[KubeClient]:
         yield KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.001))
 
 
-def refusal(code: int, reason: str) -> Answer:
-    return code, {"kind": "Status", "code": code, "reason": reason, "message": f"it is {reason}"}
+def refusal(code: int, reason: str, *, message: str = "") -> Answer:
+    return code, {"kind": "Status", "code": code, "reason": reason, "message": message or f"it is {reason}"}
+
+
+async def test_a_busy_server_is_asked_again_over_the_same_connection() -> None:
+    # the body is larger than what arrives together with the head
+    script = Script(refusal(429, "TooManyRequests", message="x" * 4_000_000), (200, {"ok": True}))
+    async with served(script) as kube:
+        await kube.get(PODS)
+    assert len(script.connections) == 1
 
 
 async def test_a_busy_server_is_retried() -> None:
