@@ -42,13 +42,14 @@ def shorten_json(value: Any, limit: int, *, is_head: bool = False) -> tuple[Any,
         is_head: `value` is only the beginning of the result, so that its end is not worth keeping.
     """
     try:
-        if not is_head and _fits(value, limit):
-            return value, False
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+        try:
+            if not is_head and _fits(value, limit):
+                return value, False
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            text = repr(value)
     except RecursionError:
         return None, True
-    except ValueError:
-        text = repr(value)
     length = limit - 2
     while True:
         short = _keep_head(text, length) if is_head else shorten(text, length)

@@ -81,6 +81,13 @@ def test_a_value_that_is_nested_too_deeply_is_dropped() -> None:
     assert shorten_json(value, 100) == (None, True)
 
 
+def test_a_nested_value_that_is_no_json_is_dropped() -> None:
+    value: list[object] = []
+    for _ in range(100_000):
+        value = [value]
+    assert shorten_json([float("inf"), value], 100) == (None, True)
+
+
 def test_null_and_empty_fields_are_dropped() -> None:
     assert drop_empty_fields({"a": None, "b": "", "c": 0, "d": [], "e": False, "f": "x"}) == {
         "c": 0,
