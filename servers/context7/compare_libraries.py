@@ -8,13 +8,13 @@ from .get_docs_by_name import get_docs_by_name
 
 
 async def compare_libraries(names: Sequence[str], topic: str = "getting started") -> dict[str, str]:
-    """What the documentation of several libraries says of one topic.
+    """Compare the documentation of several libraries on one topic.
 
     Args:
-        names: what the libraries are called
-        topic: what to look up in the documentation of each
+        names: the names of the libraries
+        topic: the topic to look up in the documentation of each
 
-    Returns the documentation by name. Raises ToolError where no library is called so.
+    Returns the documentation by name. Raises ToolError if a library is not found.
     """
     texts = await asyncio.gather(*(get_docs_by_name(name, topic) for name in names))
     return dict(zip(names, texts, strict=True))

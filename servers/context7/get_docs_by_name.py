@@ -12,18 +12,18 @@ _ID = re.compile(r"library ID:\**\s*`?(/[^\s`,]+)", re.IGNORECASE)
 
 
 async def get_docs_by_name(name: str, topic: str = "getting started") -> str:
-    """Documentation of a library by its name, without its ID.
+    """Return the documentation of a library by its name, without its ID.
 
     Args:
-        name: what the library is called, such as "Next.js"
-        topic: what to look up in its documentation
+        name: the name of the library, such as "Next.js"
+        topic: the topic to look up in its documentation
 
-    Raises ToolError where no library is called so.
+    Raises ToolError if there is no library with this name.
     """
-    found = _ID.search(str(await resolve_library_id(libraryName=name, query=topic)))
-    if found is None:
-        raise ToolError(f"no library is called {name!r}")
-    return str(await query_docs(libraryId=found[1], query=topic))
+    match = _ID.search(str(await resolve_library_id(libraryName=name, query=topic)))
+    if match is None:
+        raise ToolError(f"there is no library {name!r}")
+    return str(await query_docs(libraryId=match[1], query=topic))
 
 
 getDocsByName = get_docs_by_name

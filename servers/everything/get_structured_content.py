@@ -13,7 +13,7 @@ class GetStructuredContentInput(TypedDict):
 
 
 class GetStructuredContentResponse(TypedDict):
-    """What `get_structured_content` returns."""
+    """Result of `get_structured_content`."""
 
     temperature: float
     conditions: str

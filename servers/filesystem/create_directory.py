@@ -13,7 +13,7 @@ class CreateDirectoryInput(TypedDict):
 
 
 class CreateDirectoryResponse(TypedDict):
-    """What `create_directory` returns."""
+    """Result of `create_directory`."""
 
     content: str
 

@@ -14,7 +14,7 @@ class DirectoryTreeInput(TypedDict):
 
 
 class DirectoryTreeResponse(TypedDict):
-    """What `directory_tree` returns."""
+    """Result of `directory_tree`."""
 
     content: str
 

@@ -22,7 +22,7 @@ class EditFileInput(TypedDict):
 
 
 class EditFileResponse(TypedDict):
-    """What `edit_file` returns."""
+    """Result of `edit_file`."""
 
     content: str
 

@@ -13,7 +13,7 @@ class GetFileInfoInput(TypedDict):
 
 
 class GetFileInfoResponse(TypedDict):
-    """What `get_file_info` returns."""
+    """Result of `get_file_info`."""
 
     content: str
 

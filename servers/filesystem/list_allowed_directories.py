@@ -11,7 +11,7 @@ class ListAllowedDirectoriesInput(TypedDict):
 
 
 class ListAllowedDirectoriesResponse(TypedDict):
-    """What `list_allowed_directories` returns."""
+    """Result of `list_allowed_directories`."""
 
     content: str
 

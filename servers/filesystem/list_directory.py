@@ -13,7 +13,7 @@ class ListDirectoryInput(TypedDict):
 
 
 class ListDirectoryResponse(TypedDict):
-    """What `list_directory` returns."""
+    """Result of `list_directory`."""
 
     content: str
 

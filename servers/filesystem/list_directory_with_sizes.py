@@ -14,7 +14,7 @@ class ListDirectoryWithSizesInput(TypedDict):
 
 
 class ListDirectoryWithSizesResponse(TypedDict):
-    """What `list_directory_with_sizes` returns."""
+    """Result of `list_directory_with_sizes`."""
 
     content: str
 

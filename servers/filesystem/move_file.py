@@ -14,7 +14,7 @@ class MoveFileInput(TypedDict):
 
 
 class MoveFileResponse(TypedDict):
-    """What `move_file` returns."""
+    """Result of `move_file`."""
 
     content: str
 

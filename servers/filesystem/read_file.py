@@ -15,7 +15,7 @@ class ReadFileInput(TypedDict):
 
 
 class ReadFileResponse(TypedDict):
-    """What `read_file` returns."""
+    """Result of `read_file`."""
 
     content: str
 

@@ -41,7 +41,7 @@ ReadMediaFileResponseContentItem: TypeAlias = (
 
 
 class ReadMediaFileResponse(TypedDict):
-    """What `read_media_file` returns."""
+    """Result of `read_media_file`."""
 
     content: list[ReadMediaFileResponseContentItem]
 

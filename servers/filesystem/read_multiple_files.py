@@ -13,7 +13,7 @@ class ReadMultipleFilesInput(TypedDict):
 
 
 class ReadMultipleFilesResponse(TypedDict):
-    """What `read_multiple_files` returns."""
+    """Result of `read_multiple_files`."""
 
     content: str
 

@@ -15,7 +15,7 @@ class ReadTextFileInput(TypedDict):
 
 
 class ReadTextFileResponse(TypedDict):
-    """What `read_text_file` returns."""
+    """Result of `read_text_file`."""
 
     content: str
 

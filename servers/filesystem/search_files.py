@@ -15,7 +15,7 @@ class SearchFilesInput(TypedDict):
 
 
 class SearchFilesResponse(TypedDict):
-    """What `search_files` returns."""
+    """Result of `search_files`."""
 
     content: str
 

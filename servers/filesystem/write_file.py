@@ -14,7 +14,7 @@ class WriteFileInput(TypedDict):
 
 
 class WriteFileResponse(TypedDict):
-    """What `write_file` returns."""
+    """Result of `write_file`."""
 
     content: str
 

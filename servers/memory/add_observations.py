@@ -27,7 +27,7 @@ class AddObservationsResponseResultsItem(TypedDict):
 
 
 class AddObservationsResponse(TypedDict):
-    """What `add_observations` returns."""
+    """Result of `add_observations`."""
 
     results: list[AddObservationsResponseResultsItem]
 

@@ -29,7 +29,7 @@ class CreateEntitiesResponseEntitiesItem(TypedDict):
 
 
 class CreateEntitiesResponse(TypedDict):
-    """What `create_entities` returns."""
+    """Result of `create_entities`."""
 
     entities: list[CreateEntitiesResponseEntitiesItem]
 

@@ -32,7 +32,7 @@ CreateRelationsResponseRelationsItem = TypedDict(
 
 
 class CreateRelationsResponse(TypedDict):
-    """What `create_relations` returns."""
+    """Result of `create_relations`."""
 
     relations: list[CreateRelationsResponseRelationsItem]
 

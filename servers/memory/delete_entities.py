@@ -13,7 +13,7 @@ class DeleteEntitiesInput(TypedDict):
 
 
 class DeleteEntitiesResponse(TypedDict):
-    """What `delete_entities` returns."""
+    """Result of `delete_entities`."""
 
     success: bool
     message: str

@@ -20,7 +20,7 @@ class DeleteObservationsInput(TypedDict):
 
 
 class DeleteObservationsResponse(TypedDict):
-    """What `delete_observations` returns."""
+    """Result of `delete_observations`."""
 
     success: bool
     message: str

@@ -22,7 +22,7 @@ class DeleteRelationsInput(TypedDict):
 
 
 class DeleteRelationsResponse(TypedDict):
-    """What `delete_relations` returns."""
+    """Result of `delete_relations`."""
 
     success: bool
     message: str

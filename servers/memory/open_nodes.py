@@ -31,7 +31,7 @@ OpenNodesResponseRelationsItem = TypedDict(
 
 
 class OpenNodesResponse(TypedDict):
-    """What `open_nodes` returns."""
+    """Result of `open_nodes`."""
 
     entities: list[OpenNodesResponseEntitiesItem]
     relations: list[OpenNodesResponseRelationsItem]

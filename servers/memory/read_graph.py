@@ -29,7 +29,7 @@ ReadGraphResponseRelationsItem = TypedDict(
 
 
 class ReadGraphResponse(TypedDict):
-    """What `read_graph` returns."""
+    """Result of `read_graph`."""
 
     entities: list[ReadGraphResponseEntitiesItem]
     relations: list[ReadGraphResponseRelationsItem]

@@ -31,7 +31,7 @@ SearchNodesResponseRelationsItem = TypedDict(
 
 
 class SearchNodesResponse(TypedDict):
-    """What `search_nodes` returns."""
+    """Result of `search_nodes`."""
 
     entities: list[SearchNodesResponseEntitiesItem]
     relations: list[SearchNodesResponseRelationsItem]

@@ -24,7 +24,7 @@ class ConvertTimeResponseTimeResult(TypedDict):
 
 
 class ConvertTimeResponse(TypedDict):
-    """What `convert_time` returns."""
+    """Result of `convert_time`."""
 
     source: ConvertTimeResponseTimeResult
     target: ConvertTimeResponseTimeResult

@@ -13,7 +13,7 @@ class GetCurrentTimeInput(TypedDict):
 
 
 class GetCurrentTimeResponse(TypedDict):
-    """What `get_current_time` returns."""
+    """Result of `get_current_time`."""
 
     timezone: str
     datetime: str

@@ -28,7 +28,7 @@ from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.wrappers import HEADER, build_files
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-_INIT: Final = f'{HEADER}\n"""MCP servers: one package each, with one function a tool."""\n'
+_INIT: Final = f'{HEADER}\n"""MCP servers: one package per server, with one function per tool."""\n'
 
 
 def add_to(commands: Subcommands) -> None:

@@ -106,7 +106,7 @@ class WrapperModule:
         is_shadowed = bool({self.function, self.camel} & BUILTINS)
         types = TypeBuilder(self.input, self.response, is_shadowed=is_shadowed)
         types.define(self.input, self.tool.input_schema, doc=f"Arguments of `{self.function}`.", closed=True)
-        types.define(self.response, self.tool.returned_schema or {}, doc=f"What `{self.function}` returns.")
+        types.define(self.response, self.tool.returned_schema or {}, doc=f"Result of `{self.function}`.")
         return types
 
     def _parameters(self) -> dict[str, bool]:
@@ -165,7 +165,9 @@ class WrapperModule:
             first, *more = wrap_paragraphs(f"{kind}: {description}" if description else kind, 1000) or [kind]
             listed += [f"    {first}", *(f"        {line}" for line in more)]
         returns = (
-            ["The server declares no type of the result; this one is what was seen."] if self.tool.inferred else []
+            ["The server declares no result type. This type was inferred from earlier results."]
+            if self.tool.inferred
+            else []
         )
         return format_docstring(summary, rest, listed, returns, indent="    ")
 
@@ -175,7 +177,7 @@ def split_description(description: str, function: str) -> tuple[str, list[str]]:
     text = description[: _DESCRIPTION + 1].strip()
     lines = wrap_paragraphs(text, _DESCRIPTION)
     if not lines or not lines[0].strip():
-        return f"Calls {function}.", []
+        return f"Call {function}.", []
     if match := _SENTENCE.match(text):
         return match[0], wrap_paragraphs(text[match.end() :].strip(), _DESCRIPTION)
     return clean_line(" ".join(lines), 100), lines

@@ -67,7 +67,7 @@ class _Package:
         summaries |= {name: function.summary for name, function in self.composed.items()}
         lines = [clean_line(f"- {name}: {summary}", WIDTH - 4) for name, summary in sorted(summaries.items())]
         docstring = format_docstring(
-            f"The MCP server {clean_line(self.server, 60)}: one function a tool, each in a file of its own.", lines
+            f"The MCP server {clean_line(self.server, 60)}: one function per tool, each in its own file.", lines
         )
         exports = {module.function: module.names for module in self.modules}
         exports |= {name: [name, *_camel_names(name)] for name in self.composed}

@@ -173,7 +173,7 @@ def test_a_function_that_an_overlay_adds_is_found_like_a_tool() -> None:
     assert [*found] == ["compare_libraries", "get_docs_by_name", "get_library_docs", "query_docs", "resolve_library_id"]
     composed = found["compare_libraries"]
     assert composed["import"] == "from servers.docs import compare_libraries"
-    assert composed["description"] == "What the documentation of several libraries says of one topic."
+    assert composed["description"] == "Compare the documentation of several libraries on one topic."
     assert (composed["input_schema"]["required"], composed["output_schema"]) == (["names"], None)
 
 

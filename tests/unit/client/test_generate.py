@@ -235,7 +235,7 @@ def test_a_gateway_returns_the_catalog_of_a_toolserver(
     assert seen == [{"path": "/api/v1/mcp/servers/notes/tools", "authorization": "Bearer k"}]
     added, listed = ((tmp_path / "notes" / name).read_text() for name in ("add_note.py", "list_notes.py"))
     assert '"notes.add-note"' in added
-    assert "what was seen" in added
+    assert "inferred from earlier results" in added
     assert '"notes.listNotes"' in listed
     said = refusal(capsys, "--from-toolserver", "a/b", "--gateway", address, "--out", tmp_path)
     assert "servers with tools: context7, notes" in said

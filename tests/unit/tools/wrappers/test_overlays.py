@@ -63,7 +63,7 @@ def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pyte
         "a": "docs of /org/a on routing",
         "b": "docs of /org/b on routing",
     }
-    with pytest.raises(composed.ToolError, match="no library is called 'nothing'"):
+    with pytest.raises(composed.ToolError, match="there is no library 'nothing'"):
         asyncio.run(package.get_docs_by_name("nothing", "routing"))
 
 

@@ -116,7 +116,7 @@ def test_an_inferred_result_is_that_of_the_value_itself() -> None:
     schema = {"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}
     text = wrapper(outputSchema=schema, inferred=True)
     assert "class TResponse(TypedDict):" in text
-    assert "what was seen" in text
+    assert "inferred from earlier results" in text
 
 
 @pytest.mark.parametrize("form", [lambda schema: schema, lambda schema: {"$ref": "#/$defs/A", "$defs": {"A": schema}}])
