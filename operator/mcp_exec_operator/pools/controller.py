@@ -155,6 +155,8 @@ class PoolController:
         if pool.spec is None:
             return await self.status_writer.write(now)
         await self.network_policy.ensure(now)
+        if pool.spec is None:  # deleted or changed meanwhile
+            return await self.status_writer.write(monotonic())
         for partition in pool:
             self._delete_failed(partition, now)
         pool.rebalance(now)

@@ -32,7 +32,8 @@ class NetworkPolicyEnforcer:
         self.dirty = self.dirty or not pool.isolated
         if not self.dirty or now < self.backoff.until:
             return
-        policy = build_policy(pool=pool.identity, release_namespace=self.release_namespace, broker=self.broker)
+        identity = pool.identity
+        policy = build_policy(pool=identity, release_namespace=self.release_namespace, broker=self.broker)
         try:
             found = await self.api.get_network_policy(pool.namespace, policy["metadata"]["name"])
             if found is None:
@@ -46,5 +47,7 @@ class NetworkPolicyEnforcer:
             pool.isolated = pool.isolated and error.code == 0
             self.backoff.fail(monotonic())
         else:
-            pool.exposed, pool.isolated, self.dirty = None, True, False
             self.backoff.succeed()
+            # a policy of the former pool is deleted with it
+            if pool.body is not None and pool.identity == identity:
+                pool.exposed, pool.isolated, self.dirty = None, True, False

@@ -1,9 +1,11 @@
-"""The controller of a pool, with an API server that refuses some requests."""
+"""The controller of a pool, with an API server that refuses some requests, or whose objects change meanwhile."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
 from tests.unit.operator.test_pod_cache import item
 
 from mcp_exec_common.kube.errors import ApiError
@@ -19,6 +21,8 @@ from mcp_exec_operator.pools.pool import WarmPool
 class NoEvents:
     """An API server that lets nobody read Events."""
 
+    on_verify: Callable[[], None] = lambda: None
+    """Called when the NetworkPolicy is read."""
     reads: int = 0
 
     async def get_pod_warning(self, namespace: str, name: str) -> str:
@@ -26,7 +30,7 @@ class NoEvents:
         raise ApiError(code=403, reason="Forbidden", message="events is forbidden")
 
     async def get_network_policy(self, *_: str) -> None:
-        return None
+        self.on_verify()
 
     async def create_network_policy(self, policy: Any) -> None:
         pass
@@ -60,7 +64,50 @@ async def test_events_that_cannot_be_read_are_not_asked_for_at_each_reconcile() 
     slow["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     slow["status"].pop("podIP", None)
     pool.base.pods.observe(slow, now=0)
-    controller = PoolController(
+    tasks.spawn(control(pool, api, tasks).run(), name="pool")
+    await asyncio.wait_for(pool.tenth.wait(), 30)
+    await tasks.close()
+    assert api.reads == 1
+
+
+async def test_a_pool_that_is_deleted_while_its_policy_is_verified_is_reconciled_as_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pool, tasks, removed = BusyPool(namespace="agents", name="default"), TaskRegistry(), asyncio.Event()
+
+    def remove() -> None:
+        if not removed.is_set():
+            pool.remove()
+            removed.set()
+
+    pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 0}}})
+    tasks.spawn(control(pool, NoEvents(on_verify=remove), tasks).run(), name="pool")
+    await removed.wait()
+    isolated = pool.isolated
+    pool.configure({"metadata": {"uid": "v", "generation": 1}, "spec": {"image": "i", "warm": {"min": 0}}})
+    await asyncio.wait_for(pool.tenth.wait(), 30)
+    await tasks.close()
+    assert not isolated
+    assert pool.isolated
+    assert "failed" not in caplog.text
+
+
+async def test_a_pool_that_is_created_again_while_its_policy_is_verified_is_not_isolated_yet() -> None:
+    pool, tasks = BusyPool(namespace="agents", name="default"), TaskRegistry()
+
+    def create_again() -> None:
+        pool.configure({"metadata": {"uid": "v", "generation": 1}, "spec": {"image": "i"}})
+
+    pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i"}})
+    policy = control(pool, NoEvents(on_verify=create_again), tasks).network_policy
+    await policy.ensure(1)
+    assert not pool.isolated
+    await policy.ensure(2)
+    assert pool.isolated
+
+
+def control(pool: WarmPool, api: NoEvents, tasks: TaskRegistry) -> PoolController:
+    return PoolController(
         pool=pool,
         api=cast(OperatorApi, api),
         supervisors=cast(SupervisorClient, None),
@@ -68,7 +115,3 @@ async def test_events_that_cannot_be_read_are_not_asked_for_at_each_reconcile() 
         metrics=Metrics.create(),
         config=PoolControllerConfig(release_namespace="system", forbidden_address="", pod_start_timeout_seconds=1e9),
     )
-    tasks.spawn(controller.run(), name="pool")
-    await asyncio.wait_for(pool.tenth.wait(), 30)
-    await tasks.close()
-    assert api.reads == 1
