@@ -8,7 +8,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-NOT_PRODUCT = ("tests", "servers", "examples")
+NOT_PRODUCT = ("build", "tests", "servers", "examples")
 MAX_MODULES = 14
 SHARED_NAMES = {"Settings", "Metrics"}
 """Class names that mean the same in every process."""
