@@ -32,74 +32,74 @@ def item(
     return {"metadata": meta, "spec": {"nodeName": node}, "status": status}
 
 
-def warm(inventory: PodCache, *names: str) -> None:
+def warm(cache: PodCache, *names: str) -> None:
     for name in names:
-        inventory.observe(item(name), now=0)
-        inventory.mark_ready(name, now=1)
+        cache.observe(item(name), now=0)
+        cache.mark_ready(name, now=1)
 
 
 def test_warm_pods_are_taken_in_the_order_in_which_they_became_ready() -> None:
-    inventory = PodCache()
-    warm(inventory, "a", "b", "c")
-    assert [pod.name for pod in iter(inventory.take, None)] == ["a", "b", "c"]
+    cache = PodCache()
+    warm(cache, "a", "b", "c")
+    assert [pod.name for pod in iter(cache.take, None)] == ["a", "b", "c"]
 
 
 def test_a_pod_that_is_put_back_is_the_next_to_be_taken() -> None:
-    inventory = PodCache()
-    warm(inventory, "a", "b")
-    taken = inventory.take()
+    cache = PodCache()
+    warm(cache, "a", "b")
+    taken = cache.take()
     assert taken is not None
-    assert inventory.release(taken)
-    assert [pod.name for pod in iter(inventory.take, None)] == ["a", "b"]
+    assert cache.release(taken)
+    assert [pod.name for pod in iter(cache.take, None)] == ["a", "b"]
 
 
 def test_a_pod_that_was_asked_for_counts_at_once_and_once() -> None:
-    inventory = PodCache()
-    inventory.add_expectation("a", template="t", now=0)
-    assert inventory.counts.creating == 1
-    inventory.observe(item("a"), now=1)
-    inventory.confirm_created("a", uid="uid-a", now=2)
-    assert (inventory.counts.creating, inventory.counts.starting, inventory.counts.total) == (0, 1, 1)
+    cache = PodCache()
+    cache.add_expectation("a", template="t", now=0)
+    assert cache.counts.creating == 1
+    cache.observe(item("a"), now=1)
+    cache.confirm_created("a", uid="uid-a", now=2)
+    assert (cache.counts.creating, cache.counts.starting, cache.counts.total) == (0, 1, 1)
 
 
 def test_a_pod_whose_creation_had_no_answer_counts_until_a_list_tells_that_it_was_not_made() -> None:
-    inventory = PodCache()
+    cache = PodCache()
     for name in ("made", "never"):
-        inventory.add_expectation(name, template="t", now=0)
-        inventory.mark_uncertain(name, now=10)
-    inventory.replace([item("made")], listed_at=10 + UNCERTAIN_SECONDS, now=20)
-    assert inventory.counts.total == 2
-    inventory.replace([item("made")], listed_at=10 + UNCERTAIN_SECONDS + 1, now=20)
-    assert (inventory.get("never"), inventory.counts.total) == (None, 1)
+        cache.add_expectation(name, template="t", now=0)
+        cache.mark_uncertain(name, now=10)
+    cache.replace([item("made")], listed_at=10 + UNCERTAIN_SECONDS, now=20)
+    assert cache.counts.total == 2
+    cache.replace([item("made")], listed_at=10 + UNCERTAIN_SECONDS + 1, now=20)
+    assert (cache.get("never"), cache.counts.total) == (None, 1)
 
 
 def test_a_pod_that_an_execution_names_is_never_warm() -> None:
-    inventory = PodCache()
-    warm(inventory, "a")
-    inventory.adopt("a", now=2)
-    inventory.adopt("unseen", now=2)
-    inventory.observe(item("unseen"), now=3)
-    assert inventory.mark_ready("unseen", now=4) is None
-    assert inventory.take() is None
+    cache = PodCache()
+    warm(cache, "a")
+    cache.adopt("a", now=2)
+    cache.adopt("unseen", now=2)
+    cache.observe(item("unseen"), now=3)
+    assert cache.mark_ready("unseen", now=4) is None
+    assert cache.take() is None
 
 
 def test_a_pod_that_ended_is_not_taken() -> None:
-    inventory = PodCache()
-    warm(inventory, "a", "b", "c")
-    inventory.observe(item("a", phase="Failed"), now=2)
-    inventory.observe(item("b", deleted=True), now=2)
-    assert [pod.name for pod in iter(inventory.take, None)] == ["c"]
-    assert inventory.counts.terminating == 1
+    cache = PodCache()
+    warm(cache, "a", "b", "c")
+    cache.observe(item("a", phase="Failed"), now=2)
+    cache.observe(item("b", deleted=True), now=2)
+    assert [pod.name for pod in iter(cache.take, None)] == ["c"]
+    assert cache.counts.terminating == 1
 
 
 def test_whoever_has_a_pod_hears_that_it_is_lost() -> None:
-    inventory = PodCache()
-    warm(inventory, "a", "b", "c")
-    taken = [inventory.take() for _ in range(3)]
+    cache = PodCache()
+    warm(cache, "a", "b", "c")
+    taken = [cache.take() for _ in range(3)]
     assert not any(pod is None or pod.wakeup.is_set() for pod in taken)
-    inventory.forget("a")
-    inventory.observe(item("b", phase="Failed"), now=2)
-    inventory.observe(item("c", uid="another"), now=2)
+    cache.forget("a")
+    cache.observe(item("b", phase="Failed"), now=2)
+    cache.observe(item("c", uid="another"), now=2)
     assert all(pod is not None and pod.wakeup.is_set() and pod.lost for pod in taken[:2])
     assert taken[2] is not None
     assert taken[2].wakeup.is_set()
@@ -107,47 +107,47 @@ def test_whoever_has_a_pod_hears_that_it_is_lost() -> None:
 
 
 def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_is_again() -> None:
-    inventory = PodCache()
-    warm(inventory, "a", "b")
-    inventory.observe(item("a", ready="False"), now=2)
-    assert (inventory.counts.not_ready, inventory.counts.warm) == (1, 1)
-    assert [pod.name for pod in iter(inventory.take, None)] == ["b"]
-    pod = inventory.observe(item("a"), now=50)
+    cache = PodCache()
+    warm(cache, "a", "b")
+    cache.observe(item("a", ready="False"), now=2)
+    assert (cache.counts.not_ready, cache.counts.warm) == (1, 1)
+    assert [pod.name for pod in iter(cache.take, None)] == ["b"]
+    pod = cache.observe(item("a"), now=50)
     assert (pod.state, pod.since) == (PodState.STARTING, 50)
-    assert inventory.mark_ready("a", now=51) is pod
+    assert cache.mark_ready("a", now=51) is pod
 
 
 def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of_it() -> None:
     lost: set[str | None] = set()
-    inventory = PodCache(is_trusted_node=lambda node: node not in lost)
+    cache = PodCache(is_trusted_node=lambda node: node not in lost)
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
-        inventory.observe(item(name, node=node), now=0)
-        inventory.mark_ready(name, now=1)
-    busy = inventory.take()
+        cache.observe(item(name, node=node), now=0)
+        cache.mark_ready(name, now=1)
+    busy = cache.take()
     assert busy is not None
     assert not busy.wakeup.is_set()
     lost.add("n1")
-    inventory.recheck_node("n1", now=2)
+    cache.recheck_node("n1", now=2)
     assert (busy.name, busy.wakeup.is_set()) == ("a", True)
-    assert (inventory.counts.not_ready, inventory.counts.warm) == (1, 1)
-    assert not inventory.release(busy)
-    assert [pod.name for pod in iter(inventory.take, None)] == ["c"]
+    assert (cache.counts.not_ready, cache.counts.warm) == (1, 1)
+    assert not cache.release(busy)
+    assert [pod.name for pod in iter(cache.take, None)] == ["c"]
     lost.clear()
-    inventory.recheck_node("n1", now=3)
-    assert inventory.counts.starting == 2
+    cache.recheck_node("n1", now=3)
+    assert cache.counts.starting == 2
 
 
 def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
-    inventory = PodCache()
-    warm(inventory, "old", "kept")
-    inventory.add_expectation("asked", template="", now=5)
-    inventory.add_expectation("made", template="", now=5)
-    inventory.confirm_created("made", uid="uid-made", now=11)
-    news = inventory.replace([item("kept"), item("new")], listed_at=10, now=12)
+    cache = PodCache()
+    warm(cache, "old", "kept")
+    cache.add_expectation("asked", template="", now=5)
+    cache.add_expectation("made", template="", now=5)
+    cache.confirm_created("made", uid="uid-made", now=11)
+    news = cache.replace([item("kept"), item("new")], listed_at=10, now=12)
     assert news == ["new"]
-    assert {pod.name for pod in inventory.all()} == {"kept", "new", "asked", "made"}
-    inventory.replace([item("kept")], listed_at=5 + EXPECTATION_SECONDS + 1, now=999)
-    assert {pod.name for pod in inventory.all()} == {"kept"}
+    assert {pod.name for pod in cache.all()} == {"kept", "new", "asked", "made"}
+    cache.replace([item("kept")], listed_at=5 + EXPECTATION_SECONDS + 1, now=999)
+    assert {pod.name for pod in cache.all()} == {"kept"}
 
 
 class Life(RuleBasedStateMachine):
@@ -158,7 +158,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lost = False
-        self.inventory = PodCache(is_trusted_node=lambda node: not self.lost)
+        self.cache = PodCache(is_trusted_node=lambda node: not self.lost)
         self.made = 0
         self.used: set[str] = set()
         self.exists: set[str] = set()
@@ -167,13 +167,11 @@ class Life(RuleBasedStateMachine):
     @rule(waiting=st.integers(0, 5))
     def refill(self, waiting: int) -> None:
         self.now += 1
-        for _ in range(
-            pods_to_create(warm=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
-        ):
+        for _ in range(pods_to_create(warm=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.cache.counts)):
             self.made += 1
-            self.inventory.add_expectation(f"p{self.made}", template="", now=self.now)
-        assert self.inventory.counts.total <= MAX_PODS
-        short = pods_to_create(warm=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.inventory.counts)
+            self.cache.add_expectation(f"p{self.made}", template="", now=self.now)
+        assert self.cache.counts.total <= MAX_PODS
+        short = pods_to_create(warm=WARM_MIN, max_pods=MAX_PODS, cold_starts=waiting, counts=self.cache.counts)
         assert short == 0
 
     @rule(data=st.data())
@@ -182,18 +180,18 @@ class Life(RuleBasedStateMachine):
         if pod is not None:
             self.now += 1
             self.exists.add(pod.name)
-            self.inventory.confirm_created(pod.name, uid=f"uid-{pod.name}", now=self.now)
+            self.cache.confirm_created(pod.name, uid=f"uid-{pod.name}", now=self.now)
 
     @rule(data=st.data())
     def ready(self, data: st.DataObject) -> None:
         pod = self._one(data, PodState.STARTING)
         if pod is not None:
-            self.inventory.observe(item(pod.name), now=self.now)
-            self.inventory.mark_ready(pod.name, now=self.now)
+            self.cache.observe(item(pod.name), now=self.now)
+            self.cache.mark_ready(pod.name, now=self.now)
 
     @rule(target=taken)
     def take(self) -> Any:
-        pod = self.inventory.take()
+        pod = self.cache.take()
         if pod is None:
             return Pod(name="none", state=PodState.TERMINATING)
         assert pod.name not in self.used
@@ -203,20 +201,20 @@ class Life(RuleBasedStateMachine):
 
     @rule(pod=consumes(taken))
     def put_back(self, pod: Pod) -> None:
-        self.inventory.release(pod)
+        self.cache.release(pod)
         if pod.state in (PodState.WARM, PodState.NOT_READY):  # an unfit one may become ready again, still unused
             self.used.discard(pod.name)
 
     @rule(pod=consumes(taken))
     def end(self, pod: Pod) -> None:
-        self.inventory.retire(pod)
+        self.cache.retire(pod)
 
     @rule(data=st.data())
     def vanish(self, data: st.DataObject) -> None:
         pod = self._one(data)
         if pod is not None:
             self.exists.discard(pod.name)
-            self.inventory.forget(pod.name)
+            self.cache.forget(pod.name)
 
     @rule(
         data=st.data(),
@@ -228,31 +226,31 @@ class Life(RuleBasedStateMachine):
         pod = self._one(data)
         if pod is not None:
             self.exists.add(pod.name)
-            self.inventory.observe(item(pod.name, phase=phase, deleted=deleted, ready=ready), now=self.now)
+            self.cache.observe(item(pod.name, phase=phase, deleted=deleted, ready=ready), now=self.now)
 
     @rule(lost=st.booleans())
     def change_node(self, lost: bool) -> None:
         self.lost = lost
-        self.inventory.recheck_node("n1", now=self.now)
+        self.cache.recheck_node("n1", now=self.now)
 
     @rule()
     def resync(self) -> None:
         self.now += 1
-        self.inventory.replace([item(name) for name in self.exists], listed_at=self.now, now=self.now)
+        self.cache.replace([item(name) for name in self.exists], listed_at=self.now, now=self.now)
 
     @invariant()
     def counts_agree(self) -> None:
-        pods = self.inventory.all()
-        counts = self.inventory.counts
+        pods = self.cache.all()
+        counts = self.cache.counts
         assert counts.total == len(pods)
         assert all(getattr(counts, state.name.lower()) == sum(pod.state is state for pod in pods) for state in PodState)
-        assert {pod.name for pod in self.inventory.all(PodState.WARM)} == {
+        assert {pod.name for pod in self.cache.all(PodState.WARM)} == {
             pod.name for pod in pods if pod.state is PodState.WARM
         }
         assert excess_pods(warm=WARM_MIN, waiting=0, counts=counts) <= counts.warm + counts.coming
 
     def _one(self, data: st.DataObject, *states: PodState) -> Pod | None:
-        pods = sorted(self.inventory.all(*states), key=lambda pod: pod.name)
+        pods = sorted(self.cache.all(*states), key=lambda pod: pod.name)
         return data.draw(st.sampled_from(pods)) if pods else None
 
 
