@@ -81,6 +81,11 @@ class Objects:
         created: Object = resource.create(body=manifest, namespace=namespace_of(manifest), **options).to_dict()
         return created
 
+    def create_namespace(self, name: str) -> None:
+        """Create a namespace unless it exists, and wait for its service account: pods are refused until it exists."""
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        eventually(lambda: self.find("ServiceAccount", "default", namespace=name), what=f"a service account in {name}")
+
     def refusal(self, manifest: Object) -> str:
         """Return the message of the API server that refuses a manifest."""
         try:

@@ -79,7 +79,7 @@ class Pods:
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster) -> Iterator[Pods]:
     namespace = f"devcluster-{uuid4().hex[:6]}"
-    cluster.objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    cluster.objects.create_namespace(namespace)
     found = Pods(cluster, namespace)
     eventually(
         lambda: cluster.objects.find("ServiceAccount", "default", namespace=namespace),

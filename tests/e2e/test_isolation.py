@@ -79,11 +79,8 @@ def free_pod(name: str, image: str, program: str) -> dict[str, Any]:
 def free(installed: Cluster) -> Iterator[Cluster]:
     """Two pods that nothing holds: `server` listens, `client` tries what a sandbox may not."""
     image = installed.get("SandboxPool", "runc")["spec"]["image"]
-    installed.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FREE}},
-        free_pod("server", image, SERVER),
-        free_pod("client", image, "import signal; signal.pause()"),
-    )
+    installed.objects.create_namespace(FREE)
+    installed.apply(free_pod("server", image, SERVER), free_pod("client", image, "import signal; signal.pause()"))
     installed.wait_for("Ready", "Pod", "server", "client", namespace=FREE, seconds=60)
     yield installed
     installed.delete("Namespace", FREE, wait=False)
