@@ -81,10 +81,6 @@ def pods(cluster: Cluster) -> Iterator[Pods]:
     namespace = f"devcluster-{uuid4().hex[:6]}"
     cluster.objects.create_namespace(namespace)
     found = Pods(cluster, namespace)
-    eventually(
-        lambda: cluster.objects.find("ServiceAccount", "default", namespace=namespace),
-        what="the service account",
-    )
     found.apply(manifest("server", *SERVE.split()), manifest("client", "python3", "-c", LINGER))
     cluster.wait_for("Ready", "Pod", "server", "client", namespace=namespace, seconds=60)
     yield found
