@@ -75,11 +75,22 @@ class Objects:
         return list(found["items"])
 
     def create(self, manifest: Object, *, dry_run: bool = False) -> Object:
-        """Create an object and return it; raise ApiException if the API server refuses it."""
+        """Create an object and return it; raise ApiException if the API server refuses it.
+
+        It is created again while the API server asks for that: a pod in a new namespace before its account's token.
+        """
         resource = self._resource(manifest["kind"], manifest["apiVersion"])
         options = {"dry_run": "All"} if dry_run else {}
-        created: Object = resource.create(body=manifest, namespace=namespace_of(manifest), **options).to_dict()
-        return created
+
+        def attempt() -> Object | None:
+            try:
+                return dict(resource.create(body=manifest, namespace=namespace_of(manifest), **options).to_dict())
+            except ApiException as error:
+                if '"reason":"ServerTimeout"' not in str(error.body):
+                    raise
+                return None
+
+        return eventually(attempt, what=f"{manifest['kind']} {manifest['metadata']['name']} is created") or {}
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace unless it exists, and wait for its service account: pods are refused until it exists."""
