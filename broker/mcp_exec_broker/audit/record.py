@@ -6,7 +6,10 @@ import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
+from uuid import uuid4
+
+from mcp_exec_common.broker.grants import Grant
 
 audit_lines = logging.getLogger("mcp_exec.audit")
 
@@ -65,6 +68,20 @@ class AuditRecord:
     """Allow, Deny or Approve."""
     reason: str
     """Explanation of the policy decision."""
+
+    @classmethod
+    def for_grant(cls, grant: Grant, **call: str) -> Self:
+        """Return a record with a new id for a call under a grant. `call` has the fields that the grant does not."""
+        return cls(
+            id=str(uuid4()),
+            namespace=grant.namespace,
+            execution=grant.name,
+            uid=grant.execution,
+            pool=grant.pool,
+            caller=grant.caller,
+            user=grant.user,
+            **call,
+        )
 
     def to_row(self) -> dict[str, Any]:
         """Return the values by column."""

@@ -10,7 +10,6 @@ import sqlite3
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
-from uuid import uuid4
 
 from mcp_exec_api.meta import now
 from mcp_exec_api.tool_server import Action
@@ -86,14 +85,8 @@ class DenialCounter:
 
     async def _write(self, reason: ErrorReason, count: _Count) -> None:
         grant = count.grant
-        record = AuditRecord(
-            id=str(uuid4()),
-            namespace=grant.namespace,
-            execution=grant.name,
-            uid=grant.execution,
-            pool=grant.pool,
-            caller=grant.caller,
-            user=grant.user,
+        record = AuditRecord.for_grant(
+            grant,
             server="",
             tool="",
             digest="",

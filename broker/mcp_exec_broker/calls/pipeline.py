@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
-from uuid import uuid4
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import Action
@@ -213,14 +212,8 @@ class CallPipeline:
         """Submit the audit record, and return the redacted arguments."""
         redacted = self.scanner.redact_json(call.request.arguments)
         grant, decision = call.grant, call.decision
-        record = AuditRecord(
-            id=str(uuid4()),
-            namespace=grant.namespace,
-            execution=grant.name,
-            uid=grant.execution,
-            pool=grant.pool,
-            caller=grant.caller,
-            user=grant.user,
+        record = AuditRecord.for_grant(
+            grant,
             server=call.server_name,
             tool=call.resolved.tool.name if call.resolved else call.tool_name,
             digest=compute_digest(call.request.arguments),
