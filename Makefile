@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images up demo down lint types unit component coverage kills e2e chaos newest test bench generate clean
+.PHONY: help venv lock images up demo down lint types unit component coverage kills fuzz e2e chaos newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -62,6 +62,9 @@ coverage: unit component  ## run unit and component tests, and check their branc
 
 kills: venv  ## kill the operator twice in a row, at each of its steps
 	pytest $(parallel) -m kills tests/component/operator
+
+fuzz: venv  ## run the fuzzers with 50 times the examples of CI
+	MCP_EXEC_FUZZ_FACTOR=$${MCP_EXEC_FUZZ_FACTOR:-50} pytest $(parallel) --timeout=3600 -m fuzz tests/unit tests/component
 
 e2e: venv  ## run the tests on a real cluster
 	@hack/e2e
