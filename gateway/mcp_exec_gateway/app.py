@@ -56,7 +56,11 @@ async def _handle_invalid_parameters(request: Request, error: Exception) -> Resp
 
 async def _handle_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
-    operation = f"{request.method} {request.url.path}"
+    try:
+        request.app.state.dependencies.callers.limit_anonymous(request)
+    except HttpProblem as problem:
+        return problem.response()
+    operation = f"{request.method} {request.url.path[:300]}"
     kinds = {404: "not-found", 405: "method-not-allowed"}
     details = {404: f"there is no {operation}", 405: f"the path does not support {operation}"}
     kind = kinds.get(error.status_code, "invalid" if error.status_code < 500 else "internal")

@@ -17,6 +17,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.auth.api_keys import ApiKeyStore
 from mcp_exec_gateway.auth.authenticator import Authenticator, Caller, Verb
 from mcp_exec_gateway.auth.caller import BEARER, CallerResolver
+from mcp_exec_gateway.auth.peers import PeerLimiter
 from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
 from mcp_exec_gateway.events.response import StreamSlots
@@ -114,6 +115,8 @@ class Dependencies:
             callers=CallerResolver(
                 authenticator=authenticator,
                 rate_limiter=rate_limiter,
+                peer_limiter=PeerLimiter(per_minute=settings.anonymous_requests_per_minute),
+                trusted_proxies=settings.trusted_proxies,
                 metrics=metrics,
                 find_unsynced=lambda: find_unsynced(reflectors),
             ),

@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, IPvAnyNetwork, field_validator
+from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import GATEWAY_PORT
 from mcp_exec_common.process.settings import ProcessSettings
@@ -29,7 +30,16 @@ class Settings(ProcessSettings):
     """Maximum number of requests that wait for an execution at the same time."""
     max_streams: Annotated[int, Field(ge=1)] = 512
     """Maximum number of open event streams."""
+    anonymous_requests_per_minute: Annotated[int, Field(ge=1)] = 300
+    """Maximum rate of requests without valid credentials from one address, to this replica."""
+    trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
+    """Networks of proxies whose X-Forwarded-For names the client, as a comma-separated list; empty: it is ignored."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5
     """Seconds after SIGTERM in which the gateway is not ready but accepts requests, so that load balancers notice."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20
     """Seconds after the drain in which waiting requests can still receive their complete response."""
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _split_proxies(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value

@@ -13,6 +13,7 @@ OptionalName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-
 Amount = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")] | Annotated[int, Field(ge=0)]
 Seconds = Annotated[int, Field(ge=1, le=3600)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 Peers = Annotated[list[FreeObject], Field(max_length=64)]
 
 
@@ -192,6 +193,10 @@ class GatewayValues(WorkloadValues):
     """Seconds in which a terminating pod still accepts requests, until every node has removed it from the Service."""
     audience: str = ""
     """Audience that ServiceAccount tokens must have. Empty means the API server's own."""
+    anonymous_requests_per_minute: Annotated[int, Field(ge=1)] = 300
+    """Maximum rate of requests without valid credentials from one address, to each replica."""
+    trusted_proxies: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)
+    """Networks of proxies whose X-Forwarded-For names the client. Empty means that the header is ignored."""
     service: ServiceValues = ServiceValues()
     """The Service."""
     api_keys: ApiKeysValues = ApiKeysValues()
@@ -353,7 +358,7 @@ class LimitRangeValues(Model):
 class ApiServerValues(Model):
     """Addresses and ports of the Kubernetes API server."""
 
-    cidrs: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]] = Field(default_factory=list)
+    cidrs: list[Cidr] = Field(default_factory=list)
     """Addresses, for example `10.0.0.1/32`. Empty means any address at these ports."""
     ports: Annotated[list[Port], Field(min_length=1)] = [443, 6443]
     """Ports of its Service and of the server itself."""

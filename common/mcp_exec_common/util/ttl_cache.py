@@ -30,6 +30,11 @@ class CoalescingCache(Generic[Key, Value]):
             maxsize=self.max_size, ttu=lambda key, entry, now: now + self.ttl_seconds(entry[0]), timer=self.clock
         )
 
+    def peek(self, key: Key) -> Value | None:
+        """Return the stored value, or None."""
+        entry = self._values.get(key)
+        return None if entry is None else entry[0]
+
     async def get(self, key: Key, load: Callable[[], Awaitable[Value]]) -> Value:
         """Return the stored value, or the result of `load`. Errors of `load` reach every caller and are not stored."""
         if (entry := self._values.get(key)) is not None:

@@ -65,6 +65,11 @@ class ApiKey:
     name: str
     entry: KeyEntry
 
+    @property
+    def limits(self) -> KeyLimits:
+        """Limits of the API key."""
+        return self.entry.limits
+
 
 def digest_key(key: str) -> str:
     """Return the digest that is stored of an API key."""

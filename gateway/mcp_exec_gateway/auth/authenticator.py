@@ -38,23 +38,25 @@ class Authenticator:
     namespaces: frozenset[str]
     """Namespaces that the gateway serves."""
 
-    async def authorize(self, token: str, *, namespace: str | None, verb: Verb) -> Caller:
+    def recognizes(self, token: str) -> bool:
+        """Return whether the token is known to be valid without a review."""
+        return self.keys.find(token) is not None if token.startswith(KEY_PREFIX) else self.tokens.is_known(token)
+
+    async def identify(self, token: str) -> ApiKey | ServiceAccountUser:
+        """Return who has the token. Raises HttpProblem: 401 if it is invalid, 503 if the API server fails."""
+        known = self.keys.find(token) if token.startswith(KEY_PREFIX) else await self.tokens.find_user(token)
+        if known is None:
+            raise _unauthenticated()
+        return known
+
+    async def authorize(self, sender: ApiKey | ServiceAccountUser, *, namespace: str | None, verb: Verb) -> Caller:
         """Return the caller, who may do this in the requested namespace (None: the caller's own).
 
-        Raises HttpProblem: 401 if the token is invalid, 403 if it does not permit the request.
+        Raises HttpProblem: 403 if the sender may not, 503 if the API server fails.
         """
-        token = token.strip()
-        if not token:
-            raise _unauthenticated()
-        if token.startswith(KEY_PREFIX):
-            key = self.keys.find(token)
-            if key is None:
-                raise _unauthenticated()
-            return self._authorize_key(key, namespace, verb)
-        user = await self.tokens.find_user(token)
-        if user is None:
-            raise _unauthenticated()
-        return await self._authorize_user(user, namespace, verb)
+        if isinstance(sender, ApiKey):
+            return self._authorize_key(sender, namespace, verb)
+        return await self._authorize_user(sender, namespace, verb)
 
     def _authorize_key(self, key: ApiKey, namespace: str | None, verb: Verb) -> Caller:
         own = key.entry.namespace

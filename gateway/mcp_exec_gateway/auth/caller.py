@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
+from mcp_exec_gateway.auth.api_keys import ApiKey
 from mcp_exec_gateway.auth.authenticator import Authenticator, Caller, Verb
+from mcp_exec_gateway.auth.peers import IpNetwork, PeerLimiter, find_peer
 from mcp_exec_gateway.auth.rate_limits import RateLimiter
+from mcp_exec_gateway.auth.service_accounts import ServiceAccountUser
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.problems import unavailable
 from mcp_exec_gateway.http.query_params import reject_repeated_parameters
@@ -26,6 +29,9 @@ class CallerResolver:
 
     authenticator: Authenticator
     rate_limiter: RateLimiter
+    peer_limiter: PeerLimiter
+    trusted_proxies: Sequence[IpNetwork]
+    """Networks of proxies whose X-Forwarded-For counts."""
     metrics: Metrics
     find_unsynced: Callable[[], Sequence[str]]
     """Returns the caches that are not filled yet."""
@@ -35,14 +41,30 @@ class CallerResolver:
         # with caches that are not filled, the gateway would reject keys and pools that exist
         if unsynced := self.find_unsynced():
             raise unavailable(f"the gateway is starting: it has not read {', '.join(unsynced)} yet")
+        # a proxy may have checked another one of two headers
+        is_single = len(request.headers.getlist("authorization")) == 1
         with self.metrics.measure_stage("authenticate"):
+            sender = await self._identify(request, credentials.credentials.strip() if credentials and is_single else "")
+            if isinstance(sender, ApiKey):
+                self.rate_limiter.check(sender)  # before the rights, so that rejected requests count
             caller = await self.authenticator.authorize(
-                credentials.credentials if credentials else "",
-                namespace=request.query_params.get("namespace") or None,
-                verb=verb,
+                sender, namespace=request.query_params.get("namespace") or None, verb=verb
             )
         trace = get_trace(request.scope)
         trace.caller, trace.namespace = caller.name, caller.namespace
-        self.rate_limiter.check(caller)
         reject_repeated_parameters(request)
         return caller
+
+    def limit_anonymous(self, request: HTTPConnection) -> str:
+        """Count a request without a known caller and return its peer. Raises HttpProblem if the peer sent too many."""
+        peer = find_peer(request, trusted=self.trusted_proxies)
+        self.peer_limiter.take(peer)
+        return peer
+
+    async def _identify(self, request: Request, token: str) -> ApiKey | ServiceAccountUser:
+        if self.authenticator.recognizes(token):  # a flood from the same address does not affect it
+            return await self.authenticator.identify(token)
+        peer = self.limit_anonymous(request)
+        sender = await self.authenticator.identify(token)
+        self.peer_limiter.give_back(peer)
+        return sender

@@ -7,17 +7,29 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from cachetools import LRUCache
 
 from mcp_exec_common.util.token_bucket import TokenBucket
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.api_keys import KeyLimits
 from mcp_exec_gateway.http.problems import too_many
 
 _MINUTE: Final = 60.0
 _MAX_BUCKETS: Final = 8192
 """More than the keys that a Secret of 1 MiB can hold, so that only buckets of revoked keys are dropped."""
+
+
+class LimitHolder(Protocol):
+    """Who sends requests, with its limits."""
+
+    @property
+    def name(self) -> str:
+        """Name of the API key."""
+
+    @property
+    def limits(self) -> KeyLimits:
+        """Limits of the API key."""
 
 
 @dataclass(kw_only=True)
@@ -30,7 +42,7 @@ class RateLimiter:
     )
     """By the key's name and limit, so that a changed limit applies at once."""
 
-    def check(self, caller: Caller) -> None:
+    def check(self, caller: LimitHolder) -> None:
         """Take one token for a request. Raises HttpProblem if none is left, with the seconds until there is one."""
         per_minute = caller.limits.requests_per_minute
         if per_minute is None:

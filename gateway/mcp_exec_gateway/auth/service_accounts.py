@@ -1,22 +1,26 @@
 """ServiceAccount tokens: the API server reviews the token (TokenReview) and the access (SubjectAccessReview).
 
-Both answers are cached for a minute, so a token in use costs the API server about two reviews in a minute.
+Both answers are cached for a minute, so a token in use costs the API server about two reviews in a minute. Rejected
+tokens have a cache of their own: a flood of them cannot displace the tokens in use.
 """
 
-import asyncio
 import base64
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from cachetools import TTLCache
+
 from mcp_exec_api.constants import EXECUTIONS, GROUP
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.util.ttl_cache import CoalescingCache
+from mcp_exec_gateway.auth.review_queue import ReviewQueue
 from mcp_exec_gateway.http.problems import unavailable
 
 log = logging.getLogger(__name__)
@@ -26,7 +30,8 @@ POSITIVE_SECONDS: Final = 60.0
 NEGATIVE_SECONDS: Final = 5.0
 """Time to live of a negative answer."""
 _MAX_TOKEN_CHARACTERS: Final = 16384
-_MAX_CONCURRENT_REVIEWS: Final = 16
+_MAX_REJECTED: Final = 8192
+"""Rejected tokens that are remembered, by their digests."""
 _USER_PREFIX: Final = "system:serviceaccount:"
 
 _TOKEN_REVIEWS: Final = resource_path("tokenreviews", group="authentication.k8s.io/v1")
@@ -54,18 +59,23 @@ class ServiceAccountUser:
 def read_token_expiry(token: str) -> float:
     """Return the unverified `exp` of a JSON Web Token as Unix time, or infinity if it has none.
 
-    Raises ValueError, OverflowError or RecursionError if the text is not such a token.
+    Raises ValueError if the text is not such a token.
     """
     if len(token) > _MAX_TOKEN_CHARACTERS or token.count(".") != 2:
         raise ValueError("not a JSON Web Token")
     payload = token.split(".")[1]
-    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    if not isinstance(claims, dict):
-        raise ValueError("the claims are not an object")
-    expiry = claims.get("exp", float("inf"))
-    if not isinstance(expiry, int | float):
-        raise ValueError("exp is not a number")
-    return float(expiry)
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        if not isinstance(claims, dict):
+            raise ValueError("the claims are not an object")
+        expiry = claims.get("exp")
+        if expiry is None and "exp" not in claims:
+            return math.inf
+        if isinstance(expiry, bool) or not isinstance(expiry, int | float) or not math.isfinite(expiry):
+            raise ValueError("exp is not a finite number")
+        return float(expiry)
+    except (OverflowError, RecursionError) as error:
+        raise ValueError("the claims are nested too deeply or have too large numbers") from error
 
 
 AccessKey = tuple[ServiceAccountUser, str, str, str]
@@ -82,16 +92,19 @@ class ServiceAccountTokens:
     audience: str = ""
     """Audience that a token must have; empty means the API server's own."""
     wall_clock: Callable[[], float] = time.time
-    _review_slots: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS), init=False
+    token_reviews: ReviewQueue = field(default_factory=ReviewQueue, init=False)
+    access_reviews: ReviewQueue = field(default_factory=ReviewQueue, init=False)
+    _rejected: TTLCache[bytes, None] = field(
+        default_factory=lambda: TTLCache(_MAX_REJECTED, NEGATIVE_SECONDS), init=False
     )
+    """Digests of tokens that are invalid."""
 
     @classmethod
     def create(cls, *, kube: KubeClient, audience: str = "", wall_clock: Callable[[], float] = time.time) -> Self:
         """Create empty caches. A user is cached no longer than the token is valid."""
 
         def user_ttl(user: ServiceAccountUser | None) -> float:
-            return NEGATIVE_SECONDS if user is None else min(POSITIVE_SECONDS, user.expires - wall_clock())
+            return 0.0 if user is None else min(POSITIVE_SECONDS, user.expires - wall_clock())
 
         return cls(
             kube=kube,
@@ -105,12 +118,19 @@ class ServiceAccountTokens:
         """Return the user of a token, or None if it is invalid. Raises HttpProblem if the API server fails."""
         try:
             expires = read_token_expiry(token)
-        except (ValueError, OverflowError, RecursionError):
+        except ValueError:
             return None
-        if expires <= self.wall_clock():
+        digest = _digest(token)
+        if expires <= self.wall_clock() or digest in self._rejected:
             return None
-        digest = hashlib.sha256(token.encode()).digest()
-        return await self.users.get(digest, lambda: self._review_token(token, expires))
+        user = await self.users.get(digest, lambda: self._review_token(token, expires))
+        if user is None:
+            self._rejected[digest] = None
+        return user
+
+    def is_known(self, token: str) -> bool:
+        """Return whether the token was reviewed within the last minute and is valid."""
+        return self.users.peek(_digest(token)) is not None
 
     async def is_allowed(self, user: ServiceAccountUser, *, verb: str, namespace: str, subresource: str = "") -> bool:
         """Return whether the user may do this with CodeExecutions or a subresource of them.
@@ -125,7 +145,8 @@ class ServiceAccountTokens:
 
     async def _review_token(self, token: str, expires: float) -> ServiceAccountUser | None:
         spec: dict[str, Any] = {"token": token, **({"audiences": [self.audience]} if self.audience else {})}
-        status = await self._create_review(_TOKEN_REVIEWS, "TokenReview", "authentication.k8s.io/v1", spec)
+        manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        status = await self._create_review(_TOKEN_REVIEWS, manifest, queue=self.token_reviews)
         if not status.get("authenticated"):
             return None
         # an API server that ignores audiences returns none; it may have accepted a token for another audience
@@ -151,15 +172,20 @@ class ServiceAccountTokens:
             "extra": json.loads(user.extra),
             "resourceAttributes": attributes,
         }
-        status = await self._create_review(_ACCESS_REVIEWS, "SubjectAccessReview", "authorization.k8s.io/v1", spec)
+        manifest = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        status = await self._create_review(_ACCESS_REVIEWS, manifest, queue=self.access_reviews)
         return bool(status.get("allowed")) and not status.get("denied")
 
-    async def _create_review(self, path: str, kind: str, version: str, spec: dict[str, Any]) -> dict[str, Any]:
+    async def _create_review(self, path: str, manifest: dict[str, Any], *, queue: ReviewQueue) -> dict[str, Any]:
         try:
-            async with self._review_slots:
-                review = await self.kube.create(path, {"apiVersion": version, "kind": kind, "spec": spec})
+            async with queue.enter():
+                review = await self.kube.create(path, manifest)
         except ApiError as error:
-            log.error("a %s failed: %s", kind, error)
+            log.error("a %s failed: %s", manifest["kind"], error)
             raise unavailable("the API server cannot review tokens at the moment") from error
         status: dict[str, Any] = review.get("status") or {}
         return status
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

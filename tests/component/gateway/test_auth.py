@@ -7,6 +7,7 @@ import logging
 import time
 
 import pytest
+from multidict import CIMultiDict
 from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, serving
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
@@ -45,6 +46,10 @@ def allow(api: FakeApiServer, *verbs: str, namespace: str = "agents", user: str 
         "Bearer a.b.c",
         "Bearer " + unsigned_token(10**400),
         "Bearer é",
+        "Bearer x." + base64.urlsafe_b64encode(b"[" * 12000).decode().rstrip("=") + ".x",
+        "Bearer x." + base64.urlsafe_b64encode(b'{"exp": 1e999}').decode().rstrip("=") + ".x",
+        "Bearer x." + base64.urlsafe_b64encode(b'{"exp": NaN}').decode().rstrip("=") + ".x",
+        "Bearer x." + base64.urlsafe_b64encode(b'{"sub": "\xff"}').decode().rstrip("=") + ".x",
     ],
 )
 async def test_credentials_that_are_not_good_get_401_before_all_else(
@@ -54,6 +59,7 @@ async def test_credentials_that_are_not_good_get_401_before_all_else(
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
     assert answer.json["type"] == "urn:mcp-exec:problem:unauthenticated"
+    assert answer.json["detail"] == "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token"
     assert api.asked("POST", "/tokenreviews") == []
 
 
@@ -232,3 +238,92 @@ async def test_credentials_are_never_logged(
     assert "team-a" in said
     for secret in (KEY, OTHER_KEY, bot, "mcpx_unknown", "SECRET_CODE"):
         assert secret not in said
+
+
+async def test_two_authorization_headers_are_not_accepted(gateway: Gateway) -> None:
+    headers = CIMultiDict([("Authorization", f"Bearer {KEY}"), ("Authorization", "Bearer mcpx_other")])
+    async with gateway.session.get(f"{gateway.url}/v1/executions", headers=headers) as answer:
+        assert answer.status == 401
+
+
+async def test_reviews_are_bounded_and_a_flood_of_tokens_does_not_delay_those_in_use(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    bot = allow(api, "list")
+    assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 200
+    tokens = gateway.dependencies.callers.authenticator.tokens
+    gateway.dependencies.callers.peer_limiter.per_minute = 10_000
+    api.hanging.add("/tokenreviews")
+    flood = [asyncio.create_task(gateway.ask("GET", "/v1/executions", key=token(f"bot-{n}"))) for n in range(200)]
+    bound = tokens.token_reviews.max_running + tokens.token_reviews.max_waiting
+    await until(lambda: sum(task.done() for task in flood) == 200 - bound)
+    assert {task.result().status for task in flood if task.done()} == {503}
+    assert all("Retry-After" in task.result().headers for task in flood if task.done())
+    assert len(api.asked("POST", "/tokenreviews")) <= 1 + tokens.token_reviews.max_running
+    assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 200
+    assert (await gateway.ask("GET", "/v1/executions")).status == 200
+    for task in flood:
+        task.cancel()
+
+
+async def test_a_review_that_the_api_server_does_not_answer_ends(gateway: Gateway, api: FakeApiServer) -> None:
+    gateway.dependencies.callers.authenticator.tokens.token_reviews.seconds = 0.05
+    api.hanging.add("/tokenreviews")
+    answer = await gateway.ask("GET", "/v1/executions", key=allow(api, "list"))
+    assert (answer.status, "Retry-After" in answer.headers) == (503, True)
+    assert gateway.dependencies.callers.authenticator.tokens.token_reviews.count == 0
+
+
+async def test_a_rejected_token_is_reviewed_once_and_displaces_no_valid_one(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    bot, bad = allow(api, "list"), token("nobody")
+    gateway.dependencies.callers.authenticator.tokens.users.max_size = 1
+    for key, status in ((bot, 200), (bad, 401), (bad, 401), (bot, 200)):
+        assert (await gateway.ask("GET", "/v1/executions", key=key)).status == status
+    assert len(api.asked("POST", "/tokenreviews")) == 2
+
+
+async def test_requests_without_valid_credentials_are_bounded_by_address_and_valid_ones_are_not(
+    api: FakeApiServer,
+) -> None:
+    bot = allow(api, "list")
+    async with serving(api, anonymous_requests_per_minute=5) as gateway:
+        assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 200
+        for key in (None, "mcpx_guess", "a.b.c", token("nobody")):
+            assert (await gateway.ask("GET", "/v1/executions", key=key)).status == 401
+        assert (await gateway.ask("GET", "/nothing", key=None)).status == 404
+        reviews = len(api.asked("POST", "/tokenreviews"))
+        for path, key in (
+            ("/v1/executions", None),
+            ("/v1/executions", "mcpx_guess"),
+            ("/v1/executions", token("somebody")),
+            ("/nothing", None),
+        ):
+            answer = await gateway.ask("GET", path, key=key)
+            assert (answer.status, answer.json["type"]) == (429, "urn:mcp-exec:problem:rate-limited")
+            assert int(answer.headers["Retry-After"]) > 0
+        assert len(api.asked("POST", "/tokenreviews")) == reviews
+        assert (await gateway.ask("GET", "/healthz", key=None)).status == 200
+        assert (await gateway.ask("GET", "/readyz", key=None)).status == 200
+        for key in (KEY, bot):
+            for _ in range(8):
+                assert (await gateway.ask("GET", "/v1/executions", key=key)).status == 200
+
+
+async def test_clients_behind_a_trusted_proxy_have_a_limit_each(api: FakeApiServer) -> None:
+    async with serving(api, anonymous_requests_per_minute=2, trusted_proxies="127.0.0.0/8") as gateway:
+
+        async def ask(client: str) -> int:
+            answer = await gateway.ask("GET", "/v1/executions", key=None, headers={"X-Forwarded-For": client})
+            return int(answer.status)
+
+        assert [await ask("192.0.2.1") for _ in range(3)] == [401, 401, 429]
+        assert [await ask("192.0.2.1, 192.0.2.2") for _ in range(3)] == [401, 401, 429]
+
+
+async def test_requests_that_a_key_may_not_make_count_for_its_rate(gateway: Gateway, api: FakeApiServer) -> None:
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, requestsPerMinute=2)}))
+    await until(lambda: (found := gateway.dependencies.keys.find(KEY)) is not None and bool(found.limits.to_api()))
+    statuses = [(await gateway.ask("GET", "/v1/executions?namespace=others")).status for _ in range(3)]
+    assert statuses == [403, 403, 429]
