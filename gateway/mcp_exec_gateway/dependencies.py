@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Self, cast
+from typing import Annotated, Final, Self, cast
 
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials
@@ -20,15 +20,18 @@ from mcp_exec_gateway.auth.caller import BEARER, CallerResolver
 from mcp_exec_gateway.auth.peers import PeerLimiter
 from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
-from mcp_exec_gateway.events.response import StreamSlots
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.pools import PoolCache
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.http.shutdown import ShutdownSignals
+from mcp_exec_gateway.http.slots import RequestSlots
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.settings import Settings
 from mcp_exec_gateway.tools.catalogs import ToolCatalogs
+
+MAX_FOLLOWERS: Final = 8
+"""Event streams of one execution, of the 64 connections that a supervisor accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,10 @@ class Dependencies:
     callers: CallerResolver
     executions: ExecutionService
     catalogs: ToolCatalogs
-    stream_slots: StreamSlots
+    stream_slots: RequestSlots
+    """Event streams, by caller."""
+    follower_slots: RequestSlots
+    """Event streams, by execution."""
     metrics: Metrics
     reflectors: dict[str, Reflector]
     """By a description of what each reflects."""
@@ -96,8 +102,11 @@ class Dependencies:
                 key=supervisors.key,
                 sender="gateway",
             )
-        slots, rate_limiter = StreamSlots(max_open=settings.max_streams), RateLimiter()
-        metrics = Metrics.create(count_waits=lambda: index.wait_count, count_streams=lambda: slots.open)
+        streams = RequestSlots(
+            kind="event streams", max_total=settings.max_streams, max_each=settings.max_streams_per_caller
+        )
+        rate_limiter = RateLimiter()
+        metrics = Metrics.create(count_waits=lambda: index.wait_count, count_streams=lambda: streams.open)
         authenticator = Authenticator(
             keys=keys,
             tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
@@ -127,9 +136,16 @@ class Dependencies:
                 submitter=Submitter(kube=kube, index=index, pools=pools),
                 metrics=metrics,
                 max_wait_seconds=settings.max_wait_seconds,
+                wait_slots=RequestSlots(
+                    kind="waits",
+                    max_total=settings.max_waits,
+                    max_each=settings.max_waits_per_caller,
+                    retry_seconds=1,
+                ),
             ),
             catalogs=ToolCatalogs(broker=broker),
-            stream_slots=slots,
+            stream_slots=streams,
+            follower_slots=RequestSlots(kind="event streams", max_total=settings.max_streams, max_each=MAX_FOLLOWERS),
             metrics=metrics,
             reflectors=reflectors,
         )

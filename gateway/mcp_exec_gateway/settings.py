@@ -28,8 +28,12 @@ class Settings(ProcessSettings):
     """Maximum size of a request body; the API server accepts objects of about 1.5 MiB."""
     max_waits: Annotated[int, Field(ge=1)] = 4096
     """Maximum number of requests that wait for an execution at the same time."""
+    max_waits_per_caller: Annotated[int, Field(ge=1)] = 1024
+    """Maximum number of requests of one caller that wait, unless its API key has the limit `maxWaits`."""
     max_streams: Annotated[int, Field(ge=1)] = 512
     """Maximum number of open event streams."""
+    max_streams_per_caller: Annotated[int, Field(ge=1)] = 128
+    """Maximum number of open event streams of one caller, unless its API key has the limit `maxStreams`."""
     anonymous_requests_per_minute: Annotated[int, Field(ge=1)] = 300
     """Maximum rate of requests without valid credentials from one address, to this replica."""
     trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()

@@ -153,6 +153,10 @@ class KeyLimitsValues(Model):
     """Executions at the same time."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     """Requests of every kind, to each replica of the gateway."""
+    max_waits: Annotated[int, Field(ge=1)] | None = None
+    """Requests that wait for an execution at the same time, at each replica of the gateway."""
+    max_streams: Annotated[int, Field(ge=1)] | None = None
+    """Event streams that are open at the same time, at each replica of the gateway."""
     max_timeout_seconds: Annotated[int, Field(ge=1, le=300)] | None = None
     """Maximum `timeoutSeconds`."""
     pools: list[Name] | None = None
@@ -193,6 +197,10 @@ class GatewayValues(WorkloadValues):
     """Seconds in which a terminating pod still accepts requests, until every node has removed it from the Service."""
     audience: str = ""
     """Audience that ServiceAccount tokens must have. Empty means the API server's own."""
+    max_waits_per_caller: Annotated[int, Field(ge=1, le=4096)] = 1024
+    """Maximum requests of one caller that wait at the same time, at each replica. An API key may have another limit."""
+    max_streams_per_caller: Annotated[int, Field(ge=1, le=512)] = 128
+    """Maximum open event streams of one caller, at each replica. An API key may have another limit."""
     anonymous_requests_per_minute: Annotated[int, Field(ge=1)] = 300
     """Maximum rate of requests without valid credentials from one address, to each replica."""
     trusted_proxies: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)

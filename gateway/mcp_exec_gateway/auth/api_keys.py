@@ -33,6 +33,10 @@ class KeyLimits(Model):
     """Maximum number of unfinished executions, queued ones included."""
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
     """Maximum rate of requests of all kinds to one gateway replica: a burst of this size, refilled over a minute."""
+    max_waits: Annotated[int | None, Field(ge=1)] = None
+    """Maximum number of requests that wait for an execution at the same time, at each gateway replica."""
+    max_streams: Annotated[int | None, Field(ge=1)] = None
+    """Maximum number of open event streams, at each gateway replica."""
     max_timeout_seconds: Annotated[int | None, Field(ge=1)] = None
     """Maximum `timeoutSeconds` of an execution."""
     pools: Annotated[list[str] | None, Field(min_length=1)] = None

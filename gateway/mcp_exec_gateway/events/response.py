@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.events.follower import EventFrame
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.json import to_json
-from mcp_exec_gateway.http.problems import HttpProblem, too_many
+from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import wait_for_disconnect
 
 log = logging.getLogger(__name__)
@@ -25,28 +25,6 @@ MAX_STREAM_SECONDS: Final = 900.0
 _MAX_BUFFERED_EVENTS: Final = 32
 _SEND_SECONDS: Final = 60.0
 """Maximum time that a client may take to accept one event."""
-
-
-@dataclass(kw_only=True)
-class StreamSlots:
-    """Counter that limits the open event streams."""
-
-    max_open: int
-    open: int = 0
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Hold a slot for one stream."""
-        self.open += 1
-        try:
-            yield
-        finally:
-            self.open -= 1
-
-    def check(self) -> None:
-        """Raise HttpProblem if no slot is free."""
-        if self.open >= self.max_open:
-            raise too_many(f"{self.open} event streams are open, which is the limit of this replica", retry_after=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +75,7 @@ class StreamingEventResponse(Response):
         *,
         encoding: StreamEncoding,
         closing: asyncio.Event,
-        slot: AbstractContextManager[None],
+        slots: Sequence[AbstractContextManager[None]],
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         max_seconds: float = MAX_STREAM_SECONDS,
     ) -> None:
@@ -110,13 +88,15 @@ class StreamingEventResponse(Response):
         self._frames = frames
         self._encoding = encoding
         self._closing = closing
-        self._slot = slot
+        self._slots = slots
         self._keep_alive_seconds = keep_alive_seconds
         self._max_seconds = max_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream."""
-        with self._slot:
+        """Send the stream. Raises HttpProblem if a slot is taken."""
+        with ExitStack() as stack:
+            for slot in self._slots:
+                stack.enter_context(slot)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self._encoding.head, "more_body": True})
             queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_BUFFERED_EVENTS)

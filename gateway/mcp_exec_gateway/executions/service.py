@@ -1,5 +1,6 @@
 """Operations on executions: create, get, list, cancel."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,7 @@ from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found, unavailable
 from mcp_exec_gateway.http.query_params import CreateQuery, ListQuery
 from mcp_exec_gateway.http.request_body import ClientDisconnected
+from mcp_exec_gateway.http.slots import RequestSlots
 from mcp_exec_gateway.metrics import Metrics
 
 _MAX_NAMES: Final = 5
@@ -43,6 +45,8 @@ class ExecutionService:
     submitter: Submitter
     metrics: Metrics
     max_wait_seconds: float
+    wait_slots: RequestSlots
+    """Requests that wait, by caller."""
 
     async def create(
         self,
@@ -55,11 +59,12 @@ class ExecutionService:
     ) -> Object:
         """Create an execution and return it as it is at its end, or when the wait ends."""
         spec = fit_spec(spec, caller=caller, pools=self.pools)
-        await check_code(spec, namespace=caller.namespace, pools=self.pools, metrics=self.metrics)
-        for _ in range(_MAX_NAMES):
-            execution = await self._create_once(request, spec, caller, query, idempotency_key)
-            if execution is not None:
-                return execution
+        with self._hold_wait(caller, query.wait):
+            await check_code(spec, namespace=caller.namespace, pools=self.pools, metrics=self.metrics)
+            for _ in range(_MAX_NAMES):
+                execution = await self._create_once(request, spec, caller, query, idempotency_key)
+                if execution is not None:
+                    return execution
         raise unavailable(f"{_MAX_NAMES} names in a row were taken")
 
     async def _create_once(
@@ -89,10 +94,11 @@ class ExecutionService:
                 await self._request_cancellation(key)
             raise
 
-    async def get(self, request: Request, key: ObjectKey, *, wait_seconds: float) -> Object:
+    async def get(self, request: Request, name: str, *, caller: Caller, wait_seconds: float) -> Object:
         """Return one execution, at its end if that comes within the wait."""
+        key = (caller.namespace, name)
         _trace(request, key)
-        with self.index.wait_for(key, is_finished) as ending:
+        with self._hold_wait(caller, wait_seconds), self.index.wait_for(key, is_finished) as ending:
             execution = await self.find(key)
             if wait_seconds <= 0 or is_finished(execution):
                 return execution
@@ -159,6 +165,9 @@ class ExecutionService:
             if error.code == 404:
                 return None
             raise
+
+    def _hold_wait(self, caller: Caller, seconds: float) -> AbstractContextManager[None]:
+        return self.wait_slots.hold(caller.name, limit=caller.limits.max_waits) if seconds > 0 else nullcontext()
 
     def check_wait(self, seconds: float) -> None:
         """Raise HttpProblem if a wait is longer than the gateway allows."""

@@ -35,7 +35,6 @@ async def stream_events(
     get_trace(request.scope).execution = name
     if position.ended:
         return Response(status_code=204)  # an EventSource then stops reconnecting
-    dependencies.stream_slots.check()
     follower = EventFollower(
         key=key,
         kube=dependencies.kube,
@@ -48,5 +47,8 @@ async def stream_events(
         follower.read_frames(),
         encoding=encoding,
         closing=dependencies.shutdown.closing,
-        slot=dependencies.stream_slots.hold(),
+        slots=[
+            dependencies.stream_slots.hold(caller.name, limit=caller.limits.max_streams),
+            dependencies.follower_slots.hold("/".join(key)),
+        ],
     )

@@ -51,8 +51,8 @@ async def get_execution(
 ) -> Response:
     """Get an execution, optionally at its end."""
     dependencies.executions.check_wait(query.wait)
-    key = (caller.namespace, name)
-    return json_response(build_view(await dependencies.executions.get(request, key, wait_seconds=query.wait)))
+    execution = await dependencies.executions.get(request, name, caller=caller, wait_seconds=query.wait)
+    return json_response(build_view(execution))
 
 
 @router.delete("/{name}", **openapi.CANCEL)

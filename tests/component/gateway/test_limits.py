@@ -1,6 +1,8 @@
 """Limits of a caller, and requests to a pool with a full queue."""
 
-from tests.component.gateway.conftest import KEY, SBP, SECRETS, Gateway, key_entry, keys_secret, pool
+import asyncio
+
+from tests.component.gateway.conftest import KEY, SBP, SECRETS, Gateway, key_entry, keys_secret, pool, serving
 from tests.component.gateway.test_refusals import assert_problem
 from tests.support.api_server import FakeApiServer
 from tests.support.until import until
@@ -90,3 +92,53 @@ async def test_an_execution_that_waits_shows_where_it_stands(gateway: Gateway, a
     name = (await gateway.post(query="?wait=0")).json["name"]
     shown = (await gateway.ask("GET", f"/v1/executions/{name}")).json
     assert (shown["phase"], shown["reason"], shown["queue"]) == ("Pending", "PoolAtCapacity", place)
+
+
+async def test_waits_of_one_caller_are_bounded_and_create_nothing_beyond(api: FakeApiServer) -> None:
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY), "small": key_entry("mcpx_small", maxWaits=1)}))
+    async with serving(api, max_waits_per_caller=2) as gateway:
+        waits = gateway.dependencies.executions.wait_slots
+        waiting = [asyncio.create_task(gateway.post()) for _ in range(2)]
+        waiting.append(asyncio.create_task(gateway.post(key="mcpx_small")))
+        await until(lambda: waits.open == 3 and len(gateway.executions) == 3)
+        name = next(iter(gateway.executions))
+        for key, holder in ((KEY, "team-a has 2"), ("mcpx_small", "small has 1")):
+            problem = assert_problem(await gateway.post(key=key), 429)
+            assert (problem.type, f"{holder} open waits" in problem.detail) == ("urn:mcp-exec:problem:too-many", True)
+            assert_problem(await gateway.ask("GET", f"/v1/executions/{name}?wait=5", key=key), 429)
+            assert (await gateway.ask("GET", f"/v1/executions/{name}", key=key)).status == 200
+        assert len(gateway.executions) == 3
+        assert (await gateway.post(query="?wait=0")).status == 202
+        for each in list(gateway.executions):
+            gateway.finish(each)
+        assert [(await each).status for each in waiting] == [200, 200, 200]
+        assert waits.open == 0
+
+
+async def test_streams_of_one_caller_and_of_one_execution_are_bounded(api: FakeApiServer) -> None:
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, maxStreams=10), "b": key_entry("mcpx_b")}))
+    async with serving(api, max_streams_per_caller=1) as gateway:
+        one, two = [(await gateway.post(query="?wait=0")).json["name"] for _ in range(2)]
+        streams = gateway.dependencies.stream_slots
+
+        async def follow(name: str, key: str = KEY) -> None:
+            async with gateway.request("GET", f"/v1/executions/{name}/events", key=key) as answer:
+                await answer.read()
+
+        async with asyncio.TaskGroup() as group:
+            following = [group.create_task(follow(one)) for _ in range(7)]
+            following.append(group.create_task(follow(one, "mcpx_b")))
+            await until(lambda: streams.open == 8)
+            for key, name, expected in (
+                (KEY, one, f"agents/{one} has 8 open event streams"),
+                ("mcpx_b", two, "b has 1 open event streams"),
+            ):
+                problem = assert_problem(await gateway.ask("GET", f"/v1/executions/{name}/events", key=key), 429)
+                assert expected in problem.detail
+            following += [group.create_task(follow(two)) for _ in range(3)]
+            await until(lambda: streams.open == 11)
+            answer = await gateway.ask("GET", f"/v1/executions/{two}/events")
+            assert "team-a has 10 open event streams" in assert_problem(answer, 429).detail
+            for each in following:
+                each.cancel()
+        await until(lambda: streams.open == 0 == gateway.dependencies.follower_slots.open)
