@@ -29,6 +29,8 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 
 NAMESPACE, POOL, NAME = "bench-nodes", "simulated", "mcp-exec-bench-nodes"
+SYSTEM = "bench-nodes-system"
+"""Namespace of the Lease and of the API key. It must not be a served one."""
 RBAC = "rbac.authorization.k8s.io/v1"
 MAX_PODS = 10_000
 
@@ -85,7 +87,7 @@ class SimulatedRelease:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MCP_EXEC_")}
         return inherited | {
             "MCP_EXEC_NAMESPACES": NAMESPACE,
-            "MCP_EXEC_RELEASE_NAMESPACE": NAMESPACE,
+            "MCP_EXEC_RELEASE_NAMESPACE": SYSTEM,
             "MCP_EXEC_SANDBOX_KEY_FILE": str(self.folder / "key"),
             "MCP_EXEC_KUBECONFIG": str(self.folder / "kubeconfig"),
             "MCP_EXEC_PORT": str(port),
@@ -171,8 +173,9 @@ async def release(
 
 
 async def prepare(kube: KubeClient, folder: Path) -> str:
-    """Create the namespace, a service account with its kubeconfig, and an API key. Return the key."""
-    await kube.create(resource_path("namespaces"), {"metadata": {"name": NAMESPACE}})
+    """Create the namespaces, a service account with its kubeconfig, and an API key. Return the key."""
+    for namespace in (NAMESPACE, SYSTEM):
+        await kube.create(resource_path("namespaces"), {"metadata": {"name": namespace}})
     await kube.create(resource_path("serviceaccounts", namespace=NAMESPACE), {"metadata": {"name": NAME}})
     binding = {
         "metadata": {"name": NAME},
@@ -190,7 +193,7 @@ async def prepare(kube: KubeClient, folder: Path) -> str:
     key = "mcpx_" + secrets.token_urlsafe(32)
     entry = json.dumps({"sha256": sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
     data = {"bench": base64.b64encode(entry.encode()).decode()}
-    await kube.create(resource_path("secrets", namespace=NAMESPACE), {"metadata": {"name": NAME}, "data": data})
+    await kube.create(resource_path("secrets", namespace=SYSTEM), {"metadata": {"name": NAME}, "data": data})
     return key
 
 
@@ -212,12 +215,19 @@ def build_kubeconfig(kube: KubeClient, token: str) -> dict[str, Any]:
 async def remove(kube: KubeClient, *, seconds: float = 600) -> None:
     """Delete everything that `prepare` created, of an earlier run too, and wait until it is gone."""
     await kube.delete(resource_path("clusterrolebindings", group=RBAC, name=NAME))
-    await kube.delete(resource_path("namespaces", name=NAMESPACE))
+    for namespace in (NAMESPACE, SYSTEM):
+        await kube.delete(resource_path("namespaces", name=namespace))
     async with asyncio.timeout(seconds):
-        while True:
-            try:
-                await kube.get(resource_path("namespaces", name=NAMESPACE))
-            except ApiError as error:
-                if error.code == 404:
-                    return
-            await asyncio.sleep(0.5)
+        for namespace in (NAMESPACE, SYSTEM):
+            await wait_until_gone(kube, namespace)
+
+
+async def wait_until_gone(kube: KubeClient, namespace: str) -> None:
+    """Return when a namespace does not exist."""
+    while True:
+        try:
+            await kube.get(resource_path("namespaces", name=namespace))
+        except ApiError as error:
+            if error.code == 404:
+                return
+        await asyncio.sleep(0.5)

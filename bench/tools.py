@@ -116,6 +116,7 @@ async def run_broker(tools: str, folder: Path, *, concurrency: int) -> AsyncIter
         port = find_free_port()
         env = {
             "MCP_EXEC_NAMESPACES": NAMESPACE,
+            "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
             "MCP_EXEC_SANDBOX_KEY_FILE": str(folder / "key"),
             "MCP_EXEC_AUDIT_FILE": str(folder / "audit.sqlite"),
             "MCP_EXEC_KUBECONFIG": str(folder / "kubeconfig"),

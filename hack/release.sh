@@ -26,6 +26,7 @@ install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its
     values+=(--set pool.runtimeClassName=gvisor)
   else
     say "This cluster has no RuntimeClass gvisor: sandboxes run with its default runtime, which isolates less"
+    values+=(--set pool.runtimeClassName=NodeDefault)
   fi
   case $(helm status mcp-exec --namespace "$system" 2>/dev/null | sed -n 's/^STATUS: //p') in
     # For Helm, an installation that was killed is still in progress.

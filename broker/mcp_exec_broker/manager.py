@@ -62,7 +62,9 @@ class _Catalogs:
         cls, settings: Settings, *, kube: KubeClient, key: bytes, http: aiohttp.ClientSession, metrics: Metrics
     ) -> Self:
         servers, inference, changes = ToolServerCache(), OutputInference(), ChangedServers()
-        secrets = SecretCache(kube=kube, fresh_seconds=settings.secret_seconds)
+        secrets = SecretCache(
+            kube=kube, release_secrets=frozenset(settings.release_secrets), fresh_seconds=settings.secret_seconds
+        )
 
         def refresh(key: ObjectKey, user: str) -> None:
             sync.refresh(key, user)

@@ -12,8 +12,6 @@ from mcp_exec_common.process.settings import ProcessSettings
 class Settings(ProcessSettings):
     """Settings, from environment variables with the prefix `MCP_EXEC_`."""
 
-    release_namespace: str
-    """Namespace of the API keys' Secret and of the broker's Service."""
     broker_service: str = ""
     """Name of the broker's Service; without it, tools can be neither found nor called."""
     api_keys_secret: str = ""

@@ -130,7 +130,8 @@ command.
   remain. With `--force`, Helm replaces this Secret and removes your keys.
 - **Uninstall.** CRDs, executions, namespaces that the chart created and the Secret with the API keys remain. Pools and
   all sandbox pods are deleted.
-- **Kubernetes before 1.21** does not label namespaces with their name, which the pools' NetworkPolicies select by:
+- **Kubernetes before 1.21** does not label namespaces with their name, by which NetworkPolicies select them. Label the
+  release's namespace and each served one that the chart does not create:
   `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.
 - **Helm 4 with Kubernetes before 1.25** needs `--server-side=false`, because server-side apply refuses the CEL rules of
   the CRDs there. Helm 3 is not affected.
@@ -138,8 +139,25 @@ command.
   `--force-conflicts`, the chart's value wins.
 - **A new field of a pool** that is set in the same upgrade that introduces it fails Helm's check, which runs before the
   Job. Upgrade first, or use `--disable-openapi-validation`.
-- **`helm template`** and tools that only render cannot look up existing Secrets. Set `sandboxKey.existingSecret` and
-  `gateway.apiKeys.existingSecret`; otherwise each rendering creates new keys.
+- **`helm template`**, `--dry-run` and tools that only render cannot read from the cluster. Set
+  `sandboxKey.existingSecret` and `gateway.apiKeys.existingSecret`; otherwise each rendering creates new keys. Set
+  `networkPolicy.apiServer.cidrs`, too.
+
+## Required choices
+
+- **`pool.runtimeClassName`**: the RuntimeClass of gVisor or Kata, or `NodeDefault`. With `NodeDefault`, pods use the
+  runtime that the node's container runtime starts by default. That is usually runc, and the code then runs on the
+  node's own kernel. A pool whose variants all have a `runtimeClassName` needs none.
+- **`namespaces`** must not contain the release's own namespace. It contains the keys of the release, and an account
+  that may create ToolServers or pods in a served namespace can read the Secrets there.
+- **`networkPolicy.apiServer.cidrs`**: operator and gateway may reach sandboxes, the broker and these addresses, and
+  nothing else. If it is empty, each installation and upgrade reads the addresses and ports of the Service `kubernetes`
+  and of its endpoints from the cluster; this needs the right to get both in the namespace `default`. Run
+  `helm upgrade --reuse-values` after the API server's addresses have changed. If your provider changes them without
+  notice, set the networks of the control plane. To see the addresses:
+  `kubectl get service,endpoints kubernetes --namespace default`. Cilium does not compare the nodes' own addresses with
+  these networks unless its `policyCIDRMatchMode` contains `nodes`. If the API server runs on nodes of the cluster, set
+  this mode, or add a CiliumNetworkPolicy that allows operator and gateway the entity `kube-apiserver`.
 
 ## API keys
 

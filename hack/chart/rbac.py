@@ -37,10 +37,17 @@ update it, and accepts approvals from these accounts.
 """
 
 
+_REQUIRED: Final = {
+    "pool": {"runtimeClassName": "gvisor"},
+    "networkPolicy": {"apiServer": {"cidrs": ["10.96.0.1/32"]}},
+}
+"""Values that the chart requires without a cluster. No right depends on them."""
+
+
 def render_chart(chart: Path) -> list[dict[str, Any]]:
     """Render the chart with its default values; return all objects."""
     with helm_python.Chart.load(str(chart)) as loaded:
-        files = loaded.render({}, name="mcp-exec", namespace="mcp-exec-system")
+        files = loaded.render(_REQUIRED, name="mcp-exec", namespace="mcp-exec-system")
     texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
     return [item for text in texts for item in yaml.safe_load_all(text) if item]
 

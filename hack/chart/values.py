@@ -9,6 +9,7 @@ from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, SandboxPoolSp
 from mcp_exec_api.tool_server import ToolServerSpec
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+RuntimeName = Annotated[str, Field(max_length=253, pattern=r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")]
 OptionalName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 Amount = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")] | Annotated[int, Field(ge=0)]
 Seconds = Annotated[int, Field(ge=1, le=3600)]
@@ -310,8 +311,8 @@ class PoolValues(SandboxPoolSpec):
     """Name of the pool."""
     image: Annotated[str, Field(min_length=1, max_length=512)] = "localhost/mcp-exec-sandbox:dev"
     """Sandbox image with its tag or digest."""
-    runtime_class_name: OptionalName = ""
-    """RuntimeClass, for example of gVisor or Kata. Empty means the node's default runtime."""
+    runtime_class_name: RuntimeName | None = None
+    """RuntimeClass, for example of gVisor or Kata, or `NodeDefault` for the node's default runtime. Required."""
     priority_class_name: OptionalName = ""
     """PriorityClass of the pods. Empty means the cluster's default."""
 
@@ -366,10 +367,10 @@ class LimitRangeValues(Model):
 class ApiServerValues(Model):
     """Addresses and ports of the Kubernetes API server."""
 
-    cidrs: list[Cidr] = Field(default_factory=list)
-    """Addresses, for example `10.0.0.1/32`. Empty means any address at these ports."""
+    cidrs: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[1-9][0-9]{0,2}$")]] = Field(default_factory=list)
+    """Networks of its Service and of its endpoints, for example `10.0.0.1/32`. Empty means those that Helm finds."""
     ports: Annotated[list[Port], Field(min_length=1)] = [443, 6443]
-    """Ports of its Service and of the server itself."""
+    """Ports at `cidrs`: of its Service and of the server itself."""
 
 
 class NetworkPoliciesValues(Model):

@@ -11,8 +11,6 @@ from mcp_exec_common.process.settings import ProcessSettings
 class Settings(ProcessSettings):
     """Settings of the operator, each from a variable with the prefix `MCP_EXEC_`. They are read once, in `main()`."""
 
-    release_namespace: str
-    """Namespace of operator and gateway, whose pods may connect to sandboxes."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
     """Port of `/healthz`, `/readyz` and `/metrics`."""
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0

@@ -60,9 +60,8 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "servers.image.repository": os.environ.get("SERVERS_REPOSITORY", "localhost/mcp-exec-servers"),
         "servers.image.tag": os.environ.get("TAG", "dev"),
         "pool.warm.min": "2",
+        "pool.runtimeClassName": runtimes.get("gvisor") or "NodeDefault",
     }
-    if runtimes.get("gvisor"):
-        values["pool.runtimeClassName"] = "gvisor"
     cluster.helm(
         "upgrade", "--install", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM, "--create-namespace",
         "--wait", "--timeout", "4m", *(f"--set={key}={value}" for key, value in values.items()),

@@ -129,6 +129,7 @@ def release(cluster: Cluster) -> Iterator[Release]:
         "gateway.image.tag": tag,
         "pool.image": os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev"),
         "pool.warm.min": "1",
+        "pool.runtimeClassName": "NodeDefault",
         "pool.resources.requests.cpu": "10m",
     }
     found = Release(cluster=cluster, values=tuple(f"--set={name}={value}" for name, value in values.items()))
@@ -189,10 +190,10 @@ def test_what_is_not_in_the_table_is_refused(release: Release) -> None:
     "values",
     [
         {},
-        {"pool": {"runtimeClassName": "gvisor"}, "gateway": {"replicas": 3}},
+        {"pool": {"maxPods": 9}, "gateway": {"replicas": 3}},
         {"sandboxKey": {"existingSecret": "a"}, "gateway": {"apiKeys": {"existingSecret": "b"}}},
         {"extraPools": [{"name": "kata", "runtimeClassName": "kata", "tolerations": [{"operator": "Exists"}]}]},
-        {"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"]}, "gatewayFrom": [{"podSelector": {}}]}},
+        {"networkPolicy": {"gatewayFrom": [{"podSelector": {}}]}},
         {"gateway": {"service": {"type": "NodePort"}}, "quota": {"hard": {"count/codeexecutions.mcp-exec.dev": 10}}},
     ],
     ids=lambda values: json.dumps(values),
@@ -203,6 +204,7 @@ def test_the_api_server_accepts_every_object(release: Release, values: dict[str,
     done = release.cluster.run(
         "helm", "template", "other", str(CHART), "--namespace", SYSTEM, "--values", "-",
         f"--set=namespaces={{{SERVED}}}", "--kube-version", version,
+        "--set=networkPolicy.apiServer.cidrs={10.0.0.1/32}", "--set=pool.runtimeClassName=NodeDefault",
         stdin=json.dumps(values),
     )  # fmt: skip
     objects = [item for item in yaml.safe_load_all(done.stdout) if item]

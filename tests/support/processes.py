@@ -50,6 +50,7 @@ def environment(folder: Path, url: str, **changes: str) -> dict[str, str]:
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
         "MCP_EXEC_NAMESPACES": "agents",
+        "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
         "MCP_EXEC_SANDBOX_KEY_FILE": str(key),
         "MCP_EXEC_KUBECONFIG": str(write_kubeconfig(folder / "kubeconfig", url)),
         **changes,

@@ -21,6 +21,7 @@ from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.kube.secrets import REASON_RELEASE_SECRET, describe_release_secret, is_release_secret
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ class _CachedSecret:
 
     data: Object | None = field(default=None, repr=False)
     """None if the Secret does not exist."""
+    refused: bool = False
+    """Whether it holds keys of a release."""
     read_at: float = -inf
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -95,6 +98,8 @@ class SecretCache:
     """Cache of Secrets, each read by its name: the broker has no permission to list them."""
 
     kube: KubeClient
+    release_secrets: frozenset[str] = frozenset()
+    """Names of the release's own Secrets, which are never given to a server."""
     fresh_seconds: float = 5.0
     """Seconds until a Secret is read again."""
     _cached: dict[ObjectKey, _CachedSecret] = field(default_factory=dict)
@@ -117,6 +122,8 @@ class SecretCache:
             async with secret.lock:
                 if secret.read_at + self.fresh_seconds < monotonic():
                     await self._read(secret, namespace, name)
+        if secret.refused:
+            raise CredentialsMissing(REASON_RELEASE_SECRET, describe_release_secret(name))
         if secret.data is None:
             raise CredentialsMissing("SecretNotFound", f"there is no Secret {name}")
         return secret.data
@@ -129,10 +136,11 @@ class SecretCache:
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 item = await self.kube.get(resource_path("secrets", namespace=namespace, name=name))
-            secret.data = item.get("data") or {}
+            secret.refused = is_release_secret(item, self.release_secrets)
+            secret.data = None if secret.refused else item.get("data") or {}
         except (ApiError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.code == 404:
-                secret.data = None
+                secret.data, secret.refused = None, False
             elif secret.data is None:
                 raise CredentialsMissing("SecretUnreadable", f"Secret {name} can't be read: {error}") from None
             else:  # the last data stays in use while the API server is unavailable

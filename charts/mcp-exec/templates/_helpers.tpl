@@ -123,24 +123,33 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{- end }}
 {{- end -}}
 
-{{/* Environment variables that operator and gateway share. */}}
-{{- define "mcp-exec.env" -}}
+{{/* Environment variables that operator, gateway and broker share. */}}
+{{- define "mcp-exec.commonEnv" -}}
 - name: MCP_EXEC_NAMESPACES
   value: {{ join "," .Values.namespaces | quote }}
 - name: MCP_EXEC_RELEASE_NAMESPACE
   value: {{ .Release.Namespace | quote }}
+- name: MCP_EXEC_RELEASE_SECRETS
+  value: {{ list (include "mcp-exec.sandboxKeySecret" .) (include "mcp-exec.apiKeysSecret" .) (include "mcp-exec.initialApiKeySecret" .) | join "," | quote }}
 - name: MCP_EXEC_SANDBOX_KEY_FILE
   value: /etc/mcp-exec/sandbox-key/key
 - name: MCP_EXEC_LOG_LEVEL
   value: {{ .Values.logLevel | quote }}
+{{- end -}}
+
+{{/* Environment variables that operator and gateway share. */}}
+{{- define "mcp-exec.env" -}}
+{{ include "mcp-exec.commonEnv" . }}
 - name: MCP_EXEC_BROKER_SERVICE
   value: {{ include "mcp-exec.brokerService" . | quote }}
 {{- end -}}
 
-{{/* Egress rules of operator and gateway: to sandboxes, the broker and the API server. */}}
+{{/* Egress rules of operator and gateway: to sandboxes of served namespaces, the broker and the API server. */}}
 {{- define "mcp-exec.egress" -}}
 - to:
-    - namespaceSelector: {}
+    - namespaceSelector:
+        matchExpressions:
+          - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson .Values.namespaces }}}
       podSelector:
         matchLabels:
           app.kubernetes.io/managed-by: mcp-exec
@@ -159,18 +168,58 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{ include "mcp-exec.apiServerEgress" . }}
 {{- end -}}
 
-{{/* Egress rule to the API server. */}}
+{{/* Egress rules to the API server: to the given addresses, else to those that the cluster returns. */}}
 {{- define "mcp-exec.apiServerEgress" -}}
-- ports:
-    {{- range .Values.networkPolicy.apiServer.ports }}
-    - {port: {{ . }}, protocol: TCP}
+{{- $given := .Values.networkPolicy.apiServer -}}
+{{- if $given.cidrs -}}
+{{- include "mcp-exec.addressEgress" (dict "cidrs" $given.cidrs "ports" $given.ports) -}}
+{{- else -}}
+{{- $found := dict "service" (lookup "v1" "Service" "default" "kubernetes") -}}
+{{- if semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version -}}
+{{- $_ := set $found "slice" (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes") -}}
+{{- else -}}
+{{- $_ := set $found "endpoints" (lookup "v1" "Endpoints" "default" "kubernetes") -}}
+{{- end -}}
+{{- include "mcp-exec.foundEgress" $found -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Egress rules to the addresses of the API server's Service and of its endpoints: network plugins compare a connection before or
+after its address is translated. Arguments: service, and slice or endpoints, the objects `kubernetes`.
+*/}}
+{{- define "mcp-exec.foundEgress" -}}
+{{- $service := (.service | default dict).spec | default dict -}}
+{{- $addresses := list -}}
+{{- $ports := list -}}
+{{- $slice := .slice | default dict -}}
+{{- range $slice.endpoints -}}{{- $addresses = concat $addresses .addresses -}}{{- end -}}
+{{- range $slice.ports -}}{{- $ports = append $ports .port -}}{{- end -}}
+{{- range (.endpoints | default dict).subsets -}}
+{{- range .addresses -}}{{- $addresses = append $addresses .ip -}}{{- end -}}
+{{- range .ports -}}{{- $ports = append $ports .port -}}{{- end -}}
+{{- end -}}
+{{- if not (and $service $addresses $ports) -}}
+{{- fail "networkPolicy.apiServer.cidrs is empty, and Helm did not find the API server's addresses, because it rendered without a cluster: set it to the addresses that `kubectl get service,endpoints kubernetes --namespace default` prints, for example [10.96.0.1/32, 192.0.2.10/32]" -}}
+{{- else -}}
+{{- $servicePorts := list -}}
+{{- range $service.ports -}}{{- $servicePorts = append $servicePorts .port -}}{{- end -}}
+{{- include "mcp-exec.addressEgress" (dict "cidrs" ($service.clusterIPs | default (list $service.clusterIP)) "ports" $servicePorts) }}
+{{ include "mcp-exec.addressEgress" (dict "cidrs" ($addresses | uniq | sortAlpha) "ports" ($ports | uniq)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* An egress rule to addresses or networks. Arguments: cidrs, ports. */}}
+{{- define "mcp-exec.addressEgress" -}}
+- to:
+    {{- range .cidrs }}
+    {{- $whole := ternary . (printf "%s/%s" . (ternary "128" "32" (contains ":" .))) (contains "/" .) }}
+    - ipBlock: {cidr: {{ $whole | quote }}}
     {{- end }}
-  {{- with .Values.networkPolicy.apiServer.cidrs }}
-  to:
-    {{- range . }}
-    - ipBlock: {cidr: {{ . | quote }}}
+  ports:
+    {{- range .ports }}
+    - {port: {{ . | int64 }}, protocol: TCP}
     {{- end }}
-  {{- end }}
 {{- end -}}
 
 {{/* Convert a quantity, for example 250m, 4 or 1.5Gi, to a number. */}}

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcp_exec_api.meta import field_errors
@@ -30,6 +30,10 @@ class ProcessSettings(BaseSettings):
 
     namespaces: Annotated[tuple[str, ...], NoDecode, Field(min_length=1)]
     """Namespaces to serve, as a comma-separated or JSON list."""
+    release_namespace: str
+    """Namespace of the release. It contains the release's keys, so it is never served."""
+    release_secrets: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names of Secrets with the release's keys, as a comma-separated or JSON list. No ToolServer may use them."""
     sandbox_key_file: Path
     """File with the release's key, from which supervisor tokens, grants and service tokens are derived."""
     kubeconfig: Path | None = None
@@ -56,9 +60,9 @@ class ProcessSettings(BaseSettings):
             lines = [f"{PREFIX}{invalid.field.upper()}: {invalid.message}" for invalid in field_errors(error)]
             raise SettingsError("\n".join(lines)) from error
 
-    @field_validator("namespaces", mode="before")
+    @field_validator("namespaces", "release_secrets", mode="before")
     @classmethod
-    def _split_namespaces(cls, value: object) -> object:
+    def _split_names(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         return json.loads(value) if value.lstrip().startswith("[") else [part.strip() for part in value.split(",")]
@@ -69,6 +73,13 @@ class ProcessSettings(BaseSettings):
         if not all(namespaces) or len(set(namespaces)) != len(namespaces):
             raise ValueError("namespaces must not be empty and not be listed twice")
         return namespaces
+
+    @field_validator("release_namespace")
+    @classmethod
+    def _check_release_namespace(cls, release_namespace: str, info: ValidationInfo) -> str:
+        if release_namespace in info.data.get("namespaces", ()):
+            raise ValueError(f"{release_namespace} is the release's own namespace and must not be served")
+        return release_namespace
 
     @field_validator("log_level", mode="before")
     @classmethod

@@ -7,9 +7,11 @@ from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.secrets import REASON_RELEASE_SECRET, describe_release_secret, is_release_secret
 from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.toolservers.manifests import workload_labels
+from mcp_exec_operator.toolservers.spec import CannotRunServer
 
 _RESOURCES: Final = {
     "Deployment": ("deployments", "apps/v1"),
@@ -25,6 +27,8 @@ class ToolServerApi:
 
     kube: KubeClient
     metrics: Metrics
+    release_secrets: frozenset[str] = frozenset()
+    """Names of the release's own Secrets, which are never given to a server."""
 
     async def get_like(self, manifest: Object) -> Object | None:
         """Return the object with the manifest's kind and name, or None if it does not exist."""
@@ -61,8 +65,13 @@ class ToolServerApi:
         return (await self.kube.list(resource_path("pods", namespace=namespace), selector=selector))[0]
 
     async def get_secret_version(self, namespace: str, name: str) -> str:
-        """Return a text that differs for each version of a Secret; empty if the Secret does not exist."""
+        """Return a text that differs for each version of a Secret; empty if the Secret does not exist.
+
+        Raises CannotRunServer if the Secret holds keys of a release.
+        """
         secret = await get_or_none(self.kube, resource_path("secrets", namespace=namespace, name=name))
+        if secret is not None and is_release_secret(secret, self.release_secrets):
+            raise CannotRunServer(REASON_RELEASE_SECRET, describe_release_secret(name))
         return f"{secret['metadata']['uid']} {secret['metadata']['resourceVersion']}" if secret is not None else ""
 
     async def patch_status(self, body: Object, status: Object) -> Object | None:

@@ -59,7 +59,7 @@ class ToolServerComponent:
             tasks=tasks,
             broker=broker,
             controller=ToolServerController(
-                api=ToolServerApi(kube=kube, metrics=metrics),
+                api=ToolServerApi(kube=kube, metrics=metrics, release_secrets=frozenset(settings.release_secrets)),
                 key=key,
                 release_namespace=settings.release_namespace,
                 bridge=bridge if settings.servers_image else None,

@@ -121,6 +121,8 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
     key.write_bytes(SANDBOX_KEY)
     given: Object = {
         "namespaces": ("agents",),
+        "release_namespace": "mcp-exec-system",
+        "release_secrets": ("release-key",),
         "sandbox_key_file": key,
         "audit_file": folder / "audit.sqlite",
         "connect_timeout_seconds": 10,

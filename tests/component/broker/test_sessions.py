@@ -85,6 +85,24 @@ async def test_a_secret_that_changed_is_used_though_the_old_one_is_still_taken(
         assert box.header("authorization")[-1] == "Bearer second-token"
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [{"name": "release-key"}, {"name": "copied", "labels": {"app.kubernetes.io/name": "mcp-exec"}}],
+    ids=lambda metadata: metadata["name"],
+)
+async def test_keys_of_a_release_are_never_sent_to_a_server(world: World, box: Toolbox, metadata: Any) -> None:
+    world.api.put(SECRETS, {"metadata": metadata, "data": {"key": "a2V5"}})
+    reference = {"name": metadata["name"], "key": "key"}
+    world.add("by-header", url=box.url, headers=[{"name": "X-Key", "secretKeyRef": reference}])
+    world.add("by-user", url=box.url, userHeaders=[{"name": "X-Key", "secretName": metadata["name"]}])
+    await until(lambda: world.status("by-header").get("reason") == "SecretOfRelease")
+    await world.listed("by-user")
+    answer = await world.call("by-user.add", token=grant(user="key"), a=1, b=1)
+    assert (answer["kind"], answer["reason"]) == ("ToolProtocolError", "ServerUnavailable")
+    assert box.calls == []
+    assert box.header("x-key") == []
+
+
 async def test_a_missing_secret_is_named_in_the_status_alone(world: World, box: Toolbox) -> None:
     world.add("other", url=box.url, headers=[TOKEN])
     await until(lambda: world.status("other").get("reason") == "SecretNotFound")

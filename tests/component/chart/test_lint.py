@@ -1,20 +1,25 @@
 """The chart passes the linters of Helm 3 and Helm 4, and follows the Kubernetes version."""
 
+import json
 import subprocess
+from pathlib import Path
 
 import helm_python
 import pytest
-from tests.component.chart.conftest import CHART, Render
+from tests.component.chart.conftest import CHART, Render, complete
 
 
-def test_helm_3_finds_nothing_to_complain_of(helm: str) -> None:
-    done = subprocess.run([helm, "lint", "--strict", str(CHART)], capture_output=True, text=True, check=False)
+def test_helm_3_finds_nothing_to_complain_of(helm: str, tmp_path: Path) -> None:
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps(complete(None)))
+    command = [helm, "lint", "--strict", "--values", str(values), str(CHART)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
 
 
 def test_helm_4_finds_nothing_to_complain_of() -> None:
-    report = helm_python.lint(str(CHART), strict=True, kube_version="v1.34.0")
+    report = helm_python.lint(str(CHART), complete(None), strict=True, kube_version="v1.34.0")
     assert report["errors"] == []
     assert [each for each in report["messages"] if each["severity"] > 1] == []
 

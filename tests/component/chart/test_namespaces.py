@@ -6,10 +6,12 @@ from typing import Any
 
 import helm_python
 import pytest
-from tests.component.chart.conftest import CHART, Render, Rendered
+from tests.component.chart.conftest import CHART, Render, Rendered, complete
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec, Scaling
+
+VARIANT = {"name": "a", "weight": 1}
 
 
 def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -> SandboxPoolSpec:
@@ -18,14 +20,15 @@ def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -
 
 
 def test_the_default_pool_says_no_more_than_it_must(render: Render) -> None:
-    assert render().one("SandboxPool", "default")["spec"] == {"image": "localhost/mcp-exec-sandbox:dev"}
+    spec = render({"pool": {"runtimeClassName": "NodeDefault"}}).one("SandboxPool", "default")["spec"]
+    assert spec == {"image": "localhost/mcp-exec-sandbox:dev"}
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         ({"runtimeClassName": "gvisor"}, {"runtime_class_name": "gvisor"}),
-        ({"runtimeClassName": ""}, {"runtime_class_name": None}),
+        ({"runtimeClassName": "NodeDefault"}, {"runtime_class_name": None}),
         ({"runtimeClassName": "kata-qemu", "nodeSelector": {"kata": "true"}}, {"node_selector": {"kata": "true"}}),
         ({"warm": {"min": 0}}, {"warm": {"min": 0, "max": None}}),
         ({"warm": {"max": 30}}, {"warm": {"min": 3, "max": 30}}),
@@ -69,7 +72,7 @@ def test_an_extra_pool_differs_only_in_what_it_names(render: Render) -> None:
             "namespaces": ["agents", "batch"],
             "pool": {"runtimeClassName": "gvisor", "maxPods": 9, "warm": {"min": 4}},
             "extraPools": [
-                {"name": "plain", "runtimeClassName": "", "warm": {"min": 0}},
+                {"name": "plain", "runtimeClassName": "NodeDefault", "warm": {"min": 0}},
                 {"name": "kata", "runtimeClassName": "kata", "namespaces": ["batch"]},
             ],
         }
@@ -98,15 +101,40 @@ def test_made_namespaces_enforce_pod_security_and_outlive_the_release(render: Re
     for mode in ("enforce", "warn", "audit"):
         assert meta["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
         assert meta["labels"][f"pod-security.kubernetes.io/{mode}-version"] == "latest"
+    assert meta["labels"]["kubernetes.io/metadata.name"] == "agents"
     assert meta["labels"]["team"] == "agents"
     assert meta["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 def test_namespaces_that_are_there_already_are_left_alone(render: Render) -> None:
     assert render({"createNamespaces": False}).all("Namespace") == []
-    own = render({"namespaces": ["mcp-exec-system"]})
-    assert own.all("Namespace") == []
-    assert len(set(own.names("Role"))) == len(own.names("Role")) == 7
+
+
+def test_the_releases_own_namespace_is_never_served(render: Render) -> None:
+    with pytest.raises(AssertionError, match="namespaces contains mcp-exec-system, the release's own namespace"):
+        render({"namespaces": ["agents", "mcp-exec-system"], "createNamespaces": False})
+
+
+def test_a_pool_without_a_chosen_runtime_is_refused(render: Render) -> None:
+    said = "pool default has no runtimeClassName: set pool.runtimeClassName to a RuntimeClass .* or to NodeDefault"
+    for values in ({"pool": {"runtimeClassName": None}}, {"pool": {"runtimeClassName": None, "variants": [VARIANT]}}):
+        with pytest.raises(AssertionError, match=said):
+            render(values)
+    for refused in ("", "Gvisor", "nodedefault/x"):
+        with pytest.raises(AssertionError, match="runtimeClassName"):
+            render({"pool": {"runtimeClassName": refused}})
+    extra = {"extraPools": [{"name": "more"}], "pool": {"enabled": False, "runtimeClassName": None}}
+    with pytest.raises(AssertionError, match="pool more has no runtimeClassName"):
+        render(extra)
+
+
+def test_variants_that_all_choose_a_runtime_choose_it_for_their_pool(render: Render) -> None:
+    variants = [{**VARIANT, "runtimeClassName": "gvisor"}, {"name": "b", "weight": 2, "runtimeClassName": "kata"}]
+    assert pool(render({"pool": {"runtimeClassName": None, "variants": variants}})).runtime_class_name is None
+    with pytest.raises(AssertionError, match="has no runtimeClassName"):
+        render({"pool": {"runtimeClassName": None, "variants": [variants[0], {"name": "b", "weight": 2}]}})
+    without = {"pool": {"enabled": False, "runtimeClassName": None}}
+    assert render(without).all("SandboxPool") == []
 
 
 def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None:
@@ -145,7 +173,8 @@ def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None
 )
 def test_the_notes_say_where_full_pools_leave_no_room_for_servers(values: dict[str, Any], filled: list[str]) -> None:
     with helm_python.Chart.load(str(CHART)) as chart:
-        notes = chart.render(values, name="mcp-exec", namespace="mcp-exec-system")["mcp-exec/templates/NOTES.txt"]
+        files = chart.render(complete(values), name="mcp-exec", namespace="mcp-exec-system")
+    notes = files["mcp-exec/templates/NOTES.txt"]
     resources = re.findall(r"all of the quota for (.*)\.$", notes, re.MULTILINE)
     assert resources == ([", ".join(filled)] if filled else [])
 
@@ -168,14 +197,21 @@ def test_sandboxes_and_no_other_pods_are_cut_off_from_the_start(render: Render) 
 def test_operator_and_gateway_reach_sandboxes_the_broker_and_the_api_server_alone(
     render: Render, component: str, port: int
 ) -> None:
-    rendered = render({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"], "ports": [6443]}}})
+    given = {"cidrs": ["10.0.0.1/32"], "ports": [6443]}
+    rendered = render({"namespaces": ["agents", "batch"], "networkPolicy": {"apiServer": given}})
     spec = rendered.one("NetworkPolicy", f"mcp-exec-{component}")["spec"]
     assert [each["ports"] for each in spec["ingress"]] == [[{"port": port, "protocol": "TCP"}]]
     sandboxes, broker, server = spec["egress"]
     assert broker["ports"] == [{"port": 8084, "protocol": "TCP"}]
     assert broker["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
     assert sandboxes["ports"] == [{"port": 8700, "protocol": "TCP"}]
-    assert sandboxes["to"][0]["podSelector"]["matchLabels"] == {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}
+    selector = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["agents", "batch"]}
+    assert sandboxes["to"] == [
+        {
+            "namespaceSelector": {"matchExpressions": [selector]},
+            "podSelector": {"matchLabels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}},
+        }
+    ]
     assert server == {"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443, "protocol": "TCP"}]}
 
 

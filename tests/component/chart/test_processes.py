@@ -54,6 +54,7 @@ def test_the_broker_reads_every_variable_that_it_is_given(render: Render, monkey
     assert settings.namespaces == ("agents", "batch")
     assert (settings.port, settings.control_port) == (8082, 8084)
     assert (settings.max_calls, settings.shutdown_seconds) == (15, 16)
+    assert settings.release_secrets == ("mcp-exec-sandbox-key", "mcp-exec-api-keys", "mcp-exec-initial-api-key")
     assert (settings.audit_keep_days, settings.audit_keep_bytes) == (17, 2097152)
 
 

@@ -27,6 +27,7 @@ def settings(**changes: Any) -> Settings:
     given = {
         "namespaces": (NAMESPACE,),
         "release_namespace": "mcp-exec-system",
+        "release_secrets": ("release-key",),
         "sandbox_key_file": Path("unused"),
         "resync_seconds": 0.1,
         "shutdown_seconds": 5,

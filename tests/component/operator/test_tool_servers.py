@@ -130,6 +130,22 @@ async def test_another_version_of_a_secret_means_another_pod(world: World, runni
         await world.until(lambda: said() != before)
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [{"name": "release-key"}, {"name": "copied", "labels": {"app.kubernetes.io/name": "mcp-exec"}}],
+    ids=lambda metadata: metadata["name"],
+)
+async def test_keys_of_a_release_never_get_into_a_servers_environment(
+    world: World, running: Operating, metadata: dict[str, Any]
+) -> None:
+    world.put(SECRETS, {"metadata": metadata, "data": {"key": "a2V5"}})
+    reference = {"name": "TOKEN", "secretKeyRef": {"name": metadata["name"], "key": "key"}}
+    add(world, stdio={**STDIO, "env": [reference]})
+    async with running():
+        await world.until(lambda: workload(world).get("reason") == "SecretOfRelease")
+    assert "ts-git" not in world.collections.get(DEPLOYMENTS, {})
+
+
 async def test_the_status_says_why_a_pod_does_not_start(world: World, running: Operating) -> None:
     add(world)
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}

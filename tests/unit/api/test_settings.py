@@ -7,7 +7,7 @@ from mcp_exec_common.process.settings import PREFIX, ProcessSettings, SettingsEr
 from mcp_exec_gateway.settings import Settings as GatewaySettings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 
-LEAST = {"NAMESPACES": "agents", "SANDBOX_KEY_FILE": "/keys/key"}
+LEAST = {"NAMESPACES": "agents", "SANDBOX_KEY_FILE": "/keys/key", "RELEASE_NAMESPACE": "system"}
 KINDS = (OperatorSettings, GatewaySettings, BrokerSettings)
 
 
@@ -15,8 +15,7 @@ KINDS = (OperatorSettings, GatewaySettings, BrokerSettings)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[ProcessSettings]:
     """Return the settings class of a process, with the required settings in the environment."""
     kind: type[ProcessSettings] = request.param
-    given = LEAST | ({"RELEASE_NAMESPACE": "system"} if "release_namespace" in kind.model_fields else {})
-    for name, value in given.items():
+    for name, value in LEAST.items():
         monkeypatch.setenv(PREFIX + name, value)
     return kind
 
@@ -33,6 +32,14 @@ def test_namespaces_are_a_list_with_commas_or_in_json(
 ) -> None:
     monkeypatch.setenv("MCP_EXEC_NAMESPACES", given)
     assert kind.from_environment().namespaces == ("a", "b")
+
+
+def test_the_namespace_of_the_release_is_never_served(
+    kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_EXEC_NAMESPACES", "agents,system")
+    with pytest.raises(SettingsError, match="RELEASE_NAMESPACE: .*system is the release's own namespace"):
+        kind.from_environment()
 
 
 @pytest.mark.parametrize(
