@@ -38,7 +38,7 @@ def test_the_namespace_of_the_release_is_never_served(
     kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_EXEC_NAMESPACES", "agents,system")
-    with pytest.raises(SettingsError, match="RELEASE_NAMESPACE: .*system is the release's own namespace"):
+    with pytest.raises(SettingsError, match=r"RELEASE_NAMESPACE: .*system is the release's own namespace"):
         kind.from_environment()
 
 
