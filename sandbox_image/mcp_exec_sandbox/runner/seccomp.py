@@ -2,9 +2,10 @@
 
 The filter refuses system calls that name the supervisor's pid. Both processes run as the same user, so without it the
 code could signal the supervisor or lower its limits. Linux protects PID 1 from signals (not from limits), gVisor
-doesn't. The filter also refuses new namespaces: in its own user namespace the code would have every capability. The
-container's default profile prevents that on Linux, and nothing does in gVisor. A seccomp filter needs no rights
-besides `no_new_privs`.
+doesn't. For the same reason it refuses each way to let the kernel send a signal to a process of the code's choice, and
+each call that reaches into another process by a descriptor. The filter also refuses new namespaces: in its own user
+namespace the code would have every capability. The container's default profile prevents that on Linux, and nothing does
+in gVisor. A seccomp filter needs no rights besides `no_new_privs`.
 """
 
 import ctypes
@@ -23,8 +24,25 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_CALLS = 0x40000000
 
-_F_SETOWN, _F_SETOWN_EX = 8, 15
 _CLONE_NEWUSER = 0x10000000
+_F_SETFL, _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 4, 8, 10, 15
+_O_ASYNC = 0x2000
+_IOCTLS = (
+    0x8901,  # FIOSETOWN
+    0x8902,  # SIOCSPGRP
+    0x5452,  # FIOASYNC
+    0x5412,  # TIOCSTI
+    0x541C,  # TIOCLINUX
+    0x541D,  # TIOCCONS
+    0x5423,  # TIOCSETD
+    0x40045436,  # TIOCSIG
+)
+"""Requests that choose who gets the signals of a descriptor, that turn these signals on, or that send input or signals
+to a terminal. `TIOCSPGRP` and `TIOCSCTTY` are allowed: they concern the caller's own session, and the supervisor is in
+another one."""
+_WHICH_USER = 2
+"""`PRIO_USER` of setpriority. The runner and the supervisor have the same user."""
+_IOPRIO_WHO_USER = 3
 
 
 class SeccompError(Exception):
@@ -40,35 +58,46 @@ class Architecture:
     first: tuple[int, ...]
     """Calls whose first argument is the pid: kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_open,
     prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr, process_vm_readv,
-    process_vm_writev."""
-    second: tuple[int, ...]
-    """Calls whose second argument is the pid: setpriority, ioprio_set, ptrace."""
+    process_vm_writev, migrate_pages, move_pages."""
+    setpriority: int
+    ioprio_set: int
     fcntl: int
-    namespaces: tuple[int, ...]
-    """Calls that only create or enter namespaces: unshare, setns."""
+    ioctl: int
+    never: tuple[int, ...]
+    """Calls that are always refused: unshare, setns (namespaces); ptrace; kcmp, pidfd_send_signal, pidfd_getfd,
+    process_madvise, process_mrelease (other processes by descriptor); io_uring_setup, io_uring_enter, io_uring_register
+    (system calls that no filter sees); userfaultfd, perf_event_open, bpf, add_key, request_key, keyctl (parts of the
+    kernel that the code does not need)."""
     clone: int
     clone3: int
     """A filter can't read its flags, so it fails with ENOSYS, and callers fall back to clone."""
 
 
+_COMMON = (424, 438, 440, 448, 425, 426, 427)
+"""Those of the calls below that have the same number everywhere."""
+
 ARCHITECTURES = {
     "x86_64": Architecture(
         audit=0xC000003E,
         has_x32=True,
-        first=(62, 200, 234, 129, 297, 434, 302, 142, 144, 203, 314, 310, 311),
-        second=(141, 251, 101),
+        first=(62, 200, 234, 129, 297, 434, 302, 142, 144, 203, 314, 310, 311, 256, 279),
+        setpriority=141,
+        ioprio_set=251,
         fcntl=72,
-        namespaces=(272, 308),
+        ioctl=16,
+        never=(272, 308, 101, 312, *_COMMON, 323, 298, 321, 248, 249, 250),
         clone=56,
         clone3=435,
     ),
     "aarch64": Architecture(
         audit=0xC00000B7,
         has_x32=False,
-        first=(129, 130, 131, 138, 240, 434, 261, 118, 119, 122, 274, 270, 271),
-        second=(140, 30, 117),
+        first=(129, 130, 131, 138, 240, 434, 261, 118, 119, 122, 274, 270, 271, 238, 239),
+        setpriority=140,
+        ioprio_set=30,
         fcntl=25,
-        namespaces=(97, 268),
+        ioctl=29,
+        never=(97, 268, 117, 272, *_COMMON, 282, 241, 280, 217, 218, 219),
         clone=220,
         clone3=435,
     ),
@@ -94,46 +123,79 @@ def install_filter(supervisor: int) -> None:
 
 
 def assemble_filter(architecture: Architecture, supervisor: int) -> bytes:
-    """Return the filter as BPF instructions of eight bytes."""
-    rules = [(number, ((0, supervisor),)) for number in architecture.first]
-    rules += [(number, ((1, supervisor),)) for number in architecture.second]
-    # The owner of a file descriptor gets its signals.
-    conditions = [((1, _F_SETOWN), (2, supervisor)), ((1, _F_SETOWN_EX),)]
-    program = [
+    """Return the filter as BPF instructions of eight bytes.
+
+    Arguments are compared by their lower 32 bits: the kernel itself reads pids, commands and requests as 32 bits.
+    """
+    return b"".join(
+        [
+            *_check_machine(architecture),
+            _build_instruction(_LOAD_WORD, _NUMBER_OFFSET),
+            *_refuse_calls(architecture.never, _EPERM),
+            *_refuse_calls((architecture.clone3,), _ENOSYS),
+            *(part for number in architecture.first for part in _refuse_values(number, 0, (supervisor,))),
+            *_refuse_values(architecture.setpriority, 1, (supervisor,)),
+            *_refuse_values(architecture.setpriority, 0, (_WHICH_USER,)),
+            *_refuse_values(architecture.ioprio_set, 1, (supervisor,)),
+            *_refuse_values(architecture.ioprio_set, 0, (_IOPRIO_WHO_USER,)),
+            *_refuse_values(architecture.ioctl, 1, _IOCTLS),
+            *_refuse_values(architecture.fcntl, 1, (_F_SETOWN, _F_SETOWN_EX, _F_SETSIG)),
+            *_refuse_async_flag(architecture.fcntl),
+            *_refuse_flag(architecture.clone, 0, _CLONE_NEWUSER),
+            _build_instruction(_RETURN, _ALLOW),
+        ]
+    )
+
+
+def _check_machine(architecture: Architecture) -> list[bytes]:
+    checks = [
         _build_instruction(_LOAD_WORD, _ARCHITECTURE_OFFSET),
         _build_instruction(_JUMP_EQUAL, architecture.audit, skip_if=1),
         _build_instruction(_RETURN, _ERRNO | _ENOSYS),
     ]
     if architecture.has_x32:
-        program += [
+        checks += [
             _build_instruction(_LOAD_WORD, _NUMBER_OFFSET),
             _build_instruction(_JUMP_AT_LEAST, _X32_CALLS, skip_unless=1),
             _build_instruction(_RETURN, _ERRNO | _ENOSYS),
         ]
-    for number, arguments in [*rules, *((architecture.fcntl, condition) for condition in conditions)]:
-        program += _build_rule(number, arguments)
-    for number in architecture.namespaces:
-        program += _build_rule(number, ())
-    program += [
-        _build_instruction(_LOAD_WORD, _NUMBER_OFFSET),
-        _build_instruction(_JUMP_EQUAL, architecture.clone3, skip_unless=1),
-        _build_instruction(_RETURN, _ERRNO | _ENOSYS),
-        _build_instruction(_JUMP_EQUAL, architecture.clone, skip_unless=3),
-        _build_instruction(_LOAD_WORD, _ARGUMENTS_OFFSET),
-        _build_instruction(_JUMP_IF_SET, _CLONE_NEWUSER, skip_unless=1),
-        _build_instruction(_RETURN, _ERRNO | _EPERM),
-    ]
-    return b"".join([*program, _build_instruction(_RETURN, _ALLOW)])
+    return checks
 
 
-def _build_rule(number: int, arguments: tuple[tuple[int, int], ...]) -> list[bytes]:
-    """Return instructions that refuse a call if these arguments have these values (32 bits), else skip the rule."""
-    tests = [(_NUMBER_OFFSET, number), *((_ARGUMENTS_OFFSET + 8 * index, value) for index, value in arguments)]
-    program = []
-    for position, (offset, value) in enumerate(tests):
-        skipped = 2 * (len(tests) - position - 1) + 1
-        program += [_build_instruction(_LOAD_WORD, offset), _build_instruction(_JUMP_EQUAL, value, skip_unless=skipped)]
-    return [*program, _build_instruction(_RETURN, _ERRNO | _EPERM)]
+def _refuse_calls(numbers: tuple[int, ...], error: int) -> list[bytes]:
+    """Return instructions that refuse these calls. The accumulator holds the number of the call, before and after."""
+    refuse = _build_instruction(_RETURN, _ERRNO | error)
+    return [part for number in numbers for part in (_build_instruction(_JUMP_EQUAL, number, skip_unless=1), refuse)]
+
+
+def _refuse_values(number: int, argument: int, refused: tuple[int, ...]) -> list[bytes]:
+    """Return instructions that refuse a call if this argument has one of these values."""
+    return _check_argument(number, argument, _refuse_calls(refused, _EPERM))
+
+
+def _refuse_flag(number: int, argument: int, flag: int) -> list[bytes]:
+    """Return instructions that refuse a call if this argument has this bit."""
+    return _check_argument(number, argument, _refuse_bit(flag))
+
+
+def _refuse_async_flag(fcntl: int) -> list[bytes]:
+    """Return instructions that refuse `fcntl(F_SETFL)` with `O_ASYNC`, which turns signals of a descriptor on."""
+    inner = [_load_argument(2), *_refuse_bit(_O_ASYNC)]
+    return _check_argument(fcntl, 1, [_build_instruction(_JUMP_EQUAL, _F_SETFL, skip_unless=len(inner)), *inner])
+
+
+def _refuse_bit(flag: int) -> list[bytes]:
+    return [_build_instruction(_JUMP_IF_SET, flag, skip_unless=1), _build_instruction(_RETURN, _ERRNO | _EPERM)]
+
+
+def _check_argument(number: int, argument: int, checks: list[bytes]) -> list[bytes]:
+    """Return instructions that run `checks` on an argument of one call, and then load the number of the call again."""
+    inner = [_load_argument(argument), *checks, _build_instruction(_LOAD_WORD, _NUMBER_OFFSET)]
+    return [_build_instruction(_JUMP_EQUAL, number, skip_unless=len(inner)), *inner]
+
+
+def _load_argument(index: int) -> bytes:
+    return _build_instruction(_LOAD_WORD, _ARGUMENTS_OFFSET + 8 * index)
 
 
 def _build_instruction(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:
