@@ -1,8 +1,19 @@
-"""Strict parsing of JSON objects from clients and from the runner."""
+"""Strict parsing of JSON objects from clients and from the runner, in linear time and bounded depth."""
 
 import json
+import math
+import re
 from collections.abc import Collection
 from typing import Any
+
+MAX_DEPTH = 256
+"""Levels of nesting that are read. The runner's results have at most 64, and each later step adds few."""
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string, or its beginning if the text ends in it. Possessive, so that no text is read twice."""
+_OPENING, _CLOSING = b"[{", b"]}"
+_FOLD = bytes.maketrans(b"{}", b"[]")
+_OTHER_BYTES = bytes(set(range(256)) - set(_OPENING + _CLOSING))
 
 
 class InvalidRequest(Exception):
@@ -10,9 +21,14 @@ class InvalidRequest(Exception):
 
 
 def parse_object(text: bytes) -> dict[str, Any] | None:
-    """Parse a strict JSON object (no NaN). Return None for any other input, and never raise."""
+    """Parse a strict JSON object: UTF-8, finite numbers, at most `MAX_DEPTH` levels.
+
+    Return None for any other input, and never raise.
+    """
+    if is_deeper(text, MAX_DEPTH):
+        return None
     try:
-        value = json.loads(text, parse_constant=_reject_constant)
+        value = _DECODER.decode(text.decode())
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -26,12 +42,34 @@ def parse_body(body: bytes, fields: Collection[str]) -> dict[str, Any]:
     """
     values = parse_object(body)
     if values is None:
-        raise InvalidRequest("the body must be a JSON object")
+        raise InvalidRequest(f"the body must be a JSON object in UTF-8 with at most {MAX_DEPTH} levels of nesting")
     for name in values:
         if name not in fields:
             raise InvalidRequest(f"{name[:100]}: unknown field")
     return values
 
 
+def is_deeper(text: bytes, limit: int) -> bool:
+    """Return whether JSON has more than `limit` levels of nesting, without parsing it. The text may be invalid."""
+    if sum(map(text.count, (b"[", b"{"))) <= limit:
+        return False
+    depth = 0
+    for bracket in _STRING.sub(b"", text).translate(_FOLD, _OTHER_BYTES):
+        depth += 1 if bracket == _OPENING[0] else -1
+        if depth > limit:
+            return True
+    return False
+
+
 def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("the number is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_parse_float)

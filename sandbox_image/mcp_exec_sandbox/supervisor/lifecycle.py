@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
+from typing import Any
 
 from mcp_exec_sandbox.protocol import RunnerLimits
 from mcp_exec_sandbox.supervisor import linux
@@ -16,6 +15,7 @@ from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
 from mcp_exec_sandbox.supervisor.network_check import wait_until_isolated
+from mcp_exec_sandbox.supervisor.process_log import log, log_failure
 from mcp_exec_sandbox.supervisor.settings import Settings
 from mcp_exec_sandbox.supervisor.state import SandboxState
 
@@ -40,6 +40,7 @@ async def serve(settings: Settings) -> int:
     sandbox = SandboxState(settings=settings, runner=runner)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_on_loop_failure)
     loop.add_reader(descriptor, _on_signals, descriptor, sandbox, stopping.set)
     connections = ConnectionRegistry(SupervisorApi(sandbox=sandbox, token_sha256=settings.token_sha256))
     server = await loop.create_server(connections.create, sock=_listen(settings.host, settings.port))
@@ -58,14 +59,14 @@ async def _serve_until_stopped(
     ready = asyncio.ensure_future(_prepare(settings, sandbox))
     await asyncio.wait([stop, ready], return_when=asyncio.FIRST_COMPLETED)
     if ready.done() and (problem := ready.result()):
-        _log(problem)
+        log(problem)
         return 1
     if ready.done():
-        _log("ready", port=server.sockets[0].getsockname()[1])
+        log("ready", port=server.sockets[0].getsockname()[1])
     failure = asyncio.ensure_future(sandbox.wait_for_failure())
     await asyncio.wait([stop, failure], return_when=asyncio.FIRST_COMPLETED)
     if failure.done():
-        _log("the runner died before its job")
+        log("the runner died before its job")
         return 1
     return 0
 
@@ -103,6 +104,13 @@ def _on_signals(descriptor: int, sandbox: SandboxState, stop: Callable[[], None]
     sandbox.collect_children()
 
 
+def _on_loop_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an exception of a callback. asyncio's own handler would log its text, which may quote the code's data."""
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        log_failure("a callback of the event loop failed", error)
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """Open a listening socket; without a host on all addresses, IPv6 included if the system has it."""
     if host:
@@ -111,8 +119,3 @@ def _listen(host: str, port: int) -> socket.socket:
         with contextlib.suppress(OSError):
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
     return socket.create_server(("", port), backlog=64)
-
-
-def _log(message: str, **fields: object) -> None:
-    sys.stdout.write(json.dumps({"message": message, **fields}) + "\n")
-    sys.stdout.flush()

@@ -1,6 +1,7 @@
 """State of the sandbox: one runner, at most one execution in its life, and the requests that each state allows."""
 
 import asyncio
+import itertools
 import os
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, re
 from mcp_exec_sandbox.supervisor.resources.task_count import TaskCounter
 from mcp_exec_sandbox.supervisor.settings import Settings
 from mcp_exec_sandbox.supervisor.wrapper_store import WrapperStore
+
+REAPED_PER_TURN = 256
+"""Ended children that are reaped in a turn of the event loop. Code may make orphans faster than they are reaped."""
 
 State = Literal["starting", "idle", "running", "finished", "stopping"]
 
@@ -116,9 +120,13 @@ class SandboxState:
 
     def collect_children(self) -> None:
         """Reap ended children, adopted orphans included. After the run, kill new processes."""
-        for pid, code in reap_children():
+        reaped = 0
+        for pid, code in itertools.islice(reap_children(), REAPED_PER_TURN):
+            reaped += 1
             if pid == self._runner.pid:
                 self._runner.handle_exit(code)
+        if reaped == REAPED_PER_TURN:
+            asyncio.get_running_loop().call_soon(self.collect_children)
         if self._cleaned_up:
             kill_descendants()
 
@@ -126,6 +134,9 @@ class SandboxState:
         """Handle the runner's only message before its job: it is ready."""
         if message.get("type") == "ready":
             self._ready.set()
+
+    def on_control(self, size: int) -> None:
+        """Ignore the size: no code runs before the job."""
 
     def on_output(self, stream: int, data: memoryview) -> None:
         """Copy output that precedes the job to the container's log: Python failed to start."""
@@ -136,8 +147,12 @@ class SandboxState:
         self._failed.set()
 
     async def _complete(self, run: CodeRun) -> None:
-        await run.run()
-        self.state = "finished"
+        try:
+            await run.run()
+        finally:
+            # Not after a stop, which has killed the code itself.
+            if self.state == "running":
+                self.state = "finished"
         await run.clean_up()
         self._cleaned_up = True
         # SIGCHLD has been handled since before the kill: reap what has died until now; the rest follows as it dies.

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+GRACE_MS = 700
 CHANNEL = "import os, signal, socket\nchannel = socket.socket(fileno=os.dup(3))\n"
 
 
@@ -55,6 +56,105 @@ def test_a_forged_result_is_held_to_its_bound(sandbox):
     assert len(json.dumps(run.result)) <= 1000
 
 
+@pytest.mark.parametrize(
+    "value",
+    [b"[" * 983 + b"]" * 983, b'{"a":' * 983 + b"1" + b"}" * 983, b"1e999", b'"\\ud800"', b"9" * 4000, b"NaN"],
+    ids=["nested lists", "nested objects", "an infinite number", "a lone surrogate", "a long number", "no number"],
+)
+def test_no_forged_report_keeps_a_run_from_its_end(sandbox, value):
+    """If the supervisor can't read the report, the run goes on to its time-out."""
+    report = b'{"type": "done", "hasValue": true, "value": %s}\n' % value
+    run = sandbox.run(CHANNEL + f"channel.sendall({report!r})\nsignal.pause()", timeoutSeconds=0.5)
+    assert run.phase in ("Succeeded", "TimedOut")
+    assert [event["type"] for event in run.events].count("end") == 1
+    assert run.end["type"] == "end"
+    assert sandbox.client.get("/healthz").json()["state"] == "finished"
+
+
+FLOODS = {
+    "empty lines": "b'\\n' * 65536",
+    "short objects": """b'{"type":1}\\n' * 20000""",
+    "deep lists": "(b'[' * 200_000 + b'\\n')",
+    "tool events that claim output": """b'{"type":"tool_call","id":"","tool":"","written":[999999999,9]}\\n' * 1000""",
+    "one line": "b'x' * 65536",
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_run_that_floods_the_control_channel_ends_within_a_second_of_its_time(sandbox, flood):
+    """Three processes flood the channel and the output while the code ignores its interruption."""
+    code = CHANNEL + (
+        "channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)\n"
+        f"data = {FLOODS[flood]}\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "if os.fork() == 0:\n    while True: os.write(1, b'\\xff' * 65536)\n"
+        "os.fork()\n"
+        "while True: channel.sendall(data)\n"
+    )
+    run = sandbox.run(code, timeoutSeconds=0.3)
+    assert run.reason in ("Timeout", "OutputLimit")
+    assert run.end["runMs"] < 300 + GRACE_MS + 1000
+    assert [event["type"] for event in run.events].count("end") == 1
+    assert sandbox.client.get("/healthz").json()["state"] == "finished"
+
+
+def test_calls_that_direct_signals_at_others_or_reach_into_them_are_refused(sandbox):
+    """PTRACE_TRACEME would stop the runner at each of the supervisor's signals."""
+    code = """
+import ctypes, errno, fcntl, os, platform, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+mine, other = socket.socketpair()
+numbers = {"x86_64": (323, 312), "aarch64": (282, 272)}[platform.machine()]
+def attempt(call, *arguments):
+    try:
+        return "open" if call(*arguments) != -1 else errno.errorcode[ctypes.get_errno()]
+    except OSError as error:
+        return errno.errorcode[error.errno]
+{
+    "traceme": attempt(libc.ptrace, 0, 0, 0, 0),
+    "setown": attempt(fcntl.fcntl, mine, fcntl.F_SETOWN, os.getpid()),
+    "setown of a group": attempt(fcntl.fcntl, mine, fcntl.F_SETOWN, -os.getppid()),
+    "setown_ex": attempt(fcntl.fcntl, mine, 15, struct.pack("ii", 1, os.getppid())),
+    "setsig": attempt(fcntl.fcntl, mine, 10, 9),
+    "async": attempt(fcntl.fcntl, mine, fcntl.F_SETFL, os.O_ASYNC),
+    "fiosetown": attempt(fcntl.ioctl, mine, 0x8901, struct.pack("i", os.getppid())),
+    "siocspgrp": attempt(fcntl.ioctl, mine, 0x8902, struct.pack("i", os.getppid())),
+    "fioasync": attempt(fcntl.ioctl, mine, 0x5452, struct.pack("i", 1)),
+    "tiocsti": attempt(fcntl.ioctl, os.openpty()[1], 0x5412, b"x"),
+    "io_uring": attempt(libc.syscall, 425, 8, ctypes.create_string_buffer(120)),
+    "pidfd_getfd": attempt(libc.syscall, 438, 0, 0, 0),
+    "userfaultfd": attempt(libc.syscall, numbers[0], 1),
+    "kcmp": attempt(libc.syscall, numbers[1], os.getpid(), os.getppid(), 0, 0, 0),
+    "priority of the user": attempt(libc.setpriority, 2, 0, 19),
+}
+"""
+    assert set(sandbox.run(code).result.values()) == {"EPERM"}
+
+
+def test_subprocesses_pools_loops_terminals_and_selectors_still_work(sandbox):
+    code = """
+import asyncio, concurrent.futures, fcntl, multiprocessing, os, pty, select, signal, socket, subprocess
+async def program():
+    process = await asyncio.create_subprocess_exec("echo", "one", stdout=subprocess.PIPE)
+    return (await process.communicate())[0].decode()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    squares = pool.map(abs, [-1, 2])
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp("echo", ["echo", "two"])
+shown = os.read(terminal, 100)
+os.waitpid(pid, 0)
+left, right = socket.socketpair()
+left.send(b"x")
+os.set_blocking(right.fileno(), False)
+signal.signal(signal.SIGUSR2, lambda *_: None)
+os.kill(os.getpid(), signal.SIGUSR2)
+[await program(), squares, shown.decode().strip(), select.select([right], [], [], 1)[0] == [right], os.getpgid(0) > 0]
+"""
+    run = sandbox.run(code)
+    assert run.result == ["one\n", [1, 2], "two", True, True], run.error
+
+
 def test_a_run_can_not_claim_that_it_was_in_time(sandbox):
     code = CHANNEL + (
         "try:\n    while True: pass\nexcept BaseException:\n"
@@ -93,7 +193,7 @@ def is_refused(call, *arguments):
     is_refused(os.kill, os.getpid(), 0),
 ]
 """
-    assert sandbox.run(code).result == [True, True, False, True, True, True, True, True, False]
+    assert sandbox.run(code).result == [True, True, True, True, True, True, True, True, False]
 
 
 def test_the_filter_holds_in_child_programs(sandbox):

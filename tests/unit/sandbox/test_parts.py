@@ -239,3 +239,19 @@ def test_the_filters_jumps_stay_inside_it(name):
 def test_a_process_that_ended_while_memory_was_counted_takes_none():
     process = Process(pid=LARGEST_PID + 1, parent=os.getpid(), threads=1, resident_bytes=100 << 20)
     assert ProcessGauge(limit=1 << 30).read_used_bytes(lambda: [process]) == 0
+
+
+async def test_open_files_of_the_code_do_not_hold_up_the_event_loop(tmp_path):
+    """Every descriptor costs time, also one that takes no storage."""
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count_turns())
+    await measure_storage([tmp_path], [os.getpid()] * 500, enough=1 << 40)
+    counter.cancel()
+    assert turns > 5

@@ -24,6 +24,9 @@ class Told:
         self.heard += f"<{message['type']}>"
         self.news.set()
 
+    def on_control(self, size):
+        pass
+
     def on_output(self, stream, data):
         self.heard += bytes(data).decode()
         self.news.set()

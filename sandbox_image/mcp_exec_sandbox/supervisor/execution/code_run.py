@@ -17,22 +17,29 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
     RunOutcome,
     SupervisorDecision,
     decide_outcome,
+    explain_decision,
 )
 from mcp_exec_sandbox.supervisor.execution.output import OutputStream
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.execution.tool_events import ToolCallEvents, parse_written
 from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
-from mcp_exec_sandbox.supervisor.resources.processes import stop_descendants
+from mcp_exec_sandbox.supervisor.process_log import log_failure
+from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, stop_descendants
 from mcp_exec_sandbox.supervisor.settings import MIB
 from mcp_exec_sandbox.supervisor.wrapper_store import DISCARD_SECONDS, WrapperStore
 from mcp_exec_tools.text import shorten_json
 
 MAX_WRITTEN_BYTES = 128 * MIB
-"""More output than this, of both streams together, ends the run: it would only use CPU."""
+"""More output than this, of both streams together, or more messages, ends the run: it would only use CPU."""
 
 KILL_AFTER_SECONDS = 0.1
 """Time between the end and the kill of the stopped code: the teardown of an interpreter takes CPU that the answer
 needs."""
+
+
+_SUPERVISOR_FAILED = SupervisorDecision(
+    phase="Failed", reason="RunnerDied", message="the supervisor failed during the run; see the log of the sandbox"
+)
 
 
 class CodeRun:
@@ -60,46 +67,62 @@ class CodeRun:
         self._report: RunnerReport | None = None
         self._interruption = InterruptLocation()
         self._closed = False
+        self._control_bytes = 0
         self._streams = {
             1: OutputStream(kind="stdout", limit=request.output_bytes, log=log),
             2: OutputStream(kind="stderr", limit=request.output_bytes, log=log),
         }
 
     async def run(self) -> None:
-        """Run the job to its end, after which none of its code runs. Never raises, whatever the code does."""
+        """Run the job to its end, after which none of its code runs.
+
+        The event `end` is always written, exactly once and last, unless the task is cancelled. Timer and watchdog are
+        active until then. Never raises, whatever the code does.
+        """
         loop = asyncio.get_running_loop()
         self._log.append("status", phase="Running")
         self._runner.listen(self, result_bytes=self._request.output_bytes)
         started = time.perf_counter()
         timer = loop.call_later(self._request.timeout_seconds, self._time_out)
-        watch = asyncio.create_task(self._watchdog.watch(self._end_now))
+        if self._request.tools is not None:
+            self._wrappers.show(self._request.tools.allow)
+        needed = [asyncio.create_task(task) for task in (self._submit(), self._watchdog.watch(self.end_now))]
+        for task in needed:
+            task.add_done_callback(self._end_on_failure)
         removal = asyncio.create_task(self._remove_wrappers())
-        tools = self._request.tools
-        if tools is not None:
-            self._wrappers.show(tools.allow)
+        is_unasked = False
         try:
-            await self._runner.submit(
-                code=self._request.code,
-                context=self._request.context,
-                output_bytes=self._request.output_bytes,
-                tools=tools.to_message() if tools is not None else None,
-            )
             await self._over.wait()
+            elapsed = time.perf_counter() - started
+            is_unasked = self._decision is None and self._report is not None
+            if not is_unasked:
+                kill_descendants()
+            self._finish(run_ms=elapsed * 1000)
         finally:
+            if not is_unasked:
+                kill_descendants()
             timer.cancel()
-            watch.cancel()
-            removal.cancel()
-        elapsed = time.perf_counter() - started
-        kernel_kill = self._watchdog.has_kernel_kill()
-        if self._decision is None and self._report is not None:
-            # The code has ended unasked: readers get the end first, then its remaining processes are stopped.
-            self._runner.drain()
-            self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+            for task in (*needed, removal):
+                task.cancel()
+        if is_unasked:
+            # The code has ended: readers get the end first, then its remaining processes are stopped.
             await asyncio.sleep(0)
             stop_descendants()
-        else:
-            self._runner.kill_all()
-            self._finish(run_ms=elapsed * 1000, kernel_kill=kernel_kill)
+
+    async def _submit(self) -> None:
+        tools = self._request.tools
+        await self._runner.submit(
+            code=self._request.code,
+            context=self._request.context,
+            output_bytes=self._request.output_bytes,
+            tools=tools.to_message() if tools is not None else None,
+        )
+
+    def _end_on_failure(self, task: asyncio.Task[None]) -> None:
+        """End the run if the job was not sent, or if its limits are not watched any more."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log_failure("a task of the run failed", error)
+            self.end_now(_SUPERVISOR_FAILED)
 
     async def _remove_wrappers(self) -> None:
         """Remove the wrappers that the code may not use. If the run ends earlier, they vanish with the pod."""
@@ -109,7 +132,7 @@ class CodeRun:
     async def clean_up(self) -> None:
         """Kill the code's remaining processes."""
         await asyncio.sleep(KILL_AFTER_SECONDS)
-        self._runner.kill_all()
+        kill_descendants()
 
     def cancel(self) -> None:
         """Interrupt the code, and kill it if it doesn't end."""
@@ -137,12 +160,21 @@ class CodeRun:
             return
         self._streams[stream].write(data)
         if sum(output.total for output in self._streams.values()) > MAX_WRITTEN_BYTES:
-            message = f"more than {MAX_WRITTEN_BYTES // MIB} MiB were written to stdout and stderr"
-            self._end_now(SupervisorDecision(phase="Failed", reason="OutputLimit", message=message))
+            self._end_flood("stdout and stderr")
+
+    def on_control(self, size: int) -> None:
+        """Count bytes of the control channel, which code can write to as well."""
+        self._control_bytes += size
+        if self._control_bytes > MAX_WRITTEN_BYTES:
+            self._end_flood("the control channel of the sandbox")
 
     def on_exit(self, code: int) -> None:
         """Handle the unasked end of the runner."""
         self._over.set()
+
+    def _end_flood(self, name: str) -> None:
+        message = f"more than {MAX_WRITTEN_BYTES // MIB} MiB were written to {name}"
+        self.end_now(SupervisorDecision(phase="Failed", reason="OutputLimit", message=message))
 
     def _time_out(self) -> None:
         message = f"the code ran longer than {self._request.timeout_seconds:g} s"
@@ -156,24 +188,34 @@ class CodeRun:
         self._runner.interrupt()
         asyncio.get_running_loop().call_later(self._grace_seconds, self._over.set)
 
-    def _end_now(self, decision: SupervisorDecision) -> None:
+    def end_now(self, decision: SupervisorDecision) -> None:
         """End the run at once."""
         if not self._over.is_set():
             self._decision = self._decision or decision
             self._over.set()
 
-    def _finish(self, *, run_ms: float, kernel_kill: bool) -> None:
-        self._closed = True
-        for output in self._streams.values():
-            output.finish()
-        outcome = decide_outcome(
-            decision=self._decision,
-            report=self._report,
-            runner_exit=self._runner.exit_code,
-            kernel_kill=kernel_kill,
-            interruption=self._interruption,
-        )
-        truncated = self._write_result(outcome)
+    def _finish(self, *, run_ms: float) -> None:
+        """Write the last output, the result and the event `end`, whatever the code has sent."""
+        try:
+            self._runner.drain_output()
+            self._closed = True
+            for output in self._streams.values():
+                output.finish()
+            outcome = decide_outcome(
+                decision=self._decision,
+                report=self._report,
+                runner_exit=self._runner.exit_code,
+                kernel_kill=self._watchdog.has_kernel_kill(),
+                interruption=self._interruption,
+            )
+            self._write_end(outcome, is_cut=self._write_result(outcome), run_ms=run_ms)
+        except Exception as error:
+            log_failure("the outcome of the run could not be read", error)
+            self._closed = True
+            decision = self._decision or _SUPERVISOR_FAILED
+            self._write_end(explain_decision(decision, InterruptLocation()), is_cut=True, run_ms=run_ms)
+
+    def _write_end(self, outcome: RunOutcome, *, is_cut: bool, run_ms: float) -> None:
         self._log.append(
             "end",
             phase=outcome.phase,
@@ -182,7 +224,7 @@ class CodeRun:
             exitCode=outcome.exit_code,
             stdoutBytes=self._streams[1].total,
             stderrBytes=self._streams[2].total,
-            truncated=truncated or any(output.truncated for output in self._streams.values()),
+            truncated=is_cut or any(output.truncated for output in self._streams.values()),
             runMs=round(run_ms, 3),
             peakMemoryBytes=self._find_peak_memory(),
         )

@@ -37,7 +37,9 @@ class EventLog:
         return len(self._lines)
 
     def append(self, kind: str, /, **fields: Any) -> None:
-        """Add an event. An event of type `end` is the last."""
+        """Add an event. An event of type `end` is the last: later ones are dropped."""
+        if self._ended:
+            return
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         event = {"seq": len(self._lines) + 1, "at": at, "type": kind, **fields}
         text = json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
 from mcp_exec_sandbox.supervisor.settings import MIB
 
-MAX_OUTPUT_BYTES = 16 * MIB
+MAX_OUTPUT_BYTES = MIB
 MAX_TIMEOUT_SECONDS = 86_400
 MAX_ID_CHARACTERS = 256
 MAX_TOKEN_CHARACTERS = 16_384

@@ -119,8 +119,7 @@ def decide_outcome(
         interruption: where the interrupted code was.
     """
     if decision is not None:
-        error = _build_error(decision.reason, decision.message, interruption)
-        return RunOutcome(phase=decision.phase, reason=decision.reason, error=error)
+        return explain_decision(decision, interruption)
     if report is None:
         return _explain_death(runner_exit, kernel_kill)
     if report.exit_code:
@@ -129,6 +128,12 @@ def decide_outcome(
         return RunOutcome(phase="Succeeded", reason="", exit_code=report.exit_code)
     limit: LimitName | None = "memory" if kernel_kill else report.limit
     return RunOutcome(phase="Failed", reason="UserError" if limit is None else LIMIT_REASONS[limit], error=report.error)
+
+
+def explain_decision(decision: SupervisorDecision, interruption: InterruptLocation) -> RunOutcome:
+    """Return the outcome of a run that the supervisor ended."""
+    error = _build_error(decision.reason, decision.message, interruption)
+    return RunOutcome(phase=decision.phase, reason=decision.reason, error=error)
 
 
 def _explain_death(runner_exit: int | None, kernel_kill: bool) -> RunOutcome:

@@ -16,13 +16,25 @@ from typing import Any, Protocol
 
 from mcp_exec_sandbox.protocol import AGENT_FILE, CONTROL_FD, STACK_SIGNAL, RunnerLimits, encode
 from mcp_exec_sandbox.supervisor.json_object import parse_object
-from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants
 
 PIPE_BYTES = 1024 * 1024
+"""Capacity of a pipe, and the most that is read from one in a turn of the event loop."""
+
+CONTROL_BYTES = 64 * 1024
+"""Budget of the control channel for a turn of the event loop: a flood takes some milliseconds of it."""
+
+READ_BYTES = 8 * 1024
+LINE_COST_BYTES = 256
+"""What a line or a read uses of the budget at least. gVisor may return the bytes of one write only."""
+
+LAST_CONTROL_BYTES = 512 * 1024
+"""Bytes of messages that are read after the runner's end: more than a socket's buffer holds."""
+
 LINE_SLACK_BYTES = 256 * 1024
 """Size of the error in a line of the control channel, in addition to the result."""
 
 _STACK = re.compile(rb'  File "%s", line ([0-9]{1,9}) in ' % AGENT_FILE.encode())
+_TYPE = b'"type"'
 _HIDDEN_PREFIXES = ("MCP_EXEC_", "KUBERNETES_")
 
 
@@ -31,6 +43,9 @@ class RunnerListener(Protocol):
 
     def on_message(self, message: dict[str, Any]) -> None:
         """Handle a line of the control channel that is a JSON object. The agent's code may have written it."""
+
+    def on_control(self, size: int) -> None:
+        """Handle the arrival of `size` bytes on the control channel, before their messages."""
 
     def on_output(self, stream: int, data: memoryview) -> None:
         """Handle output on stream 1 or 2. The memory is reused after the call."""
@@ -84,6 +99,8 @@ class RunnerProcess:
         self._line_limit = line_bytes + LINE_SLACK_BYTES
         self._listener: RunnerListener | None = None
         self._taken = {1: 0, 2: 0}
+        self._control_left = CONTROL_BYTES
+        self._output_left = {1: PIPE_BYTES, 2: PIPE_BYTES}
         self.exit_code: int | None = None
         """Exit code of the process, once it has ended."""
 
@@ -112,35 +129,35 @@ class RunnerProcess:
                 os.kill(self.pid, STACK_SIGNAL)
                 os.kill(self.pid, signal.SIGINT)
 
-    def kill_all(self) -> None:
-        """Kill the runner and all other code, then read their remaining output."""
-        kill_descendants()
-        self.drain()
-
     def handle_exit(self, code: int) -> None:
         """Record that the process was reaped, and notify the listener."""
         self.exit_code = code
-        self.drain()
+        self.drain_output()
+        self._control_left = LAST_CONTROL_BYTES
+        self._read_control()
+        self._begin_turn()
         if self._listener is not None:
             self._listener.on_exit(code)
 
-    def drain(self) -> None:
-        """Read the pipes, output first, then messages. The pipes' capacity bounds the size."""
+    def drain_output(self) -> None:
+        """Read the output that the pipes hold, also if code still writes to them."""
         for stream in tuple(self._outputs):
             for _ in range(4):
                 if not self._read_output(stream):
                     break
-        self._read_control()
 
     def take_output(self, written: dict[int, int]) -> None:
         """Read the output that the runner had `written` to each stream when it sent a message, to keep the order.
 
-        The numbers may be wrong: reading stops at the end of the available output.
+        The numbers may be wrong: reading stops at the end of the available output, and after as much as a pipe holds
+        in each turn.
         """
         for stream, total in written.items():
-            while (missing := total - self._taken[stream]) > 0:
+            while (missing := min(total - self._taken[stream], self._output_left[stream])) > 0:
+                before = self._taken[stream]
                 if not self._read_output(stream, max_bytes=missing):
                     break
+                self._output_left[stream] -= self._taken[stream] - before
 
     @property
     def open_streams(self) -> frozenset[int]:
@@ -163,6 +180,9 @@ class RunnerProcess:
         descriptor, taken = self._outputs[stream], self._taken[stream]
         available = _count_available(descriptor)
         self._read_control()
+        if self._control_left <= 0:
+            # More messages may wait, which say how much of this output precedes them.
+            return
         remaining = available - (self._taken[stream] - taken)
         if remaining > 0:
             self._read_output(stream, max_bytes=min(remaining, PIPE_BYTES))
@@ -189,30 +209,50 @@ class RunnerProcess:
         return True
 
     def _read_control(self) -> None:
-        while True:
+        """Read messages until the budget of this turn of the event loop is used up.
+
+        The rest waits for the next turn: timers and other readers come first.
+        """
+        loop = asyncio.get_running_loop()
+        while self._control_left > 0:
             try:
-                data = self._control.recv(PIPE_BYTES)
+                data = self._control.recv(READ_BYTES)
             except BlockingIOError:
                 return
             except OSError:
                 data = b""
             if not data:
-                asyncio.get_running_loop().remove_reader(self._control)
+                loop.remove_reader(self._control)
                 return
-            *lines, rest = data.split(b"\n")
-            for line in lines:
-                self._line += line[: self._line_limit + 1 - len(self._line)]
+            if self._control_left == CONTROL_BYTES:
+                loop.call_soon(self._begin_turn)
+            self._control_left -= max(len(data), LINE_COST_BYTES * self._split_lines(data))
+
+    def _begin_turn(self) -> None:
+        self._control_left = CONTROL_BYTES
+        self._output_left = {1: PIPE_BYTES, 2: PIPE_BYTES}
+
+    def _split_lines(self, data: bytes) -> int:
+        """Handle the lines that end in `data`, and return their number, at least 1."""
+        if self._listener is not None:
+            self._listener.on_control(len(data))
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._line += line[: self._line_limit + 1 - len(self._line)]
+            if self._line:
                 self._handle_line()
-            self._line += rest[: self._line_limit + 1 - len(self._line)]
+        self._line += rest[: self._line_limit + 1 - len(self._line)]
+        return len(lines) or 1
 
     def _handle_line(self) -> None:
         line = bytes(self._line)
         self._line.clear()
         if len(line) > self._line_limit or self._listener is None:
             return
-        message = parse_object(line)
-        if message is not None:
-            self._listener.on_message(message)
+        if _TYPE in line:
+            message = parse_object(line)
+            if message is not None:
+                self._listener.on_message(message)
         elif (match := _STACK.match(line)) is not None:
             self._listener.on_message({"type": "stack", "line": int(match[1])})
 

@@ -67,7 +67,8 @@ def reap_children() -> Iterator[tuple[int, int]]:
             return
         if pid == 0:
             return
-        yield pid, os.waitstatus_to_exitcode(status)
+        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+            yield pid, os.waitstatus_to_exitcode(status)
 
 
 def _list_processes() -> Iterator[Process]:

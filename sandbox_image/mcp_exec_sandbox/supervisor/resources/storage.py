@@ -30,23 +30,27 @@ async def measure_storage(folders: Iterable[Path], processes: Iterable[int], *, 
     A file with several names counts once. The walk yields to the event loop and stops once it has counted more than
     `enough` bytes.
     """
-    total = 0
+    total = counted = 0
     seen: set[tuple[int, int]] = set()
     for number, entry in enumerate(_list_entries(folders, processes)):
+        if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
+            await asyncio.sleep(0)
+        if entry is None:
+            continue
         if entry.key not in seen:
             total += entry.size
         if entry.has_other_names:
             seen.add(entry.key)
         if total > enough:
             return total
-        if number >= MAX_ENTRIES:
+        counted += 1
+        if counted > MAX_ENTRIES:
             return enough + 1
-        if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
-            await asyncio.sleep(0)
     return total
 
 
-def _list_entries(folders: Iterable[Path], processes: Iterable[int]) -> Iterator[FileEntry]:
+def _list_entries(folders: Iterable[Path], processes: Iterable[int]) -> Iterator[FileEntry | None]:
+    """Yield the files, and None for each open descriptor that counts for nothing, because it costs time as well."""
     for folder in folders:
         yield from _walk(folder)
     for pid in processes:
@@ -76,7 +80,7 @@ def _walk(folder: Path) -> Iterator[FileEntry]:
                     queue.append(item.path)
 
 
-def _list_deleted_files(pid: int) -> Iterator[FileEntry]:
+def _list_deleted_files(pid: int) -> Iterator[FileEntry | None]:
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
@@ -86,11 +90,11 @@ def _list_deleted_files(pid: int) -> Iterator[FileEntry]:
         path = f"{folder}/{name}"
         try:
             # The link's text decides, because gVisor reports wrong link counts.
-            if not os.readlink(path).endswith(DELETED_SUFFIX):
-                continue
-            status = os.stat(path)
+            status = os.stat(path) if os.readlink(path).endswith(DELETED_SUFFIX) else None
         except OSError:
-            continue
-        if stat.S_ISREG(status.st_mode):
+            status = None
+        if status is None or not stat.S_ISREG(status.st_mode):
+            yield None
+        else:
             size = status.st_blocks * BLOCK_BYTES or status.st_size
             yield FileEntry(key=(status.st_dev, status.st_ino), size=size, has_other_names=True)
