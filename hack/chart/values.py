@@ -388,6 +388,21 @@ class NetworkPoliciesValues(Model):
     """The Kubernetes API server: with the sandboxes, all that operator and gateway may reach."""
 
 
+class AdmissionPolicyValues(Model):
+    """ValidatingAdmissionPolicies for the served namespaces."""
+
+    enabled: bool = True
+    """Create them if the cluster is Kubernetes 1.30 or later."""
+    trusted_users: Annotated[list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=64)] = Field(
+        default_factory=list
+    )
+    """Usernames that may state callers, variant keys and approvers of executions, as the gateway does."""
+    own_user_only: bool = False
+    """Require that `spec.user` of an execution that was not created by the gateway is its creator's username."""
+    isolation: bool = True
+    """Refuse pods that pose as sandboxes, changes of sandboxes, and NetworkPolicies that could open sandboxes."""
+
+
 class Values(Model):
     """All values of the chart."""
 
@@ -431,5 +446,7 @@ class Values(Model):
     """A ResourceQuota of each served namespace, for sandboxes and stdio servers together."""
     limit_range: LimitRangeValues = LimitRangeValues()
     """A LimitRange of each served namespace."""
+    admission_policy: AdmissionPolicyValues = AdmissionPolicyValues()
+    """ValidatingAdmissionPolicies for the served namespaces. They bind every account, also administrators."""
     network_policy: NetworkPoliciesValues = NetworkPoliciesValues()
     """NetworkPolicies."""

@@ -222,6 +222,35 @@ after its address is translated. Arguments: service, and slice or endpoints, the
     {{- end }}
 {{- end -}}
 
+{{/* "true" if ValidatingAdmissionPolicies are wanted and exist, which is since Kubernetes 1.30. */}}
+{{- define "mcp-exec.admission" -}}
+{{- if and .Values.admissionPolicy.enabled (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Username of a component's ServiceAccount. Arguments: root, component. */}}
+{{- define "mcp-exec.username" -}}
+{{- $root := index . 0 -}}
+{{- printf "system:serviceaccount:%s:%s-%s" $root.Release.Namespace (include "mcp-exec.fullname" $root) (index . 1) -}}
+{{- end -}}
+
+{{/* Binding of a ValidatingAdmissionPolicy to the served namespaces. Arguments: root, name. */}}
+{{- define "mcp-exec.admissionBinding" }}
+{{- $root := index . 0 }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ index . 1 }}
+  labels:
+    {{- include "mcp-exec.labels" $root | nindent 4 }}
+spec:
+  policyName: {{ index . 1 }}
+  validationActions: [Deny]
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+        - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson $root.Values.namespaces }}}
+{{- end }}
+
 {{/* Convert a quantity, for example 250m, 4 or 1.5Gi, to a number. */}}
 {{- define "mcp-exec.amount" -}}
 {{- if kindIs "string" . -}}

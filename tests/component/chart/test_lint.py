@@ -29,6 +29,8 @@ def test_both_versions_of_helm_render_the_same(helm3: Render, helm4: Render) -> 
         found = {}
         for item in render({"pool": {"runtimeClassName": "gvisor"}, "gateway": {"replicas": 2}}).objects:
             meta = item["metadata"]
+            if item["kind"].startswith("ValidatingAdmissionPolicy"):
+                continue  # each library has its own default version of Kubernetes
             random = item["kind"] in ("Secret", "Deployment", "PodDisruptionBudget")
             found[item["kind"], meta.get("namespace", ""), meta["name"]] = None if random else item
         return found

@@ -1,0 +1,271 @@
+"""ValidatingAdmissionPolicies: what others than the parts of the release may not write in served namespaces."""
+
+from collections.abc import Callable
+from typing import Any
+
+import celpy
+import pytest
+from celpy.celtypes import BoolType, MapType
+from tests.component.chart.conftest import Object, Render, Rendered
+
+from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
+from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY, ANNOTATION_REQUEST
+
+ACCOUNT = "system:serviceaccount:mcp-exec-system:mcp-exec-"
+GATEWAY, OPERATOR, BROKER = (f"{ACCOUNT}{name}" for name in ("gateway", "operator", "broker"))
+ALICE = "alice@example.com"
+BOB = "bob@example.com"
+RIGHT = "mayApprove"
+"""The variable that asks the API server for a right, which a test states."""
+
+Verdict = Callable[..., list[str]]
+
+
+def run(expression: str, activation: dict[str, Any]) -> Any:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(expression)).evaluate(activation)
+
+
+@pytest.fixture(scope="module")
+def rendered(helm3: Render) -> Rendered:
+    return helm3({"namespaces": ["agents", "batch"]}, "--kube-version", "1.30.0")
+
+
+def refusals(policy: Object, *, user: str, new: Object, old: Object | None = None, right: bool = False) -> list[str]:
+    """Return the messages with which a policy refuses a write, as the API server evaluates it."""
+    spec = policy["spec"]
+    request = {"userInfo": {"username": user}, "operation": "CREATE" if old is None else "UPDATE"}
+    given = {"object": new, "oldObject": old, "request": request}
+    activation = {name: celpy.json_to_cel(value) for name, value in given.items()}
+    variables = MapType()
+    activation["variables"] = variables
+    if not all(run(each["expression"], activation) for each in spec.get("matchConditions", [])):
+        return []
+    for each in spec.get("variables", []):
+        value = BoolType(right) if each["name"] == RIGHT else run(each["expression"], activation)
+        variables[celpy.json_to_cel(each["name"])] = value
+    return [each["message"] for each in spec["validations"] if not run(each["expression"], activation)]
+
+
+@pytest.fixture(scope="module")
+def verdict(rendered: Rendered) -> Verdict:
+    return lambda name, **write: refusals(rendered.one("ValidatingAdmissionPolicy", f"mcp-exec-{name}"), **write)
+
+
+def execution(*approvals: Object, user: str | None = None, **metadata: Any) -> Object:
+    spec: Object = {"code": "1"} | ({"approvals": list(approvals)} if approvals else {})
+    return {"metadata": {"name": "x", **metadata}, "spec": spec | ({"user": user} if user else {})}
+
+
+def decision(by: str | None, *, id: str = "a-1", choice: str = "Approve") -> Object:
+    return {"id": id, "decision": choice} | ({"by": by} if by else {})
+
+
+MARKS = [
+    {"labels": {LABEL_CALLER: "team-b"}},
+    {"annotations": {ANNOTATION_VARIANT_KEY: "b"}},
+    {"annotations": {ANNOTATION_CREATED: "2020-01-01T00:00:00.000000Z"}},
+    {"annotations": {ANNOTATION_IDEMPOTENCY: "0" * 64}},
+    {"annotations": {ANNOTATION_REQUEST: "r"}},
+    {"labels": {"mcp-exec.dev/of-a-later-version": "x"}},
+]
+
+
+@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: next(iter(next(iter(mark.values())))))
+def test_only_the_gateway_states_who_called(verdict: Verdict, mark: Object) -> None:
+    kind = next(iter(mark))
+    said = [f"only the gateway may set, change or remove {kind} with the prefix mcp-exec.dev/"]
+    marked, plain = execution(**mark), execution()
+    changed = execution(**{kind: dict.fromkeys(mark[kind], "another")})
+    assert verdict("executions", user=ALICE, new=marked) == said
+    assert verdict("executions", user=ALICE, new=marked, old=plain) == said
+    assert verdict("executions", user=ALICE, new=changed, old=marked) == said
+    assert verdict("executions", user=ALICE, new=plain, old=marked) == said
+    assert verdict("executions", user=GATEWAY, new=marked) == []
+    with_others = execution(**{kind: mark[kind] | {"team": "a"}})
+    assert verdict("executions", user=ALICE, new=with_others, old=marked) == []
+
+
+def test_an_execution_without_such_marks_is_anyones(verdict: Verdict) -> None:
+    assert verdict("executions", user=ALICE, new=execution()) == []
+    assert verdict("executions", user=ALICE, new=execution(labels={"team": "a"}, annotations={"note": "b"})) == []
+
+
+BY = "spec.approvals[].by must be your own username"
+KEPT = "decisions in spec.approvals cannot be changed, removed or decided again"
+NO_RIGHT = "you need the right to update codeexecutions/approval to decide on tool calls"
+EMPTY = "spec.approvals must be empty when an execution is created"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "right", "said"),
+    [
+        ([], [decision(ALICE)], True, []),
+        ([], [decision(BOB)], True, [BY]),
+        ([], [decision(None)], True, [BY]),
+        ([], [decision(ALICE)], False, [NO_RIGHT]),
+        ([], [decision(ALICE), decision(BOB, id="a-2")], True, [BY]),
+        ([decision(BOB)], [decision(BOB), decision(ALICE, id="a-2")], True, []),
+        ([decision(BOB)], [decision(BOB)], False, []),
+        ([decision(BOB)], [], True, [KEPT]),
+        ([decision(BOB)], [decision(ALICE)], True, [KEPT]),
+        ([decision(BOB)], [decision(BOB, choice="Deny")], True, [KEPT, BY]),
+        ([decision(BOB)], [decision(ALICE, choice="Deny"), decision(BOB)], True, [KEPT]),
+    ],
+)
+def test_an_approver_decides_in_no_name_but_their_own(
+    verdict: Verdict, old: list[Object], new: list[Object], right: bool, said: list[str]
+) -> None:
+    change = {"new": execution(*new), "old": execution(*old), "right": right}
+    assert verdict("executions", user=ALICE, **change) == said
+    assert verdict("executions", user=GATEWAY, **change) == []
+
+
+def test_an_execution_begins_without_decisions(verdict: Verdict) -> None:
+    assert verdict("executions", user=ALICE, new=execution(decision(ALICE)), right=True) == [EMPTY]
+
+
+def test_the_right_to_approve_is_the_one_that_the_gateway_asks_for(rendered: Rendered) -> None:
+    spec = rendered.one("ValidatingAdmissionPolicy", "mcp-exec-executions")["spec"]
+    asked = next(each["expression"] for each in spec["variables"] if each["name"] == RIGHT)
+    role = rendered.one("ClusterRole", "mcp-exec-approver")["rules"][1]
+    group, (resource, part), verb = role["apiGroups"][0], role["resources"][0].split("/"), role["verbs"][0]
+    assert f"group('{group}').resource('{resource}').subresource('{part}')" in asked
+    assert f".check('{verb}').allowed()" in asked
+
+
+def test_further_accounts_can_be_trusted_as_the_gateway_is(helm3: Render) -> None:
+    values = {"admissionPolicy": {"trustedUsers": [BOB]}}
+    policy = helm3(values, "--kube-version", "1.30.0").one("ValidatingAdmissionPolicy", "mcp-exec-executions")
+    marked = execution(labels={LABEL_CALLER: "team-b"})
+    assert refusals(policy, user=BOB, new=marked) == []
+    assert refusals(policy, user=ALICE, new=marked) != []
+
+
+def test_users_can_be_bound_to_their_own_name(helm3: Render, verdict: Verdict) -> None:
+    own = {"admissionPolicy": {"ownUserOnly": True}}
+    policy = helm3(own, "--kube-version", "1.30.0").one("ValidatingAdmissionPolicy", "mcp-exec-executions")
+    said = ["spec.user must be your own username or empty"]
+    assert refusals(policy, user=ALICE, new=execution(user=BOB)) == said
+    assert refusals(policy, user=ALICE, new=execution(user=ALICE)) == []
+    assert refusals(policy, user=ALICE, new=execution()) == []
+    assert refusals(policy, user=ALICE, new=execution(user=BOB), old=execution(user=BOB)) == []
+    assert refusals(policy, user=GATEWAY, new=execution(user=BOB)) == []
+    assert verdict("executions", user=ALICE, new=execution(user=BOB)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "writers"), [("status", {OPERATOR}), ("server-status", {OPERATOR, BROKER})], ids=["runs", "servers"]
+)
+def test_a_status_is_written_by_its_owner_alone(verdict: Verdict, name: str, writers: set[str]) -> None:
+    accepted = {user for user in (GATEWAY, OPERATOR, BROKER, ALICE) if verdict(name, user=user, new={}, old={}) == []}
+    assert accepted == writers
+
+
+def test_every_status_has_a_policy(rendered: Rendered) -> None:
+    guarded = [
+        resource
+        for policy in rendered.all("ValidatingAdmissionPolicy")
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        for resource in rule["resources"]
+        if resource.endswith("/status")
+    ]
+    assert sorted(guarded) == ["codeexecutions/status", "sandboxpools/status", "toolservers/status"]
+
+
+SANDBOX = {"metadata": {"labels": {LABEL_NAME: SANDBOX_NAME, "mcp-exec.dev/pool": "a"}}, "spec": {"nodeName": "n"}}
+
+
+def changed(**changes: Any) -> Object:
+    return {"metadata": SANDBOX["metadata"] | changes.pop("metadata", {}), "spec": SANDBOX["spec"] | changes}
+
+
+def test_nobody_but_the_operator_makes_a_sandbox(verdict: Verdict) -> None:
+    said = ["only the operator may create sandboxes, or make a pod one"]
+    assert verdict("sandboxes", user=ALICE, new=SANDBOX) == said
+    assert verdict("sandboxes", user=ALICE, new=SANDBOX, old={"metadata": {}, "spec": SANDBOX["spec"]}) == said
+    assert verdict("sandboxes", user=OPERATOR, new=SANDBOX) == []
+    assert verdict("sandboxes", user=ALICE, new={"metadata": {"labels": {LABEL_NAME: "web"}}, "spec": {}}) == []
+    assert verdict("sandboxes", user=ALICE, new={"metadata": {}, "spec": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "allowed"),
+    [
+        (changed(containers=[{"image": "another"}]), False),
+        (changed(metadata={"labels": {LABEL_NAME: SANDBOX_NAME}}), False),
+        (changed(metadata={"labels": {}}), False),
+        ({"metadata": {}, "spec": SANDBOX["spec"]}, False),
+        (changed(metadata={"annotations": {"note": "x"}}), True),
+        (changed(metadata={"finalizers": []}), True),
+    ],
+)
+def test_nobody_but_the_operator_changes_what_isolates_a_sandbox(verdict: Verdict, new: Object, allowed: bool) -> None:
+    said = [] if allowed else ["only the operator may change the labels or the spec of a sandbox"]
+    assert verdict("sandboxes", user=ALICE, new=new, old=SANDBOX) == said
+    assert verdict("sandboxes", user=OPERATOR, new=new, old=SANDBOX) == []
+
+
+def network_policy(selector: Object, **rules: Any) -> Object:
+    return {"metadata": {}, "spec": {"podSelector": selector, **rules}}
+
+
+def expression(operator: str, *values: str, key: str = LABEL_NAME) -> Object:
+    return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": list(values)} if values else {})]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "excludes"),
+    [
+        ({}, False),
+        ({"matchLabels": {"app": "web"}}, False),
+        ({"matchLabels": {LABEL_NAME: SANDBOX_NAME}}, False),
+        ({"matchLabels": {LABEL_NAME: "web"}}, True),
+        (expression("NotIn", SANDBOX_NAME), True),
+        (expression("NotIn", "web"), False),
+        (expression("In", "web", "db"), True),
+        (expression("In", "web", SANDBOX_NAME), False),
+        (expression("DoesNotExist"), True),
+        (expression("Exists"), False),
+        (expression("NotIn", SANDBOX_NAME, key="app"), False),
+    ],
+)
+def test_a_network_policy_of_others_opens_no_sandbox(verdict: Verdict, selector: Object, excludes: bool) -> None:
+    def refused(new: Object, old: Object | None = None, user: str = ALICE) -> bool:
+        return verdict("networkpolicies", user=user, new=new, old=old) != []
+
+    rules: list[Object]
+    for rules in ([{}], [{"ports": [{"port": 80}]}]):
+        assert refused(network_policy(selector, ingress=rules)) is not excludes
+        assert refused(network_policy(selector, egress=rules)) is not excludes
+    opened = network_policy(selector, egress=[{}])
+    assert not refused(opened, user=OPERATOR)
+    assert not refused(network_policy(selector, policyTypes=["Ingress", "Egress"])), "it denies and opens nothing"
+    assert not refused(network_policy(selector, ingress=[], egress=[]))
+    assert not refused(opened | {"metadata": {"finalizers": []}}, old=opened), "the garbage collector can finish"
+    assert refused(opened, old=network_policy(selector)) is not excludes
+
+
+def test_the_policies_hold_in_served_namespaces_alone_and_fail_closed(rendered: Rendered) -> None:
+    policies = rendered.names("ValidatingAdmissionPolicy")
+    assert len(policies) == 5
+    assert sorted(each["spec"]["policyName"] for each in rendered.all("ValidatingAdmissionPolicyBinding")) == policies
+    for binding in rendered.all("ValidatingAdmissionPolicyBinding"):
+        assert binding["spec"]["validationActions"] == ["Deny"]
+        (one,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert (one["operator"], one["values"]) == ("In", ["agents", "batch"])
+    for policy in rendered.all("ValidatingAdmissionPolicy"):
+        assert policy["spec"]["failurePolicy"] == "Fail"
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "count"),
+    [
+        ("1.29.9", {}, 0),
+        ("1.30.0-gke.100", {}, 5),
+        ("1.30.0", {"admissionPolicy": {"enabled": False}}, 0),
+        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 3),
+    ],
+)
+def test_a_cluster_without_such_policies_gets_none(helm3: Render, version: str, values: Object, count: int) -> None:
+    assert len(helm3(values, "--kube-version", version).all("ValidatingAdmissionPolicy")) == count
