@@ -139,7 +139,9 @@ def sign_grant() -> str:
             tools=["bench.*"],
             pool_tools=PoolTools(),
             tool_calls=MAX_CALLS,
-            expires=int(time.time()) + 3600,
+            pod_address="127.0.0.1",
+            replica="",
+            expires=int(time.time()) + 400,
         )
     )
 

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from time import monotonic
 from typing import Final
 
 import uvloop
@@ -23,8 +24,9 @@ log = logging.getLogger("mcp_exec_broker")
 _KUBE_CONNECTIONS: Final = 512
 _KEEP_ALIVE_SECONDS: Final = 330
 """Longer than any execution, whose connection stays open between calls."""
+_DRAIN_CHECK_SECONDS: Final = 0.25
 _SEND_SECONDS: Final = 2
-"""Seconds for sending the last answers, after the time in which calls may end."""
+"""Seconds for sending the last answers, after the time in which executions may end."""
 
 
 async def run(settings: Settings) -> None:
@@ -37,12 +39,10 @@ async def run(settings: Settings) -> None:
         BrokerManager.run(settings, kube=kube) as broker,
     ):
         servers = [
-            build_server(
-                app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds + _SEND_SECONDS
-            )
+            build_server(app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds)
             for app, port, seconds in (
-                (broker.calls, settings.port, settings.shutdown_seconds),
-                (broker.control.build_app(), settings.control_port, 1),
+                (broker.calls, settings.port, _SEND_SECONDS),
+                (broker.control.build_app(), settings.control_port, 1 + _SEND_SECONDS),
             )
         ]
         serving = [asyncio.create_task(server.serve()) for server in servers]
@@ -52,7 +52,7 @@ async def run(settings: Settings) -> None:
             await asyncio.wait({*serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping")
             broker.health.is_draining = True
-            await asyncio.wait(serving, timeout=settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await _drain(broker, serving)
             # the control port outlives the last call: the operator reads the call counts there
             servers[0].should_exit = True
             await serving[0]
@@ -64,6 +64,18 @@ async def run(settings: Settings) -> None:
             for task in serving:
                 task.cancel()
             await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def _drain(broker: BrokerManager, serving: Sequence[asyncio.Task[None]]) -> None:
+    """Serve until the operator chooses other replicas, and then the executions of this one until they have ended.
+
+    No other replica accepts their grants.
+    """
+    settings = broker.settings
+    await asyncio.wait(serving, timeout=settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED)
+    end = monotonic() + settings.shutdown_seconds
+    while broker.pipeline.quotas.has_open and monotonic() < end and not any(task.done() for task in serving):
+        await asyncio.wait(serving, timeout=_DRAIN_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _log_readiness(broker: BrokerManager, servers: Sequence[HttpServer]) -> None:

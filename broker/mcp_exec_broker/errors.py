@@ -34,6 +34,8 @@ class ErrorReason(StrEnum):
     RATE_LIMITED = "RateLimited"
     SECRET_FOUND = "SecretFound"  # noqa: S105 - a word, no secret
     PERSONAL_DATA_FOUND = "PersonalDataFound"
+    UNKNOWN_TOKEN = "UnknownToken"  # noqa: S105 - a word, no secret
+    """The arguments contain a token for personal data that the execution has not received."""
     EXECUTION_ENDED = "ExecutionEnded"
     NO_USER_CREDENTIALS = "NoUserCredentials"
     INVALID_ARGUMENTS = "InvalidArguments"
@@ -44,6 +46,8 @@ class ErrorReason(StrEnum):
     """The tool was called, and its result does not match its output schema."""
     SERVER_UNAVAILABLE = "ServerUnavailable"
     CONNECTION_LOST = "ConnectionLost"
+    AUDIT_UNAVAILABLE = "AuditUnavailable"
+    """The call was not made because its audit record cannot be written."""
 
 
 class CallOutcome(StrEnum):
@@ -157,6 +161,12 @@ def build_wait_timeout(seconds: float, *, waited_for: str) -> ToolCallError:
 def build_unavailable_error(message: str) -> ToolCallError:
     """Return the error of a call that did not reach its server."""
     return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.SERVER_UNAVAILABLE)
+
+
+def build_unaudited_error() -> ToolCallError:
+    """Return the error of a call that was not made because its audit record cannot be written."""
+    message = "the call was not made: the broker cannot write its audit record; the platform team finds why in its log"
+    return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.AUDIT_UNAVAILABLE)
 
 
 def build_lost_error(message: str) -> ToolCallError:

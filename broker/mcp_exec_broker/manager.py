@@ -124,6 +124,8 @@ class BrokerManager:
                 )
             )
             manager = cls._build(settings, kube=kube, key=key, audit=audit, http=http)
+            for usage in await audit.load_usage():
+                manager.pipeline.quotas.restore(usage)
             stack.push_async_callback(manager._close)
             tasks = TaskRegistry(on_failure=manager.health.failed_tasks.append)
             stack.push_async_callback(tasks.close)
@@ -140,7 +142,7 @@ class BrokerManager:
     ) -> Self:
         metrics, signer, namespaces = Metrics.new(), GrantSigner(key=key), frozenset(settings.namespaces)
         parts = _Catalogs.build(settings, kube=kube, key=key, http=http, metrics=metrics)
-        quotas, concurrency = ExecutionQuotas(), ServerConcurrency()
+        quotas, concurrency, tokenizers = ExecutionQuotas(), ServerConcurrency(), TokenizerCache()
         approvals = Approvals(kube=kube, registry=metrics.registry)
         scanner, denials = Scanner(registry=metrics.registry), DenialCounter(audit=audit)
         tracker = ToolServerTracker(
@@ -153,7 +155,7 @@ class BrokerManager:
             secrets=parts.secrets,
             concurrency=concurrency,
         )
-        health = BrokerHealth(reflectors=tracker.reflectors, servers=parts.servers, catalogs=parts.sync)
+        health = BrokerHealth(reflectors=tracker.reflectors, servers=parts.servers, catalogs=parts.sync, audit=audit)
         pipeline = CallPipeline(
             servers=parts.servers,
             catalogs=parts.sync,
@@ -168,14 +170,16 @@ class BrokerManager:
             audit=audit,
             denials=denials,
             metrics=metrics,
-            tokenizers=TokenizerCache(),
+            tokenizers=tokenizers,
             max_calls=settings.max_calls,
         )
         return cls(
             settings=settings,
             metrics=metrics,
             calls=CallsApi(
-                authenticator=GrantAuthenticator(signer=signer),
+                authenticator=GrantAuthenticator(
+                    signer=signer, replica=settings.replica, checks_address=settings.check_pod_address
+                ),
                 pipeline=pipeline,
                 namespaces=namespaces,
                 max_body_bytes=settings.max_body_bytes,
@@ -187,6 +191,7 @@ class BrokerManager:
                 catalogs=NamespaceCatalogs(servers=parts.servers, catalogs=parts.sync),
                 quotas=quotas,
                 approvals=approvals,
+                tokenizers=tokenizers,
                 audit=audit,
                 denials=denials,
                 metrics=metrics,

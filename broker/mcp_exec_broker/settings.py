@@ -22,6 +22,10 @@ class Settings(ProcessSettings):
     """Port for calls from sandboxes."""
     control_port: Annotated[int, Field(ge=0, le=65535)] = BROKER_CONTROL_PORT
     """Port for requests of operator and gateway, health and metrics."""
+    replica: str = ""
+    """Uid of this pod: grants for other replicas are refused. Empty in tests: grants of any replica are accepted."""
+    check_pod_address: bool = True
+    """Whether a grant is accepted only from the address of its sandbox."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 17 * 1024 * 1024
     """Maximum body of a call in bytes; each ToolServer limits its arguments as well."""
     max_calls: Annotated[int, Field(ge=1)] = 1024
@@ -35,6 +39,6 @@ class Settings(ProcessSettings):
     idle_seconds: Annotated[float, Field(gt=0)] = 300
     """Seconds without a call until the connection for a single user is closed."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 3
-    """Seconds after SIGTERM in which new calls are still accepted, until sandboxes stop using this replica."""
+    """Seconds after SIGTERM in which new executions are still accepted, until the operator chooses other replicas."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10
-    """Seconds after that in which calls in progress may end."""
+    """Seconds after that in which executions that have made calls may make more, and end."""

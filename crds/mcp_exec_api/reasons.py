@@ -165,7 +165,7 @@ class Reason(StrEnum):
     )
     BROKER_UNAVAILABLE = (
         "BrokerUnavailable",
-        "the execution names tools, and the broker's Service does not exist or has no address",
+        "the execution names tools, and the broker has no pod",
         "check the broker: kubectl get pods,endpoints in the release's namespace",
     )
     POD_FAILED = (

@@ -163,7 +163,7 @@ class PersonalDataAction(StrEnum):
     BLOCK = "Block"
     REDACT = "Redact"
     TOKENIZE = "Tokenize"
-    """A token such as `[EMAIL_1]` replaces the value. A tool that receives the token gets the value."""
+    """A token such as `[EMAIL_1_k3f9x2ab]` replaces the value. A tool that receives the token gets the value."""
 
 
 class Scan(Model):
@@ -177,7 +177,7 @@ class Scan(Model):
     value."""
     personal_in_arguments: PersonalDataAction = PersonalDataAction.OFF
     """Action on personal data that the code sends: e-mail addresses and phone, card, bank account and US social
-    security numbers. Off, Block, Redact, or Tokenize: a token such as `[EMAIL_1]` replaces the value."""
+    security numbers. Off, Block, Redact, or Tokenize: a token such as `[EMAIL_1_k3f9x2ab]` replaces the value."""
     personal_in_results: PersonalDataAction = PersonalDataAction.OFF
     """Action on personal data in results: Off, Block, Redact, or Tokenize. Code can pass a token to a tool, which then
     receives the value."""

@@ -246,11 +246,14 @@ class BrokerValues(WorkloadValues):
     image: ImageValues = ImageValues(repository="localhost/mcp-exec-broker")
     """Image of the broker."""
     replicas: Annotated[int, Field(ge=1, le=20)] = 1
-    """Number of pods. All calls of one execution go to the same pod."""
+    """Number of pods. Each execution calls one of them, and does not outlive it."""
+    check_pod_address: bool = True
+    """Accept a grant only from the address of its sandbox. Disable it if the network translates the source addresses of
+    connections between pods."""
     max_calls: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Maximum concurrent calls in each pod. More are denied."""
     shutdown_seconds: Annotated[int, Field(ge=0, le=300)] = 10
-    """Seconds that calls in flight have to end when a pod terminates."""
+    """Seconds that executions with tools have to end when a pod terminates. No other pod accepts their calls."""
     audit: AuditValues = AuditValues()
     """Audit records of tool calls."""
 

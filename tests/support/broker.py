@@ -61,7 +61,7 @@ class FakeBroker:
     def endpoints(self, *hosts: str, name: str = "mcp-exec-broker") -> Object:
         """The Endpoints object of the replicas at these hosts, all at this one's port."""
         ports = [{"name": "calls", "port": 1}, {"name": "control", "port": self.port}]
-        addresses = [{"ip": host} for host in hosts or ("127.0.0.1",)]
+        addresses = [{"ip": host, "targetRef": {"uid": f"pod-{host}"}} for host in hosts or ("127.0.0.1",)]
         return {"metadata": {"name": name}, "subsets": [{"addresses": addresses, "ports": ports}]}
 
     def _check(self, request: web.Request) -> None:

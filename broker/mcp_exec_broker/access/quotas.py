@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
@@ -12,13 +13,30 @@ from cachetools import TTLCache
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_broker.access.limiters import FifoLimiter
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
-from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
 MAX_TOOL_NAMES: Final = 50
 """Tools whose calls are counted by name; the rest count as `other`."""
 _OTHER: Final = "other"
-_KEEP_SECONDS: Final = 3600.0
-_MAX_QUOTAS: Final = 10_000
+KEEP_SECONDS: Final = MAX_GRANT_SECONDS + 60
+"""Seconds for which a quota is kept, after its last call or its end."""
+_MAX_QUOTAS: Final = 50_000
+"""Quotas in memory, of about 1 KiB each: 100 executions with tools end in each second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionUsage:
+    """What an execution has used of its budget, as the audit log counts it."""
+
+    uid: str
+    calls: int = 0
+    failed: int = 0
+    denied: int = 0
+    bytes_in: int = 0
+    """Bytes of results."""
+    bytes_out: int = 0
+    """Bytes of arguments."""
+    is_closed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +56,7 @@ class ExecutionQuota:
 
     def __init__(self, grant: Grant | None, budget: ExecutionBudget) -> None:
         self.grant = grant
-        """None for an execution that ended before its first call."""
+        """None for an execution that has made no call since this process started."""
         self.is_closed = False
         self.active_calls = 0
         """Calls that began and have not ended."""
@@ -55,6 +73,13 @@ class ExecutionQuota:
     def tool_calls(self) -> ToolCalls:
         """The counted calls."""
         return ToolCalls(total=self._total, failed=self._failed, by_tool=dict(self._by_tool), bytes_in=self._bytes_in)
+
+    def restore(self, usage: ExecutionUsage) -> None:
+        """Continue with what an earlier process counted. Calls by tool are unknown and count as `other`."""
+        self._total, self._failed, self.denied_calls = usage.calls, usage.failed, usage.denied
+        self._bytes_in, self._bytes_out = usage.bytes_in, usage.bytes_out
+        self._by_tool = {_OTHER: usage.calls} if usage.calls else {}
+        self.is_closed = usage.is_closed
 
     def begin_call(self, tool: str, *, argument_bytes: int) -> None:
         """Count a call of SERVER.TOOL, even if it is denied; `end_call` must follow in any case.
@@ -129,35 +154,66 @@ def _build_ended_error() -> ToolCallError:
 class ExecutionQuotas:
     """Quotas by execution UID.
 
-    A quota is kept for an hour after its last call or its end, at most 10,000 of them, and in any case as long as a
-    call uses it. A grant expires earlier, so that no execution can start again with a full budget.
+    A quota is kept longer after its last call or its end than any grant is valid, so that no execution starts again
+    with a full budget. If too many are kept, calls of further executions are denied: none is dropped early.
     """
 
-    def __init__(self, *, budget: ExecutionBudget | None = None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        budget: ExecutionBudget | None = None,
+        clock: Callable[[], float] = monotonic,
+        max_quotas: int = _MAX_QUOTAS,
+    ) -> None:
         self._budget = budget or ExecutionBudget()
-        self._recent: TTLCache[str, ExecutionQuota] = TTLCache(_MAX_QUOTAS, _KEEP_SECONDS, timer=clock)
+        self._max_quotas = max_quotas
+        self._kept: TTLCache[str, ExecutionQuota] = TTLCache(inf, KEEP_SECONDS, timer=clock)
         self._referenced: WeakValueDictionary[str, ExecutionQuota] = WeakValueDictionary()
-        """Also those that were evicted while a call used them."""
+        """Also those that expired while a call used them."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether an execution that has made calls may make more."""
+        return any(not quota.is_closed for quota in self._kept.values())
 
     def get_or_create(self, grant: Grant) -> ExecutionQuota:
-        """Return the execution's quota; its first call creates it."""
-        return self._renew(grant.execution, grant)
+        """Return the execution's quota; its first call creates it. Raises ToolCallError (RateLimited) if it cannot."""
+        quota = self.find(grant.execution)
+        if quota is None:
+            if len(self._kept) >= self._max_quotas:
+                raise build_denial(
+                    ErrorReason.RATE_LIMITED,
+                    f"this broker counts the calls of {self._max_quotas} executions, which is its limit",
+                )
+            quota = ExecutionQuota(grant, self._budget)
+        elif quota.grant is None:
+            quota.grant = grant
+        self._keep(grant.execution, quota)
+        return quota
 
     def find(self, uid: str) -> ExecutionQuota | None:
         """Return the execution's quota, or None if there is none."""
-        return self._recent.get(uid) or self._referenced.get(uid)
+        return self._kept.get(uid) or self._referenced.get(uid)
 
     def close_execution(self, uid: str) -> ExecutionQuota:
         """Deny all further calls of an execution, even if it has made none yet."""
-        quota = self._renew(uid, None)
+        quota = self.find(uid) or ExecutionQuota(None, self._budget)
+        self._keep(uid, quota)
         quota.close()
         return quota
+
+    def restore(self, usage: ExecutionUsage) -> None:
+        """Add the quota of an execution whose calls an earlier process counted."""
+        quota = ExecutionQuota(None, self._budget)
+        quota.restore(usage)
+        self._keep(usage.uid, quota)
 
     def count_active_calls(self) -> int:
         """Return the number of calls in progress of all executions."""
         return sum(quota.active_calls for quota in list(self._referenced.values()))
 
-    def _renew(self, uid: str, grant: Grant | None) -> ExecutionQuota:
-        quota = self.find(uid) or ExecutionQuota(grant, self._budget)
-        self._recent[uid] = self._referenced[uid] = quota
-        return quota
+    def _keep(self, uid: str, quota: ExecutionQuota) -> None:
+        self._kept[uid] = self._referenced[uid] = quota

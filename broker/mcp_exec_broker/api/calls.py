@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from time import time
 from traceback import format_tb
 from typing import Any, Final
@@ -19,7 +20,7 @@ from mcp_exec_api.approvals import Approval
 from mcp_exec_api.meta import micro_time
 from mcp_exec_broker.calls.call import CallRequest
 from mcp_exec_broker.calls.pipeline import CallPipeline
-from mcp_exec_common.broker.grants import Grant, GrantError, GrantSigner
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant, GrantError, GrantSigner
 
 log = logging.getLogger(__name__)
 
@@ -51,26 +52,51 @@ class _ClientClosed(Exception):
 class GrantAuthenticator:
     """Authenticates requests by their grants, and caches verified grants."""
 
-    def __init__(self, *, signer: GrantSigner) -> None:
+    def __init__(self, *, signer: GrantSigner, replica: str, checks_address: bool) -> None:
         self._signer = signer
+        self._replica = replica
+        self._checks_address = checks_address
         self._verified: LRUCache[str, Grant] = LRUCache(_MAX_GRANTS)
 
-    def authenticate(self, header: bytes) -> Grant:
-        """Return the grant in an Authorization header. Raises RequestRefused."""
+    def authenticate(self, header: bytes, *, peer: str) -> Grant:
+        """Return the grant in an Authorization header that came from an address. Raises RequestRefused."""
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
             raise RequestRefused(401, "the request has no grant: send Authorization: Bearer GRANT")
         grant = self._verified.get(token)
         if grant is None:
-            try:
-                grant = self._signer.read_grant(token)
-            except GrantError as error:
-                raise RequestRefused(401, str(error)) from None
+            grant = self._verify(token)
             self._verified[token] = grant
         if grant.expires <= time():
             self._verified.pop(token, None)
             raise RequestRefused(401, "the grant has expired")
+        if self._checks_address and peer != grant.pod_address and not _is_same_address(peer, grant.pod_address):
+            raise RequestRefused(401, "the grant belongs to the sandbox at another address")
         return grant
+
+    def _verify(self, token: str) -> Grant:
+        try:
+            grant = self._signer.read_grant(token)
+        except GrantError as error:
+            raise RequestRefused(401, str(error)) from None
+        if self._replica and grant.replica != self._replica:
+            raise RequestRefused(401, "the grant belongs to another replica of the broker")
+        if grant.expires > time() + MAX_GRANT_SECONDS:  # its account would be forgotten earlier
+            raise RequestRefused(401, f"the grant is valid for more than {MAX_GRANT_SECONDS} s")
+        return grant
+
+
+def _is_same_address(one: str, other: str) -> bool:
+    """Return whether two texts are the same IP address, also as an IPv4 address mapped to IPv6."""
+    try:
+        return _parse_address(one) == _parse_address(other)
+    except ValueError:
+        return False
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address:
+    address = ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 @dataclass(kw_only=True, eq=False)
@@ -107,7 +133,8 @@ class CallsApi:
         if scope["method"] != "POST":
             raise RequestRefused(405, "this port serves only POST /v1/calls")
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        grant = self.authenticator.authenticate(header)
+        peer = scope.get("client") or ("", 0)
+        grant = self.authenticator.authenticate(header, peer=str(peer[0]))
         if grant.namespace not in self.namespaces:
             raise RequestRefused(401, "this broker does not serve the grant's namespace")
         return grant

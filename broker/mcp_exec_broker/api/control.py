@@ -1,5 +1,7 @@
 """The control port: requests of operator and gateway, health, metrics. Sandboxes cannot reach it."""
 
+import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,8 +19,11 @@ from mcp_exec_broker.api.health import BrokerHealth
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_common.broker.client import ExecutionCalls
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
+
+log = logging.getLogger(__name__)
 
 _AUDIT_FILTERS: Final = ("namespace", "execution", "tool", "outcome", "since", "until", "cursor")
 _MAX_AUDIT_PAGE: Final = 1000
@@ -36,6 +41,7 @@ class ControlApi:
     catalogs: NamespaceCatalogs
     quotas: ExecutionQuotas
     approvals: Approvals
+    tokenizers: TokenizerCache
     audit: AuditLog
     denials: DenialCounter
     metrics: Metrics
@@ -82,6 +88,11 @@ class ControlApi:
         if request.method == "DELETE":
             self.quotas.close_execution(uid)
             self.approvals.close_execution(uid)
+            self.tokenizers.close_execution(uid)
+            try:
+                await self.audit.close_execution(uid)
+            except sqlite3.Error as error:
+                log.warning("cannot store that an execution has ended: %s", error, extra={"uid": uid})
             await self.denials.write_counts(uid)
         quota = self.quotas.find(uid)
         calls = ExecutionCalls(approvals=self.approvals.list_approvals(uid))

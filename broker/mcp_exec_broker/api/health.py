@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
+from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_common.kube.reflector import Reflector
@@ -22,6 +23,7 @@ class BrokerHealth:
     reflectors: Mapping[str, Reflector]
     servers: ToolServerCache
     catalogs: CatalogSync
+    audit: AuditLog
     is_draining: bool = False
     """Whether the process received a signal to stop."""
     failed_tasks: list[str] = field(default_factory=list)
@@ -38,15 +40,21 @@ class BrokerHealth:
 
     def report_liveness(self) -> Response:
         """Answer `/healthz`."""
-        if self.failed_tasks:
-            return JSONResponse({"status": "failed", "failed": self.failed_tasks}, 503)
+        if failed := self._list_failures():
+            return JSONResponse({"status": "failed", "failed": failed}, 503)
         return JSONResponse({"status": "ok"})
 
     def report_readiness(self) -> Response:
         """Answer `/readyz`."""
         missing = self.list_missing()
+        if failed := self._list_failures():
+            return JSONResponse({"status": "failed", "missing": failed}, 503)
         if self.is_draining:
             return JSONResponse({"status": "stopping", "missing": missing}, 503)
         if missing:
             return JSONResponse({"status": "starting", "missing": missing}, 503)
         return JSONResponse({"status": "ready", "missing": []})
+
+    def _list_failures(self) -> list[str]:
+        """Return what ends only with the process: failed tasks, and an audit log that cannot be written."""
+        return [*self.failed_tasks, *([self.audit.failure] if self.audit.failure else [])]

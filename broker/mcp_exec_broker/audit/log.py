@@ -8,12 +8,13 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_broker.access.quotas import ExecutionUsage
 from mcp_exec_broker.audit import store
 from mcp_exec_broker.audit.record import MAX_ERROR, WIRE_NAMES, AuditRecord, log_line, make_storable
 from mcp_exec_broker.audit.writer import AuditWriter
@@ -23,6 +24,10 @@ log = logging.getLogger(__name__)
 
 _MAX_PAGE: Final = 1000
 _CLEANUP_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 1.0
+"""Seconds after a failed deletion, before the next."""
+_SPARE_BYTES: Final = 128 * 1024 * 1024
+"""Bytes that the file may use beyond those that are kept, until the oldest records are deleted."""
 _DELETE_BATCH: Final = 200
 """Records deleted in one job: more would delay calls that wait for their record."""
 
@@ -39,15 +44,22 @@ class AuditLog:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: Path, *, keep_days: float = 30, keep_bytes: int = 1024**3, cleanup_seconds: float = _CLEANUP_SECONDS
+        cls,
+        path: Path,
+        *,
+        keep_days: float = 30,
+        keep_bytes: int = 1024**3,
+        spare_bytes: int = _SPARE_BYTES,
+        cleanup_seconds: float = _CLEANUP_SECONDS,
     ) -> AsyncIterator[Self]:
         """Open the file, and end the records that an earlier process left unfinished.
 
-        Deletes records older than `keep_days`, and the oldest ones while the file uses more than `keep_bytes`, every
-        `cleanup_seconds`. Raises sqlite3.Error, OSError.
+        Deletes records every `cleanup_seconds` and after many writes: those older than `keep_days`, and while the file
+        uses more than `keep_bytes` the oldest of the namespace that uses most. The file never gets larger than
+        `keep_bytes` and `spare_bytes`: further writes fail. Raises sqlite3.Error, OSError.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        writer = AuditWriter(path)
+        writer = AuditWriter(path, max_bytes=keep_bytes + spare_bytes)
         audit = cls(path, writer=writer, keep=timedelta(days=keep_days), keep_bytes=keep_bytes)
         await writer.open()
         try:
@@ -61,6 +73,11 @@ class AuditLog:
         finally:
             await writer.close()
 
+    @property
+    def failure(self) -> str:
+        """Why no record can be written until the process is restarted; empty if records can be written."""
+        return self._writer.failure
+
     async def end_unfinished(self) -> int:
         """End the records without an end as `unfinished`, and return their number."""
         unfinished: list[str] = await self._writer.submit(store.select_unfinished)
@@ -69,12 +86,21 @@ class AuditLog:
             await self.end_call(id, CallOutcome.UNFINISHED, error=error)
         return len(unfinished)
 
-    def begin_call(self, record: AuditRecord) -> "asyncio.Future[None]":
+    async def load_usage(self) -> list[ExecutionUsage]:
+        """Return what executions have used whose grants may still be valid."""
+        found: list[ExecutionUsage] = await self._writer.submit(store.select_usage)
+        return found
+
+    async def close_execution(self, uid: str) -> None:
+        """Store that an execution may make no more calls. Raises sqlite3.Error."""
+        await self._writer.submit(lambda file: store.close_execution(file, uid))
+
+    def begin_call(self, record: AuditRecord, *, bytes_out: int = 0) -> "asyncio.Future[None]":
         """Write the record of a call. The call may travel only after the returned future is done.
 
         The future raises ValueError if there is a record of this id, and sqlite3.Error if it cannot be written.
         """
-        row = record.to_row() | {"at": micro_time(now())}
+        row = record.to_row() | {"at": micro_time(now()), "bytes_out": bytes_out}
         return self._write("tool call started", store.insert_calls, row)
 
     def end_call(
@@ -114,6 +140,7 @@ class AuditLog:
         """Write one ended record of several denied calls. The future raises sqlite3.Error if it cannot be written."""
         row = record.to_row()
         row |= {"at": micro_time(first), "ended": micro_time(last), "outcome": outcome.value, "calls": calls}
+        row["bytes_out"] = 0
         row["error"] = make_storable(error[:MAX_ERROR])
         return self._write("tool calls denied", store.insert_denials, row)
 
@@ -156,32 +183,34 @@ class AuditLog:
 
     async def delete_old_records(self) -> int:
         """Delete records that are too old or too many, run a checkpoint, and return the number of deleted records."""
-        oldest = micro_time(now() - self._keep)
-        deleted = await self._delete_all(lambda file: _delete(file, before=oldest))
-        everything, keep_bytes = micro_time(now()), self._keep_bytes
+        oldest, keep_bytes = micro_time(now() - self._keep), self._keep_bytes
+        deleted = await self._delete_all(lambda file: store.delete_old(file, before=oldest, count=_DELETE_BATCH))
         deleted += await self._delete_all(
-            lambda file: _delete(file, before=everything) if store.measure_used_bytes(file) > keep_bytes else 0
+            lambda file: (
+                store.delete_largest(file, count=_DELETE_BATCH) if store.measure_used_bytes(file) > keep_bytes else 0
+            )
         )
+        await self._writer.submit(store.delete_expired_usage)
         await asyncio.to_thread(store.run_checkpoint, self._path)
         return deleted
 
     async def _clean_up(self, seconds: float) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._writer.has_written_much.wait()
+            self._writer.has_written_much.clear()
             try:
                 await self.delete_old_records()
             except sqlite3.Error as error:
                 log.warning("cannot delete old audit records: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _delete_all(self, delete_batch: Callable[[sqlite3.Connection], int]) -> int:
         total = 0
         while count := await self._writer.submit(delete_batch):
             total += count
         return total
-
-
-def _delete(file: sqlite3.Connection, *, before: str) -> int:
-    return store.delete_oldest(file, before=before, count=_DELETE_BATCH)
 
 
 def _log_failure(written: "asyncio.Future[None]") -> None:

@@ -1,4 +1,4 @@
-"""The SQLite file of the audit log: its table and statements. Every function blocks and belongs in a thread."""
+"""Statements on the SQLite file of the audit log. Every function blocks and belongs in a thread."""
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -6,42 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-_BUSY_SECONDS: Final = 5.0
-"""Longest wait for another connection's lock."""
+from mcp_exec_broker.access.quotas import KEEP_SECONDS, ExecutionUsage
+from mcp_exec_broker.audit.schema import BUSY_SECONDS, connect, read_pragma
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS calls (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  at TEXT NOT NULL,
-  namespace TEXT NOT NULL,
-  execution TEXT NOT NULL,
-  uid TEXT NOT NULL,
-  pool TEXT NOT NULL,
-  caller TEXT,
-  user TEXT,
-  server TEXT NOT NULL,
-  tool TEXT NOT NULL,
-  digest TEXT NOT NULL,
-  arguments TEXT NOT NULL,
-  decision TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  approval TEXT,
-  approved_by TEXT,
-  ended TEXT,
-  outcome TEXT,
-  error TEXT NOT NULL DEFAULT '',
-  milliseconds REAL,
-  bytes_in INTEGER NOT NULL DEFAULT 0,
-  bytes_out INTEGER NOT NULL DEFAULT 0,
-  calls INTEGER NOT NULL DEFAULT 1
-);
-CREATE INDEX IF NOT EXISTS calls_execution ON calls (namespace, execution, number);
-CREATE INDEX IF NOT EXISTS calls_open ON calls (number) WHERE ended IS NULL;
-"""
-"""Numbers rise with time."""
-_ADDED_COLUMNS: Final = {"calls": "INTEGER NOT NULL DEFAULT 1"}
-"""Columns that files of earlier versions lack."""
 _BEGIN_COLUMNS: Final = (
     "id",
     "at",
@@ -57,6 +24,7 @@ _BEGIN_COLUMNS: Final = (
     "arguments",
     "decision",
     "reason",
+    "bytes_out",
 )
 _DENIAL_COLUMNS: Final = (*_BEGIN_COLUMNS, "ended", "outcome", "error", "calls")
 
@@ -77,34 +45,23 @@ WITH ends ({", ".join(_END_COLUMNS)}) AS (VALUES %s)
 UPDATE calls SET {", ".join(f"{name} = ends.{name}" for name in _END_COLUMNS[1:])}
 FROM ends WHERE calls.id = ends.id AND calls.ended IS NULL
 """
-_DELETE_OLDEST: Final = """
+_DELETE_OLD: Final = """
 DELETE FROM calls WHERE number IN (
   SELECT number FROM (SELECT number, at, ended FROM calls ORDER BY number LIMIT :count)
   WHERE at < :before AND ended IS NOT NULL
 )
 """
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Open the file in autocommit mode.
-
-    Automatic checkpoints are off because a checkpoint waits for the disk: only `run_checkpoint` moves the write-ahead
-    log into the file.
-    """
-    file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
-    file.row_factory = sqlite3.Row
-    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 0"):
-        file.execute(f"PRAGMA {pragma}")
-    return file
-
-
-def create_tables(file: sqlite3.Connection) -> None:
-    """Create the table, or add the columns that a file of an earlier version lacks."""
-    file.executescript(_SCHEMA)
-    present = {row["name"] for row in file.execute("PRAGMA table_info(calls)")}
-    for name, kind in _ADDED_COLUMNS.items():
-        if name not in present:
-            file.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
+_DELETE_LARGEST: Final = """
+DELETE FROM calls WHERE number IN (
+  SELECT number FROM calls INDEXED BY calls_namespace
+  WHERE namespace = (SELECT namespace FROM sizes ORDER BY bytes DESC LIMIT 1) AND ended IS NOT NULL
+  ORDER BY number LIMIT :count
+)
+"""
+_CLOSE: Final = """
+INSERT INTO usage (uid, expires, closed) VALUES (?, CAST(strftime('%s', 'now') AS INTEGER) + ?, 1)
+ON CONFLICT (uid) DO UPDATE SET closed = 1, expires = excluded.expires
+"""
 
 
 Row = Mapping[str, Any]
@@ -154,17 +111,55 @@ def select_unfinished(file: sqlite3.Connection) -> list[str]:
     return [row["id"] for row in file.execute("SELECT id FROM calls WHERE ended IS NULL")]
 
 
-def delete_oldest(file: sqlite3.Connection, *, before: str, count: int) -> int:
+def delete_old(file: sqlite3.Connection, *, before: str, count: int) -> int:
     """Delete those of the `count` oldest records that have an end and began before a time; return their number."""
-    return file.execute(_DELETE_OLDEST, {"count": count, "before": before}).rowcount
+    return file.execute(_DELETE_OLD, {"count": count, "before": before}).rowcount
+
+
+def delete_largest(file: sqlite3.Connection, *, count: int) -> int:
+    """Delete the `count` oldest records with an end of the namespace whose records are largest; return their number."""
+    return file.execute(_DELETE_LARGEST, {"count": count}).rowcount
+
+
+def close_execution(file: sqlite3.Connection, uid: str) -> None:
+    """Store that an execution may make no more calls."""
+    file.execute(_CLOSE, (uid, KEEP_SECONDS))
+
+
+def delete_expired_usage(file: sqlite3.Connection) -> None:
+    """Delete what executions used whose grants have expired."""
+    file.execute("DELETE FROM usage WHERE expires <= CAST(strftime('%s', 'now') AS INTEGER)")
+
+
+def select_usage(file: sqlite3.Connection) -> list[ExecutionUsage]:
+    """Return what each execution used."""
+    return [
+        ExecutionUsage(
+            uid=row["uid"],
+            calls=row["calls"],
+            failed=row["failed"],
+            denied=row["denied"],
+            bytes_in=row["bytes_in"],
+            bytes_out=row["bytes_out"],
+            is_closed=bool(row["closed"]),
+        )
+        for row in file.execute("SELECT * FROM usage")
+    ]
 
 
 def measure_used_bytes(file: sqlite3.Connection) -> int:
     """Return the bytes of the pages in use. SQLite reuses free pages; the file itself never shrinks."""
-    pages, free, size = (
-        file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    return int((pages - free) * size)
+    pages, free, size = (read_pragma(file, name) for name in ("page_count", "freelist_count", "page_size"))
+    return (pages - free) * size
+
+
+def truncate_log(file: sqlite3.Connection) -> None:
+    """Move the write-ahead log into the file and empty it, unless another connection reads. Waits for the disk."""
+    file.execute("PRAGMA busy_timeout = 0")
+    try:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        file.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
 
 def select_records(path: Path, conditions: Mapping[str, Any], limit: int) -> list[sqlite3.Row]:
@@ -173,7 +168,7 @@ def select_records(path: Path, conditions: Mapping[str, Any], limit: int) -> lis
     `conditions` maps SQL texts, which must not contain foreign input, to their values. Uses its own connection.
     """
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as file:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as file:
         file.row_factory = sqlite3.Row
         return file.execute(
             f"SELECT * FROM calls {where} ORDER BY number DESC LIMIT ?",

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
+from time import monotonic
 from typing import Any, Final
 
-from mcp_exec_broker.audit.store import ROW_WRITERS, Row, RowWriter, connect, create_tables
+from mcp_exec_broker.audit.schema import connect, create_tables, limit_size
+from mcp_exec_broker.audit.store import ROW_WRITERS, Row, RowWriter, truncate_log
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,12 @@ MAX_PENDING: Final = 10_000
 _MAX_BATCH: Final = 128
 """Jobs of one batch."""
 _CLOSE_SECONDS: Final = 5.0
+_STUCK_SECONDS: Final = 60.0
+"""Seconds of one batch, after which the disk counts as stuck. Longer than each lock that SQLite waits for."""
+_MANY_ROWS: Final = 4096
+"""Rows after which old records are deleted: at most 12 MiB."""
+_MAX_LOG_BYTES: Final = 32 * 1024 * 1024
+"""Size of the write-ahead log, which takes up to 40 KiB for a row, from which on the thread empties it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,9 +68,18 @@ class AuditWriter:
     around each statement. A job is durable, short of a crash of the node, once its future is done.
     """
 
-    def __init__(self, path: Path, *, max_pending: int = MAX_PENDING) -> None:
+    def __init__(self, path: Path, *, max_bytes: int, max_pending: int = MAX_PENDING) -> None:
+        self.has_written_much = asyncio.Event()
+        """Set after enough writes that old records should be deleted."""
         self._path = path
+        self._log_path = path.with_name(path.name + "-wal")
+        self._max_bytes = max_bytes
         self._max_pending = max_pending
+        self._written = 0
+        """Rows written since `has_written_much` was set last."""
+        self._batch_since: float | None = None
+        """When the batch began that the thread writes."""
+        self._death = ""
         self._jobs: SimpleQueue[_Job | _RowJob | None] = SimpleQueue()
         self._closed = True
         # a daemon: a stuck disk must not keep the process alive
@@ -89,6 +106,14 @@ class AuditWriter:
         except TimeoutError:
             log.error("the audit log was not closed within %g s; %d jobs wait", timeout_seconds, self._jobs.qsize())
 
+    @property
+    def failure(self) -> str:
+        """Why the writer writes nothing any more; empty if it writes."""
+        since = self._batch_since
+        if not self._death and since is not None and monotonic() - since > _STUCK_SECONDS:
+            return f"a write to the audit log has taken longer than {_STUCK_SECONDS:g} s"
+        return self._death
+
     def submit(self, run: Callable[[sqlite3.Connection], Any]) -> "asyncio.Future[Any]":
         """Queue a job and return its result's future, which a caller may ignore.
 
@@ -107,7 +132,9 @@ class AuditWriter:
     def _put(self, job: _Job | _RowJob) -> None:
         result = job.result
         result.add_done_callback(_mark_retrieved)
-        if self._closed:
+        if self._death:
+            result.set_exception(sqlite3.OperationalError(self._death))
+        elif self._closed:
             result.set_exception(sqlite3.OperationalError("the audit log is closed"))
         elif self._jobs.qsize() >= self._max_pending:
             result.set_exception(sqlite3.OperationalError(f"{self._max_pending} writes to the audit log wait already"))
@@ -120,16 +147,41 @@ class AuditWriter:
         try:
             self._file = connect(self._path)
             create_tables(self._file)
+            limit_size(self._file, self._max_bytes)
         except Exception as error:
             self._call_in_loop(self._opened.set_exception, error)
             return
         self._call_in_loop(self._opened.set_result, None)
         try:
             while (job := self._jobs.get()) is not None:
+                self._batch_since = monotonic()
                 self._run_batch(job)
+                self._bound_log()
+                self._batch_since = None
+        except BaseException as error:
+            self._die(error)
+            raise
         finally:
             self._file.close()
             self._call_in_loop(self._ended.set)
+
+    def _die(self, error: BaseException) -> None:
+        """Fail all jobs that wait, and those that will."""
+        self._death = f"the writer of the audit log has ended: {type(error).__name__}"
+        self._call_in_loop(self._fail_waiting)
+
+    def _fail_waiting(self) -> None:
+        with suppress(Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if job is not None and not job.result.done():
+                    job.result.set_exception(sqlite3.OperationalError(self._death))
+
+    def _bound_log(self) -> None:
+        """Empty the write-ahead log if it is large: checkpoints during many writes never reach its end."""
+        with suppress(OSError, sqlite3.Error):
+            if self._log_path.stat().st_size > _MAX_LOG_BYTES:
+                truncate_log(self._file)
 
     def _run_batch(self, first: _Job | _RowJob) -> None:
         batch, is_last = [first], False
@@ -152,6 +204,10 @@ class AuditWriter:
             self._jobs.put(None)
 
     def _write_rows(self, jobs: list[_RowJob]) -> None:
+        self._written += len(jobs)
+        if self._written >= _MANY_ROWS:
+            self._written = 0
+            self._call_in_loop(self.has_written_much.set)
         for write in ROW_WRITERS:
             same = [job for job in jobs if job.write is write]
             if not same:

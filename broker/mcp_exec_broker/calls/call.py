@@ -1,6 +1,8 @@
 """The state of one tool call."""
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,11 +12,14 @@ from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_broker.access.policy import PolicyDecision
 from mcp_exec_broker.access.quotas import ExecutionQuota
 from mcp_exec_broker.catalog.entry import ToolListing
+from mcp_exec_broker.errors import build_unaudited_error
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.session import UpstreamSession
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_tools.catalog import Tool
+
+log = logging.getLogger(__name__)
 
 _MAX_NAME: Final = 300
 
@@ -80,6 +85,16 @@ class Call:
     """What the call waits for before it travels; empty once the server may have received it."""
     is_execution_ended: bool = False
     """Whether the execution ended during the call."""
+
+    async def wait_until_recorded(self) -> None:
+        """Wait for the audit record, if there is one. Raises ToolCallError (AuditUnavailable)."""
+        if self.recorded is None:
+            return
+        try:
+            await self.recorded
+        except sqlite3.Error as error:
+            log.error("a call is not made, because its audit record cannot be written: %s", error)
+            raise build_unaudited_error() from None
 
     @property
     def server_name(self) -> str:

@@ -103,7 +103,7 @@ class Dispatcher:
         if call.recorded is not None:
             call.waits_for = "its audit record"
             started = perf_counter()
-            await call.recorded
+            await call.wait_until_recorded()
             call.external_seconds -= perf_counter() - started  # the broker's own time
         # last, with no wait after it: the pool may close a session without active requests
         call.waits_for = f"a connection to {resolved.server.name}"

@@ -7,6 +7,7 @@ result, write the end of the audit record, answer.
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
@@ -35,12 +36,12 @@ from mcp_exec_broker.errors import (
 )
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.tokenizer import TokenizerCache
+from mcp_exec_broker.scanning.tokenizer import TokenizerCache, check_tokens
 from mcp_exec_broker.upstream.credentials import UserUnknown
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.redaction import redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
-from mcp_exec_broker.validation.arguments import ArgumentValidator, check_serializable
+from mcp_exec_broker.validation.arguments import ArgumentValidator, encode_arguments
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_tools.names import snake_case, split_tool
 from mcp_exec_tools.patterns import matches_any, may_use_server
@@ -73,10 +74,14 @@ class CallPipeline:
 
         Cancelling it also cancels the call at the server.
         """
+        try:
+            quota = self.quotas.get_or_create(grant)
+        except ToolCallError as error:  # too many executions: there is nothing to count the call against
+            return _encode(error.to_line()).encode() + b"\n"
         call = Call(
             grant=grant,
             request=request,
-            quota=self.quotas.get_or_create(grant),
+            quota=quota,
             tokenizer=self.tokenizers.get_or_create(grant.execution),
             notify_approval=notify_approval,
             started=perf_counter(),
@@ -116,8 +121,8 @@ class CallPipeline:
         except ToolCallError as error:
             if not call.record_id and not await self.denials.count(call, error):
                 self._record(call)
-                if call.recorded is not None:
-                    await call.recorded
+                with suppress(ToolCallError):  # the call is denied anyway
+                    await call.wait_until_recorded()
             return self._answer_error(call, error)
         line = text.encode()
         self._end_call(call, CallOutcome.OK, size=len(line))
@@ -151,7 +156,9 @@ class CallPipeline:
         )
         call.request = replace(call.request, arguments=validated)  # approvals and audit log show what is sent
         arguments = (await self.scanner.scan_arguments(validated, scan, call.tokenizer)).value
-        check_serializable(resolved.name, arguments)
+        text = encode_arguments(resolved.name, arguments)
+        if scan.untokenize:
+            check_tokens(text)
         redacted = self._record(call)
         if call.decision is not None and call.decision.action is Action.APPROVE:
             await self._wait_for_approval(call, resolved, redacted)
@@ -223,7 +230,7 @@ class CallPipeline:
         )
         call.record_id = record.id
         # awaited before the call travels: the write overlaps with the wait for slots
-        call.recorded = self.audit.begin_call(record)
+        call.recorded = self.audit.begin_call(record, bytes_out=call.request.size)
         return redacted
 
     async def _wait_for_approval(self, call: Call, resolved: ResolvedTool, redacted: str) -> None:
@@ -231,8 +238,7 @@ class CallPipeline:
             call.approval = approval  # the audit log names it even if nobody approves
             await call.notify_approval(approval)
 
-        if call.recorded is not None:
-            await call.recorded
+        await call.wait_until_recorded()
         started = perf_counter()
         try:
             call.approval = await self.approvals.wait_for_approval(

@@ -101,14 +101,15 @@ def _find_unset(schema: _ParsedSchema, arguments: Mapping[str, Any]) -> set[str]
     return schema.validator.find_rejecting(None, {name: schema.properties[name] for name in nones[:_MAX_NONES]})
 
 
-def check_serializable(tool: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ToolCallError (ToolError, InvalidArguments) if arguments are not valid JSON for every reader.
+def encode_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return the arguments as JSON text. Raises ToolCallError (InvalidArguments) if not every reader accepts it.
 
     The SDK would fail while it sends them, and end the session with all calls that share it.
     """
     try:
-        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
-        return
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        text.encode()
+        return text
     except UnicodeEncodeError:
         why = "a text contains half of a surrogate pair, which is no character"
     except ValueError:

@@ -1,7 +1,7 @@
 """Client of the broker's control interface, for operator and gateway, across all replicas.
 
-The broker's Service sends all calls of one sandbox to the same replica (session affinity by client address). What is
-known of an execution is therefore the sum over all replicas. Catalogs and wrappers are the same on each of them.
+One replica, which the execution's grant names, counts its calls; the others have no data of it. What is known of an
+execution is therefore the sum over all replicas. Catalogs and wrappers are the same on each of them.
 """
 
 import asyncio

@@ -11,6 +11,7 @@ import jwt
 from pydantic import Field, ValidationError
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import PoolTools
 
@@ -19,6 +20,8 @@ _GRANT_AUDIENCE: Final = "mcp-exec-broker"
 _SERVICE_AUDIENCE: Final = "mcp-exec-broker-control"
 _SERVICE_TOKEN_SECONDS: Final = 60
 _KEY_PREFIX: Final = b"mcp-exec grants:"
+MAX_GRANT_SECONDS: Final = MAX_TIMEOUT_SECONDS + 120
+"""Longest lifetime of a grant: the longest run and the time for its binding and its end."""
 
 ServiceName = Literal["operator", "gateway"]
 """Processes that use the broker's control interface."""
@@ -49,6 +52,10 @@ class Grant(Model):
     """Tool patterns that its pool allows and denies."""
     tool_calls: Annotated[int, Field(ge=0)]
     """Most tool calls."""
+    pod_address: str
+    """IP address of the sandbox, the only one whose calls are accepted."""
+    replica: str
+    """Uid of the broker's pod, the only one that accepts the grant: it alone counts the execution's calls."""
     expires: int
     """Expiry in seconds since 1970."""
 
@@ -97,9 +104,11 @@ def build_grant(
     namespace: str,
     pool_tools: PoolTools,
     caller: str | None,
+    pod_address: str,
+    replica: str,
     expires: int,
 ) -> Grant:
-    """Build the grant of an execution from its spec and its pool."""
+    """Build the grant of an execution from its spec, its pool, its pod and the broker's replica."""
     return Grant(
         execution=uid,
         name=name,
@@ -110,5 +119,7 @@ def build_grant(
         tools=list(spec.tools),
         pool_tools=pool_tools,
         tool_calls=spec.limits.tool_calls,
+        pod_address=pod_address,
+        replica=replica,
         expires=expires,
     )

@@ -53,7 +53,7 @@ class Binder:
         """
         spec = read_spec(record)
         if spec.tools:
-            self.tools.check_broker()
+            await self.tools.check_broker()
         checked = await self.admission.check(spec, self.pools.get(record.pool))
         # the registry is asked again: the pool may have been deleted and created meanwhile
         pool = self.pools.get(record.pool)

@@ -1,5 +1,6 @@
-"""Broker discovery: its Service for sandboxes, its ready replicas for the operator's own requests."""
+"""Broker discovery: its replicas, for sandboxes and for the operator's own requests."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -7,14 +8,23 @@ from typing import Final, Self
 
 import aiohttp
 
-from mcp_exec_api.constants import BROKER_PORT
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.broker.grants import GrantSigner
-from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 
 _CALLS_PORT: Final = "calls"
 """Name of the port that sandboxes call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerReplica:
+    """One pod of the broker."""
+
+    uid: str
+    url: str
+    """URL that sandboxes call, by IP address since they have no DNS."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -27,7 +37,6 @@ class BrokerDiscovery:
     """Name of the broker's Service and Endpoints."""
     client: BrokerClient
     """Client of all ready replicas."""
-    services: Reflector
     endpoints: Reflector
 
     @classmethod
@@ -38,24 +47,16 @@ class BrokerDiscovery:
         client, endpoints = follow_broker(
             kube=kube, session=session, namespace=namespace, service=service, key=key, sender="operator"
         )
-        path = resource_path("services", namespace=namespace)
-        return cls(
-            namespace=namespace,
-            service=service,
-            client=client,
-            services=Reflector(kube=kube, path=path, fields=f"metadata.name={service}"),
-            endpoints=endpoints,
-        )
+        return cls(namespace=namespace, service=service, client=client, endpoints=endpoints)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow Service and Endpoints while the context lasts."""
-        async with self.services.run_in_background(), self.endpoints.run_in_background():
+        """Follow the Endpoints while the context lasts."""
+        async with self.endpoints.run_in_background():
             yield
 
     async def wait_until_synced(self) -> None:
-        """Wait until Service and Endpoints were listed once."""
-        await self.services.synced.wait()
+        """Wait until the Endpoints were listed once."""
         await self.endpoints.synced.wait()
 
     @property
@@ -63,14 +64,28 @@ class BrokerDiscovery:
         """The signer of grants."""
         return self.client.signer
 
-    @property
-    def url(self) -> str | None:
-        """The URL that sandboxes call, by IP address since they have no DNS; None until the Service is known."""
-        service = self.services.items.get((self.namespace, self.service))
-        spec = (service or {}).get("spec") or {}
-        address = str(spec.get("clusterIP") or "")
-        if not address or address == "None":
-            return None
-        ports = (port["port"] for port in spec.get("ports") or [] if port.get("name") == _CALLS_PORT)
-        number = next(ports, BROKER_PORT)
-        return f"http://[{address}]:{number}" if ":" in address else f"http://{address}:{number}"
+    def choose_replica(self, uid: str) -> BrokerReplica | None:
+        """Return the replica for an execution, always the same one of the same replicas; None if there is none.
+
+        A replica that is not ready counts only if none is.
+        """
+        endpoints = self.endpoints.items.get((self.namespace, self.service)) or {}
+        for kind in ("addresses", "notReadyAddresses"):
+            replicas = list_replicas(endpoints, kind=kind)
+            if replicas:
+                return max(replicas, key=lambda replica: hashlib.sha256(f"{replica.uid} {uid}".encode()).digest())
+        return None
+
+
+def list_replicas(endpoints: Object, *, kind: str) -> list[BrokerReplica]:
+    """Return the replicas among one kind of addresses of the broker's Endpoints: those that have a pod."""
+    replicas: list[BrokerReplica] = []
+    for subset in endpoints.get("subsets") or []:
+        port = next((entry["port"] for entry in subset.get("ports") or [] if entry.get("name") == _CALLS_PORT), None)
+        for address in subset.get(kind) or []:
+            uid, ip = (address.get("targetRef") or {}).get("uid"), address["ip"]
+            if port is not None and uid:
+                replicas.append(
+                    BrokerReplica(uid=uid, url=f"http://[{ip}]:{port}" if ":" in ip else f"http://{ip}:{port}")
+                )
+    return replicas

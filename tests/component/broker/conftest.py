@@ -45,6 +45,8 @@ def grant(**changes: Any) -> str:
         "tools": ["*.*"],
         "pool_tools": PoolTools(),
         "tool_calls": 100,
+        "pod_address": "127.0.0.1",
+        "replica": "",
         "expires": int(time()) + 60,
     }
     return SIGNER.sign_grant(Grant(**(given | changes)))

@@ -28,6 +28,8 @@ GRANT = Grant(
     tools=["*.*"],
     pool_tools=PoolTools(),
     tool_calls=100,
+    pod_address="",
+    replica="",
     expires=0,
 )
 

@@ -68,7 +68,7 @@ def test_no_disruption_budget_holds_up_the_eviction_of_sandboxes(render: Render)
         assert labels["app.kubernetes.io/component"] in ("operator", "gateway", "broker")
 
 
-def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_and_on_the_brokers_address(
+def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_and_on_the_brokers_replicas(
     render: Render,
 ) -> None:
     rendered = render({"namespaces": ["agents"], "operator": {"watchNodes": False}})
@@ -83,7 +83,6 @@ def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_
         ("RoleBinding", "agents", "mcp-exec-operator"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-operator-lease"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-broker-replicas"),
-        ("RoleBinding", "mcp-exec-system", "mcp-exec-broker-address"),
     }
     lease = rendered.one("Role", "mcp-exec-operator-lease")["rules"]
     assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in lease] == [

@@ -13,7 +13,6 @@ def test_the_broker_is_found_by_its_service_and_its_two_ports(render: Render) ->
     rendered = render(release="blue", namespace="blue-system")
     service = rendered.one("Service", "blue-mcp-exec-broker")["spec"]
     assert [(port["name"], port["port"]) for port in service["ports"]] == [("calls", 8082), ("control", 8084)]
-    assert service["sessionAffinity"] == "ClientIP"
     container = rendered.pods()["blue-mcp-exec-broker"]["containers"][0]
     assert [(port["name"], port["containerPort"]) for port in container["ports"]] == [
         ("calls", 8082),
@@ -22,6 +21,15 @@ def test_the_broker_is_found_by_its_service_and_its_two_ports(render: Render) ->
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "control"}
     for name in ("blue-mcp-exec-operator", "blue-mcp-exec-gateway"):
         assert rendered.environment(name)["MCP_EXEC_BROKER_SERVICE"] == "blue-mcp-exec-broker"
+
+
+def test_a_broker_knows_its_uid_and_checks_addresses_unless_it_is_told_not_to(render: Render) -> None:
+    [container] = render().pods()["mcp-exec-broker"]["containers"]
+    replica = next(each for each in container["env"] if each["name"] == "MCP_EXEC_REPLICA")
+    assert replica["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+    assert render().environment("mcp-exec-broker")["MCP_EXEC_CHECK_POD_ADDRESS"] == "true"
+    off = render({"broker": {"checkPodAddress": False}})
+    assert off.environment("mcp-exec-broker")["MCP_EXEC_CHECK_POD_ADDRESS"] == "false"
 
 
 def test_sandboxes_alone_reach_the_calls_and_operator_and_gateway_the_control_port(render: Render) -> None:

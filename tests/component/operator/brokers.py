@@ -1,4 +1,4 @@
-"""A broker that the operator finds by its Service."""
+"""A broker that the operator finds by its Endpoints."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,16 +10,13 @@ from mcp_exec_common.kube.client import resource_path
 
 RELEASE = "mcp-exec-system"
 SERVICE = "mcp-exec-broker"
-SERVICES = resource_path("services", namespace=RELEASE)
 ENDPOINTS = resource_path("endpoints", namespace=RELEASE)
 
 
 @asynccontextmanager
 async def running_broker(world: World) -> AsyncIterator[FakeBroker]:
-    """Run a replica and publish its Service and Endpoints."""
+    """Run a replica and publish its Endpoints."""
     async with FakeBroker(key=KEY, on_request=world.note).running() as broker:
         world.put(ENDPOINTS, broker.endpoints(name=SERVICE))
-        spec = {"clusterIP": "10.0.0.9", "ports": [{"name": "calls", "port": 8082}]}
-        world.put(SERVICES, {"metadata": {"name": SERVICE}, "spec": spec})
         yield broker
     assert broker.senders <= {"operator"}

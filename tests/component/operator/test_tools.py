@@ -5,13 +5,13 @@ from time import time
 from typing import Any
 
 import pytest
-from tests.component.operator.brokers import RELEASE, SERVICE, SERVICES, running_broker
+from tests.component.operator.brokers import ENDPOINTS, RELEASE, SERVICE, running_broker
 from tests.component.operator.conftest import run_until_killed
 from tests.support.broker import FakeBroker
 from tests.support.world import EVENTS, KEY, NAMESPACE, POLICIES, World
 
-from mcp_exec_api.constants import TOOL_SERVERS
-from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS, TOOL_SERVERS
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.objects import Object
 
@@ -39,6 +39,11 @@ def equipped(operating: Operating, broker: FakeBroker) -> Operating:
     return lambda **changes: operating(broker_service=SERVICE, **changes)
 
 
+def address_of(world: World, execution: str) -> str:
+    """Return the address of the execution's pod."""
+    return str(world.pods()[world.status(execution)["podName"]]["status"]["podIP"])
+
+
 def add_server(world: World, **status: Any) -> None:
     world.put(TS, {"metadata": {"name": "github", "generation": 1}, "spec": {"url": "http://x"}, "status": status})
 
@@ -60,12 +65,15 @@ async def test_a_job_says_where_its_tools_are_and_carries_its_grant(
     async with equipped():
         await world.warm(1)
         uid = world.execution("one", "wait", caller="team-a", tools=["github.create_*"], timeoutSeconds=20)
+        await world.until(lambda: world.ran)
+        address = address_of(world, "one")
         job = await job_of(world, "one")
-    assert (job["tools"]["url"], job["tools"]["allow"]) == ("http://10.0.0.9:8082", ["github.create_*"])
+    assert (job["tools"]["url"], job["tools"]["allow"]) == ("http://127.0.0.1:1", ["github.create_*"])
     grant = GrantSigner(key=KEY).read_grant(job["tools"]["token"])
     assert (grant.execution, grant.name, grant.namespace, grant.caller) == (uid, "one", NAMESPACE, "team-a")
     assert (grant.tools, grant.pool_tools.allow, grant.tool_calls) == (["github.create_*"], ["github.*"], 100)
     assert 20 < grant.expires - time() < 120
+    assert (grant.pod_address, grant.replica) == (address, "pod-127.0.0.1")
 
 
 async def test_an_execution_without_tools_asks_the_broker_nothing(
@@ -89,16 +97,47 @@ async def test_tools_without_a_broker_are_refused(world: World, operating: Opera
     assert "no broker" in status["error"]["message"]
 
 
-async def test_a_broker_without_a_service_fails_executions_with_tools_alone(
+async def test_an_execution_of_a_longer_time_has_a_grant_that_the_broker_accepts(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(maxTimeoutSeconds=MAX_TIMEOUT_SECONDS)
+    async with equipped():
+        await world.warm(1)
+        world.execution("one", "wait", tools=["github.*"], timeoutSeconds=MAX_TIMEOUT_SECONDS)
+        job = await job_of(world, "one")
+    grant = GrantSigner(key=KEY).read_grant(job["tools"]["token"])
+    assert MAX_TIMEOUT_SECONDS < grant.expires - time() < MAX_GRANT_SECONDS
+
+
+async def test_a_job_names_one_replica_and_a_ready_one_if_there_is_one(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
     world.pool()
-    world.remove(SERVICES, SERVICE)
+    endpoints = broker.endpoints(name=SERVICE)
+    ready, starting = broker.endpoints("127.0.0.1", "127.0.0.2"), broker.endpoints("127.0.0.3")
+    [subset] = endpoints["subsets"]
+    subset["addresses"] = ready["subsets"][0]["addresses"]
+    subset["notReadyAddresses"] = starting["subsets"][0]["addresses"]
+    world.put(ENDPOINTS, endpoints)
+    async with equipped():
+        await world.warm(1)
+        world.execution("one", "wait", tools=["github.*"])
+        job = await job_of(world, "one")
+    grant = GrantSigner(key=KEY).read_grant(job["tools"]["token"])
+    assert grant.replica in ("pod-127.0.0.1", "pod-127.0.0.2")
+    assert job["tools"]["url"] == f"http://{grant.replica.removeprefix('pod-')}:1"
+
+
+async def test_a_broker_without_pods_fails_executions_with_tools_alone(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    world.remove(ENDPOINTS, SERVICE)
     async with equipped():
         world.execution("one", tools=["github.*"])
         world.execution("plain")
-        assert (await world.finished("one"))["reason"] == "BrokerUnavailable"
         assert (await world.finished("plain"))["phase"] == "Succeeded"
+        assert (await world.finished("one"))["reason"] == "BrokerUnavailable"
 
 
 async def test_idle_pods_are_given_the_wrappers_and_the_job_names_them(

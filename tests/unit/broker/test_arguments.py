@@ -307,7 +307,7 @@ def test_a_token_is_as_good_as_what_it_stands_for() -> None:
     with pytest.raises(ToolCallError) as raised:
         ArgumentValidator().validate(found, {"n": mail}, catalog_hash="1", detokenize=tokenizer.detokenize)
     assert "a@example.com" not in raised.value.message
-    assert "[EMAIL_1]" in raised.value.message
+    assert str(mail) in raised.value.message
 
 
 def test_validators_are_kept_by_catalog_and_no_more_than_so_many() -> None:

@@ -123,6 +123,8 @@ async def test_the_file_of_an_earlier_version_is_brought_up_to_date(path: Path) 
     async with AuditLog.open(path) as audit:
         await audit.begin_call(call("c-1"))
     with sqlite3.connect(path) as file:
+        for name in ("calls_inserted", "calls_ended", "calls_deleted"):
+            file.execute(f"DROP TRIGGER {name}")
         file.execute("ALTER TABLE calls DROP COLUMN calls")
     file.close()
     async with AuditLog.open(path) as audit:
@@ -222,7 +224,8 @@ async def test_one_bad_record_of_a_batch_fails_alone(path: Path) -> None:
 
 async def test_a_batch_that_cannot_be_written_is_not_tried_again_row_by_row(path: Path) -> None:
     path.parent.mkdir()
-    writer, statements, proceed = AuditWriter(path), list[str](), Event()
+    row = call("").to_row() | {"at": "", "bytes_out": 0}
+    writer, statements, proceed = AuditWriter(path, max_bytes=2**30), list[str](), Event()
     await writer.open()
     await writer.submit(
         lambda file: file.execute("PRAGMA busy_timeout = 0") and file.set_trace_callback(statements.append)
@@ -230,7 +233,7 @@ async def test_a_batch_that_cannot_be_written_is_not_tried_again_row_by_row(path
     with locked(path):
         writer.submit(lambda file: proceed.wait(DEADLINE))
         batch = [
-            writer.submit_row(insert_calls, call(f"c-{number}").to_row() | {"at": ""}, on_written=lambda: None)
+            writer.submit_row(insert_calls, row | {"id": f"c-{number}"}, on_written=lambda: None)
             for number in range(10)
         ]
         proceed.set()
@@ -258,7 +261,7 @@ async def test_closing_writes_what_waits(path: Path) -> None:
 
 async def test_writes_are_bounded_in_number_and_closing_in_time(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.parent.mkdir()
-    writer = AuditWriter(path, max_pending=2)
+    writer = AuditWriter(path, max_bytes=2**30, max_pending=2)
     await writer.open()
     with locked(path):
         stuck = writer.submit(lambda file: file.execute("DELETE FROM calls"))

@@ -9,6 +9,7 @@ from mcp_exec_broker.access.limiters import ServerConcurrency
 from mcp_exec_broker.access.quotas import ExecutionBudget, ExecutionQuota
 from mcp_exec_broker.calls.call import Call, ResolvedTool
 from mcp_exec_broker.calls.dispatch import Dispatcher
+from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.errors import ConnectionLost
 
 
@@ -44,21 +45,24 @@ class FakePool:
 async def test_a_session_that_is_replaced_while_the_audit_record_is_written_loses_no_call() -> None:
     pool = FakePool()
     dispatcher = Dispatcher(sessions=cast(Any, pool), concurrency=ServerConcurrency(), scanner=cast(Any, None))
-    call = SimpleNamespace(
-        grant=SimpleNamespace(user=None),
-        request=SimpleNamespace(timeout_seconds=None),
+    recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    call = Call(
+        grant=cast(Any, SimpleNamespace(user=None)),
+        request=cast(Any, SimpleNamespace(timeout_seconds=None)),
         quota=ExecutionQuota(None, ExecutionBudget()),
-        external_seconds=0.0,
-        recorded=asyncio.get_running_loop().create_future(),
+        tokenizer=Tokenizer(),
+        notify_approval=cast(Any, None),
+        started=0.0,
+        recorded=recorded,
     )
     resolved = SimpleNamespace(
         server=SimpleNamespace(key=("agents", "files"), name="files"),
         spec=SimpleNamespace(limits=ServerLimits()),
         tool=SimpleNamespace(name="read"),
     )
-    answer = asyncio.create_task(dispatcher.dispatch(cast(Call, call), cast(ResolvedTool, resolved), {}))
+    answer = asyncio.create_task(dispatcher.dispatch(call, cast(ResolvedTool, resolved), {}))
     for _ in range(10):
         await asyncio.sleep(0)
     pool.replace()
-    call.recorded.set_result(None)
+    recorded.set_result(None)
     assert await answer == {"session": "new"}

@@ -6,9 +6,16 @@ from contextlib import AsyncExitStack
 import pytest
 
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_broker.access.quotas import MAX_TOOL_NAMES, ExecutionBudget, ExecutionQuota, ExecutionQuotas
+from mcp_exec_broker.access.quotas import (
+    KEEP_SECONDS,
+    MAX_TOOL_NAMES,
+    ExecutionBudget,
+    ExecutionQuota,
+    ExecutionQuotas,
+    ExecutionUsage,
+)
 from mcp_exec_broker.errors import CallOutcome, ErrorReason, ToolCallError
-from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
 DEADLINE = 10
 
@@ -22,6 +29,8 @@ def grant(*, uid: str = "u-1", calls: int = 3) -> Grant:
         tools=["*.*"],
         pool_tools=PoolTools(),
         tool_calls=calls,
+        pod_address="",
+        replica="",
         expires=0,
     )
 
@@ -104,17 +113,44 @@ def test_an_execution_that_ended_before_its_first_call_stays_ended() -> None:
     assert denial(quotas.get_or_create(grant())).reason is ErrorReason.EXECUTION_ENDED
 
 
-def test_a_quota_is_dropped_after_an_hour_but_not_during_a_call() -> None:
+def test_a_quota_is_dropped_once_no_grant_is_valid_but_not_during_a_call() -> None:
     clock = Clock()
     quotas = ExecutionQuotas(clock=clock)
     busy = quotas.get_or_create(grant(uid="busy"))
     busy.begin_call("a.b", argument_bytes=1)
     call(quotas.get_or_create(grant(uid="idle")))
-    clock.now = 3601
+    clock.now = MAX_GRANT_SECONDS
+    assert quotas.find("idle") is not None
+    clock.now = KEEP_SECONDS + 1
     quotas.get_or_create(grant(uid="new"))
     assert quotas.find("idle") is None
     assert quotas.find("busy") is busy
     assert quotas.count_active_calls() == 1
+
+
+def test_other_executions_displace_no_quota_and_are_denied_if_there_are_too_many() -> None:
+    quotas = ExecutionQuotas(max_quotas=10)
+    call(quotas.get_or_create(grant(calls=1)))
+    for number in range(2, 20):
+        quotas.close_execution(f"u-{number}")
+    with pytest.raises(ToolCallError) as raised:
+        quotas.get_or_create(grant(uid="new"))
+    assert raised.value.reason is ErrorReason.RATE_LIMITED
+    assert denial(quotas.get_or_create(grant(calls=1))).reason is ErrorReason.BUDGET_EXCEEDED
+    assert denial(quotas.get_or_create(grant(uid="u-2"))).reason is ErrorReason.EXECUTION_ENDED
+
+
+def test_a_restored_quota_goes_on_where_it_was() -> None:
+    quotas = ExecutionQuotas(budget=ExecutionBudget(result_bytes=100))
+    quotas.restore(ExecutionUsage(uid="u-1", calls=2, failed=1, denied=1, bytes_in=10, bytes_out=5))
+    quotas.restore(ExecutionUsage(uid="u-2", is_closed=True))
+    quotas.restore(ExecutionUsage(uid="u-3", calls=1, bytes_in=100))
+    found = quotas.get_or_create(grant())
+    call(found)
+    assert denial(found).reason is ErrorReason.BUDGET_EXCEEDED
+    assert (found.tool_calls.total, found.tool_calls.by_tool) == (4, {"other": 2, "a.b": 2})
+    assert denial(quotas.get_or_create(grant(uid="u-2"))).reason is ErrorReason.EXECUTION_ENDED
+    assert denial(quotas.get_or_create(grant(uid="u-3"))).reason is ErrorReason.BUDGET_EXCEEDED
 
 
 async def test_no_more_than_so_many_calls_of_an_execution_are_made_at_once() -> None:

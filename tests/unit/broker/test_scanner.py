@@ -1,6 +1,7 @@
 """Secrets and personal data in arguments and results. All secrets here are invented."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -49,6 +50,11 @@ PLAIN: list[Any] = [
      "remote": "git@github.com:owner/repo.git", "size": "1,234,567", "range": "100-200"}
     for n in range(20)
 ]  # fmt: skip
+
+
+def without_suffix(text: str) -> str:
+    """Return a text whose tokens have no random part."""
+    return re.sub(r"_[a-z2-7]{8}\]", "]", text)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +108,7 @@ async def test_personal_data_is_redacted_blocked_or_made_a_token(scanner: Scanne
     scanned = await scanner.scan_result(value, REDACT, Tokenizer())
     assert scanned.value == {"note": f"call [REDACTED {kind}], please"}
     scanned = await scanner.scan_result(value, TOKENIZE, Tokenizer())
-    assert scanned.value == {"note": f"call [{kind}_1], please"}
+    assert without_suffix(scanned.value["note"]) == f"call [{kind}_1], please"
     with pytest.raises(ToolCallError, match=kind) as raised:
         await scanner.scan_result(value, Scan(personal_in_results=PersonalDataAction.BLOCK), Tokenizer())
     assert raised.value.reason is ErrorReason.PERSONAL_DATA_FOUND
@@ -119,17 +125,19 @@ async def test_one_value_has_one_token_and_it_is_put_back_at_a_tool(scanner: Sca
     tokenizer = Tokenizer()
     rows = [{"email": "a@example.com"}, {"email": "b@example.com"}, {"cc": "a@example.com, b@example.com"}]
     scanned = await scanner.scan_result(rows, TOKENIZE, tokenizer)
-    assert scanned.value == [{"email": "[EMAIL_1]"}, {"email": "[EMAIL_2]"}, {"cc": "[EMAIL_1], [EMAIL_2]"}]
-    sent = await scanner.scan_arguments({"to": "[EMAIL_2]", "text": "Hi [EMAIL_1] [EMAIL_9]"}, TOKENIZE, tokenizer)
+    one, two = scanned.value[0]["email"], scanned.value[1]["email"]
+    assert scanned.value == [{"email": one}, {"email": two}, {"cc": f"{one}, {two}"}]
+    assert (without_suffix(one), without_suffix(two)) == ("[EMAIL_1]", "[EMAIL_2]")
+    sent = await scanner.scan_arguments({"to": two, "text": f"Hi {one} [EMAIL_9]"}, TOKENIZE, tokenizer)
     assert sent.value == {"to": "b@example.com", "text": "Hi a@example.com [EMAIL_9]"}
-    kept = await scanner.scan_arguments({"to": "[EMAIL_2]"}, Scan(untokenize=False), tokenizer)
-    assert kept.value == {"to": "[EMAIL_2]"}
+    kept = await scanner.scan_arguments({"to": two}, Scan(untokenize=False), tokenizer)
+    assert kept.value == {"to": two}
 
 
 async def test_a_number_that_is_a_card_comes_back_as_a_number(scanner: Scanner) -> None:
     tokenizer = Tokenizer()
     scanned = await scanner.scan_result({"card": 4111111111111111}, TOKENIZE, tokenizer)
-    assert scanned.value == {"card": "[CARD_1]"}
+    assert without_suffix(scanned.value["card"]) == "[CARD_1]"
     assert tokenizer.detokenize(scanned.value) == {"card": 4111111111111111}
 
 
@@ -137,13 +145,13 @@ async def test_a_server_that_says_what_it_was_sent_does_not_give_tokens_away(sca
     tokenizer = Tokenizer()
     await scanner.scan_result("a@example.com", TOKENIZE, tokenizer)
     scanned = await scanner.scan_result("you sent a@example.com and other@example.com", Scan(), tokenizer)
-    assert scanned.value == "you sent [EMAIL_1] and other@example.com"
+    assert without_suffix(scanned.value) == "you sent [EMAIL_1] and other@example.com"
 
 
 async def test_a_full_tokenizer_redacts_irreversibly(scanner: Scanner) -> None:
     tokenizer = Tokenizer(max_values=1)
     scanned = await scanner.scan_result(["a@example.com", "b@example.com", "a@example.com"], TOKENIZE, tokenizer)
-    assert scanned.value == ["[EMAIL_1]", "[REDACTED EMAIL]", "[EMAIL_1]"]
+    assert [without_suffix(text) for text in scanned.value] == ["[EMAIL_1]", "[REDACTED EMAIL]", "[EMAIL_1]"]
     assert Tokenizer(max_bytes=3).tokenize("EMAIL", "a@example.com") is None
 
 
