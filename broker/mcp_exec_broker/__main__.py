@@ -21,7 +21,8 @@ from mcp_exec_common.process.settings import SettingsError
 
 log = logging.getLogger("mcp_exec_broker")
 
-_KUBE_CONNECTIONS: Final = 512
+_APPROVAL_CONNECTIONS: Final = 16
+"""Connections for reading executions whose calls wait for an approval. However many wait, no other request does."""
 _KEEP_ALIVE_SECONDS: Final = 330
 """Longer than any execution, whose connection stays open between calls."""
 _DRAIN_CHECK_SECONDS: Final = 0.25
@@ -35,8 +36,9 @@ async def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
-        KubeClient.connect(kubeconfig=settings.kubeconfig, connections=_KUBE_CONNECTIONS) as kube,
-        BrokerManager.run(settings, kube=kube) as broker,
+        KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
+        KubeClient.connect(kubeconfig=settings.kubeconfig, connections=_APPROVAL_CONNECTIONS) as approval_kube,
+        BrokerManager.run(settings, kube=kube, approval_kube=approval_kube) as broker,
     ):
         servers = [
             build_server(app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds)

@@ -106,8 +106,13 @@ class BrokerManager:
 
     @classmethod
     @asynccontextmanager
-    async def run(cls, settings: Settings, *, kube: KubeClient) -> AsyncIterator[Self]:
-        """Run the broker without its HTTP servers while the context is open."""
+    async def run(
+        cls, settings: Settings, *, kube: KubeClient, approval_kube: KubeClient | None = None
+    ) -> AsyncIterator[Self]:
+        """Run the broker without its HTTP servers while the context is open.
+
+        `approval_kube` has connections of its own for executions whose calls wait for an approval.
+        """
         key = settings.sandbox_key_file.read_bytes().strip()
         if not key:
             raise ValueError(f"{settings.sandbox_key_file} is empty")
@@ -123,7 +128,9 @@ class BrokerManager:
                     connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
                 )
             )
-            manager = cls._build(settings, kube=kube, key=key, audit=audit, http=http)
+            manager = cls._build(
+                settings, kube=kube, approval_kube=approval_kube or kube, key=key, audit=audit, http=http
+            )
             for usage in await audit.load_usage():
                 manager.pipeline.quotas.restore(usage)
             stack.push_async_callback(manager._close)
@@ -138,12 +145,22 @@ class BrokerManager:
 
     @classmethod
     def _build(
-        cls, settings: Settings, *, kube: KubeClient, key: bytes, audit: AuditLog, http: aiohttp.ClientSession
+        cls,
+        settings: Settings,
+        *,
+        kube: KubeClient,
+        approval_kube: KubeClient,
+        key: bytes,
+        audit: AuditLog,
+        http: aiohttp.ClientSession,
     ) -> Self:
         metrics, signer, namespaces = Metrics.new(), GrantSigner(key=key), frozenset(settings.namespaces)
         parts = _Catalogs.build(settings, kube=kube, key=key, http=http, metrics=metrics)
         quotas, concurrency, tokenizers = ExecutionQuotas(), ServerConcurrency(), TokenizerCache()
-        approvals = Approvals(kube=kube, registry=metrics.registry)
+        # the other half of the calls remains for those that wait for nobody
+        approvals = Approvals(
+            kube=approval_kube, registry=metrics.registry, max_pending=max(1, settings.max_calls // 2)
+        )
         scanner, denials = Scanner(registry=metrics.registry), DenialCounter(audit=audit)
         tracker = ToolServerTracker(
             kube=kube,

@@ -7,6 +7,7 @@ Tests change its objects directly (`put`, `merge`, `remove`), look at what it wa
 import asyncio
 import json
 import uuid
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -112,6 +113,10 @@ class FakeApiServer:
         """Break every watch's connection."""
         for transport in self._watching:
             transport.close()
+
+    def count_watches(self) -> int:
+        """Return the number of open watches."""
+        return len(self._watching)
 
     def go_away(self) -> None:
         """Break every connection until `away` is false."""
@@ -249,6 +254,10 @@ class FakeApiServer:
         metadata = {"resourceVersion": str(self.version), **({"continue": str(end)} if end < len(items) else {})}
         return web.json_response({"metadata": metadata, "items": items[start:end]})
 
+    def _read_history(self, collection: str, since: int) -> list[tuple[int, str, Object]]:
+        history = self.history.get(collection, [])
+        return history[bisect_right(history, since, key=lambda entry: entry[0]) :]
+
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
@@ -269,9 +278,9 @@ class FakeApiServer:
                     }
                     await response.write(json.dumps({"type": "ERROR", "object": expired}).encode() + b"\n")
                     return response
-                for version, event, item in list(self.history.get(request.path, ())):
-                    if version > since and name in ("", item["metadata"]["name"]):
-                        since = version
+                for version, event, item in self._read_history(request.path, since):
+                    since = version
+                    if name in ("", item["metadata"]["name"]):
                         await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
                 async with self._changed:
                     newest = (self.history.get(request.path) or [(0, "", {})])[-1][0]

@@ -7,7 +7,7 @@ while the call waits, and no other executions of the cluster.
 import asyncio
 import logging
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,8 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Counter as CounterMetric
 
 from mcp_exec_api.approvals import Approval, ApprovalChoice, ApprovalState
 from mcp_exec_api.code_execution import Phase
@@ -93,8 +94,11 @@ class _ExecutionApprovals:
 class Approvals:
     """Pending approvals, and past ones for an hour. Each approval is valid for one call."""
 
-    def __init__(self, *, kube: KubeClient, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, *, kube: KubeClient, registry: CollectorRegistry | None = None, max_pending: int = 512) -> None:
         self._kube = kube
+        self._max_pending = max_pending
+        self._waiting: Counter[str] = Counter()
+        """Calls that wait, by namespace."""
         registry = registry or CollectorRegistry()
         self._recent: TTLCache[str, _ExecutionApprovals] = TTLCache(_MAX_EXECUTIONS, _KEEP_SECONDS)
         self._referenced: WeakValueDictionary[str, _ExecutionApprovals] = WeakValueDictionary()
@@ -102,7 +106,7 @@ class Approvals:
         self._pending = Gauge(
             "mcp_exec_broker_approvals_pending", "Calls that wait for an approval.", registry=registry
         )
-        self._decided = Counter(
+        self._decided = CounterMetric(
             "mcp_exec_broker_approvals",
             "Calls that needed an approval, by its final state.",
             ["state"],
@@ -127,8 +131,8 @@ class Approvals:
         `call` is the call's id, `tool` SERVER.TOOL, `arguments` the redacted JSON; `notify` reports the pending
         approval to the sandbox. Cancelling the wait withdraws the request.
 
-        Raises ToolCallError: NotApproved, ApprovalExpired, BudgetExceeded if too many calls wait already, and
-        ExecutionEnded if the execution was cancelled, finished or deleted.
+        Raises ToolCallError: NotApproved, ApprovalExpired, BudgetExceeded or RateLimited if too many calls wait
+        already, and ExecutionEnded if the execution was cancelled, finished or deleted.
         """
         execution = self._renew(grant.execution)
         if execution.is_closed:
@@ -137,6 +141,7 @@ class Approvals:
             raise build_denial(
                 ErrorReason.BUDGET_EXCEEDED, f"{_MAX_PENDING} calls of the execution wait for an approval already"
             )
+        self._check_waiting(grant.namespace)
         requested = now()
         request = Approval(
             id=f"approval-{secrets.token_hex(8)}",
@@ -179,6 +184,16 @@ class Approvals:
         execution.is_closed = True
         execution.withdraw_all()
 
+    def _check_waiting(self, namespace: str) -> None:
+        """Raise ToolCallError if too many calls wait. One namespace gets half, so that others can wait, too."""
+        for waiting, allowed, place in (
+            (self._waiting[namespace], (self._max_pending + 1) // 2, f"namespace {namespace}"),
+            (self._waiting.total(), self._max_pending, "this broker"),
+        ):
+            if waiting >= allowed:
+                message = f"{waiting} calls wait for an approval, which is the limit of {place}"
+                raise build_denial(ErrorReason.RATE_LIMITED, message)
+
     def _find(self, uid: str) -> _ExecutionApprovals | None:
         return self._recent.get(uid) or self._referenced.get(uid)
 
@@ -196,6 +211,7 @@ class Approvals:
         execution.decisions[request.id] = future
         execution.pending[request.id] = request
         self._pending.inc()
+        self._waiting[grant.namespace] += 1
         if execution.watch is None:
             reflector = Reflector(
                 kube=self._kube,
@@ -212,6 +228,9 @@ class Approvals:
         finally:
             del execution.decisions[request.id], execution.pending[request.id]
             self._pending.dec()
+            self._waiting[grant.namespace] -= 1
+            if not self._waiting[grant.namespace]:
+                del self._waiting[grant.namespace]
             if not execution.decisions and execution.watch is not None:
                 execution.watch.cancel()
                 execution.watch = None

@@ -49,6 +49,8 @@ _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
 _MAX_FAILURES: Final = 5
 """Failures in a row, over about 15 s, after which an execution is ended as Failed."""
+_MAX_APPROVAL_WRITES: Final = 8
+"""Statuses and Events about approvals that are written at once, of the 64 connections to the API server."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -72,6 +74,7 @@ class ExecutionController:
     _unknown_phases: set[str] = field(default_factory=set)
     """Unknown phases that were logged."""
     _stopping: bool = False
+    _approval_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_APPROVAL_WRITES))
 
     def observe(self, body: Object, *, deleted: bool) -> bool:
         """Take in an execution's object. Return whether it was not known before."""
@@ -233,7 +236,13 @@ class ExecutionController:
         tracker: ToolCallTracker | None = None
         if record.binding.spec.tools and self.tools.broker is not None:
             client = self.tools.broker.client
-            tracker = ToolCallTracker(record=record, broker=client, writer=self.writer, tasks=self.tasks)
+            tracker = ToolCallTracker(
+                record=record,
+                broker=client,
+                writer=self.writer,
+                tasks=self.tasks,
+                approval_writes=self._approval_writes,
+            )
         run = ExecutionRun(
             record=record,
             binding=record.binding,

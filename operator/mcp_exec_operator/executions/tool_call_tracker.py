@@ -41,6 +41,8 @@ class ToolCallTracker:
     broker: BrokerClient
     writer: ExecutionStatusWriter
     tasks: TaskRegistry
+    approval_writes: asyncio.Semaphore
+    """Bounds the writes about approvals of all executions, so that those of bindings and ends never wait for them."""
     _newest: ExecutionCalls = field(default_factory=ExecutionCalls)
     """The broker's last response."""
     _written: list[Object] = field(init=False)
@@ -110,12 +112,13 @@ class ToolCallTracker:
         approvals = _bound_approvals(self._newest.approvals)
         if approvals != self._written:
             known = {each["id"] for each in self._written}
-            if not await self._write(approvals):
-                return True
-            self._written = approvals
-            for each in approvals:
-                if each["state"] == ApprovalState.PENDING and each["id"] not in known:
-                    await self._report(each)
+            async with self.approval_writes:
+                if not await self._write(approvals):
+                    return True
+                self._written = approvals
+                for each in approvals:
+                    if each["state"] == ApprovalState.PENDING and each["id"] not in known:
+                        await self._report(each)
         return any(each["state"] == ApprovalState.PENDING for each in approvals)
 
     async def _write(self, approvals: list[Object]) -> bool:

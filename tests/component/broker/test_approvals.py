@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.api_server import FakeApiServer
+from tests.support.until import until
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
@@ -203,3 +205,85 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     assert len(other.list_approvals("u-1")) == MAX_APPROVALS
     for call in calls:
         assert isinstance(call.exception(), ToolCallError)
+
+
+@asynccontextmanager
+async def cancelled(calls: "list[asyncio.Task[Approval]]") -> AsyncIterator[None]:
+    """Cancel the calls at the end, also if the test fails."""
+    try:
+        yield
+    finally:
+        for each in calls:
+            each.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.fixture
+async def narrow(cluster: Cluster) -> AsyncIterator[Approvals]:
+    """Approvals with connections of their own, as the broker has them."""
+    async with (
+        aiohttp.ClientSession(base_url=cluster.server.url, connector=aiohttp.TCPConnector(limit=16)) as session,
+        aiohttp.ClientSession(base_url=cluster.server.url, connector=aiohttp.TCPConnector(limit=0)) as watches,
+    ):
+        credentials = KubeCredentials(server=cluster.server.url)
+        kube = KubeClient(session=session, credentials=credentials, watch_session=watches)
+        yield Approvals(kube=kube, max_pending=2000)
+
+
+async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_decided(
+    cluster: Cluster, narrow: Approvals
+) -> None:
+    asked: asyncio.Queue[Approval] = asyncio.Queue()
+
+    def call(number: int) -> asyncio.Task[Approval]:
+        grant = GRANT.model_copy(update={"execution": f"u-{number}", "name": f"many-{number}"})
+        return asyncio.create_task(
+            narrow.wait_for_approval(
+                grant=grant, call="c", tool="github.delete", arguments="{}", timeout_seconds=120, notify=asked.put
+            )
+        )
+
+    for number in range(1000):
+        item = {"metadata": {"name": f"many-{number}", "uid": f"u-{number}"}, "spec": {}, "status": {}}
+        cluster.server.put(PATH, item)
+    calls = [call(number) for number in range(1000)]
+    async with cancelled(calls):
+        await until(lambda: asked.qsize() == 1000 and cluster.server.count_watches() == 1000)
+        refusal = "1000 calls wait for an approval, which is the limit of namespace agents"
+        with pytest.raises(ToolCallError, match=refusal):
+            await call(1000)
+        for _ in range(20):
+            assert (await cluster.kube.get(f"{PATH}/exec-1"))["metadata"]["uid"] == "u-1"
+        last = narrow.list_approvals("u-999")[0]
+        cluster.server.merge(PATH, "many-999", {"spec": {"approvals": [{"id": last.id, "decision": "Approve"}]}})
+        async with asyncio.timeout(DEADLINE):
+            assert (await calls[999]).state is ApprovalState.APPROVED
+
+
+async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Cluster) -> None:
+    approvals = Approvals(kube=cluster.kube, max_pending=4)
+
+    def call(namespace: str, name: str) -> asyncio.Task[Approval]:
+        grant = GRANT.model_copy(update={"execution": f"{namespace}-{name}", "name": name, "namespace": namespace})
+        return asyncio.create_task(
+            approvals.wait_for_approval(
+                grant=grant, call="c", tool="a.b", arguments="{}", timeout_seconds=60, notify=cluster.asked.put
+            )
+        )
+
+    for namespace in ("agents", "others", "third"):
+        for name in ("one", "two"):
+            path = custom_resource_path(EXECUTIONS, namespace=namespace)
+            cluster.server.put(path, {"metadata": {"name": name, "uid": f"{namespace}-{name}"}, "spec": {}})
+    calls = [call("agents", "one"), call("agents", "two")]
+    async with cancelled(calls):
+        await until(lambda: cluster.asked.qsize() == 2)
+        assert "limit of namespace agents" in (await failure_of(call("agents", "one"))).message
+        calls += [call("others", "one"), call("others", "two")]
+        await until(lambda: cluster.asked.qsize() == 4)
+        failure = await failure_of(call("third", "one"))
+        assert (failure.reason, "limit of this broker" in failure.message) == (ErrorReason.RATE_LIMITED, True)
+        calls[0].cancel()
+        await asyncio.wait({calls[0]})
+        calls.append(call("third", "one"))
+        await until(lambda: cluster.asked.qsize() == 5)
