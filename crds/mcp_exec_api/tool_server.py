@@ -10,6 +10,8 @@ from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, Resources
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^([A-Za-z0-9_./-]+\*?|\*)$")]
 """Name of one tool at the server, or of several with a `*` at the end: `list_*`."""
+SecretName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+"""Name of a Secret of the same namespace: nothing that could lead elsewhere, as `..` would."""
 HeaderName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 VariableName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -17,7 +19,7 @@ VariableName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-
 class SecretKey(Model):
     """Reference to one value in a Secret of the ToolServer's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: SecretName
     """Name of the Secret."""
     key: Annotated[str, Field(min_length=1, max_length=253)]
     """Key in the data of the Secret."""
@@ -72,7 +74,7 @@ class UserHeader(Model):
     """Name of the header."""
     prefix: Annotated[str | None, Field(max_length=64)] = None
     """Text before the value, for example `Bearer ` before a token."""
-    secret_name: Annotated[str, Field(min_length=1, max_length=253)]
+    secret_name: SecretName
     """Name of a Secret whose keys are users and whose data are their values. A user without a key cannot call the
     server."""
 

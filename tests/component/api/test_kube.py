@@ -171,3 +171,19 @@ async def test_a_reflector_whose_listener_fails_restarts() -> None:
         await script.exhausted.wait()
         assert reflector.synced.is_set()
     assert told == ["a", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", ".", "../../b/secrets/x", "a/b", "a%2Fb", "a?b", "a#b", "A", "-a", "a" * 254, "\u0430", "a\n"],
+)
+def test_no_name_leads_to_another_object_or_namespace(name: str) -> None:
+    for given in ({"name": name, "namespace": "a"}, {"name": "x", "namespace": name}):
+        with pytest.raises(ApiError) as refused:
+            resource_path("secrets", **given)
+        assert refused.value.code == 404
+
+
+def test_every_name_that_an_object_can_have_is_a_path() -> None:
+    assert resource_path("pods", namespace="a-1", name="b.c-2") == "/api/v1/namespaces/a-1/pods/b.c-2"
+    assert resource_path("pods", name="a" * 253).endswith("a" * 253)

@@ -30,6 +30,7 @@ from tests.support.constants import DEADLINE, SANDBOX_KEY
 from tests.support.until import until
 
 from mcp_exec_broker.upstream.errors import ServerUnavailable
+from mcp_exec_common.kube.client import resource_path
 from mcp_exec_common.supervisor.tokens import bridge_token
 
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
@@ -100,6 +101,24 @@ async def test_keys_of_a_release_are_never_sent_to_a_server(world: World, box: T
     answer = await world.call("by-user.add", token=grant(user="key"), a=1, b=1)
     assert (answer["kind"], answer["reason"]) == ("ToolProtocolError", "ServerUnavailable")
     assert box.calls == []
+    assert box.header("x-key") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../../others/secrets/keys", "..%2F..%2Fothers%2Fsecrets%2Fkeys", "..", "x/../../../others/secrets/keys"]
+)
+async def test_the_name_of_a_secret_leads_to_no_other_namespace(
+    api: FakeApiServer, tmp_path: Path, box: Toolbox, name: str
+) -> None:
+    others = resource_path("secrets", namespace="others")
+    async with running(api, tmp_path, namespaces=("agents", "others")) as world:
+        world.api.put(others, secret("keys", token="of-the-others"))
+        reference = {"name": name, "key": "token"}
+        world.add("other", url=box.url, headers=[{"name": "X-Key", "secretKeyRef": reference}])
+        world.add("by-user", url=box.url, userHeaders=[{"name": "X-Key", "secretName": name}])
+        await until(lambda: world.status("other").get("reason") in ("SecretNotFound", "InvalidSpec"))
+        await world.call("by-user.add", token=grant(user="token"), a=1, b=1)
+        assert [seen.path for seen in world.api.seen if "others/secrets" in seen.path] == []
     assert box.header("x-key") == []
 
 
