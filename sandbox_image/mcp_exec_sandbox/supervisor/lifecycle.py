@@ -1,10 +1,8 @@
 """Life of the supervisor: harden the process, start the runner, listen, serve until stopped."""
 
 import asyncio
-import contextlib
 import os
 import signal
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ from mcp_exec_sandbox.supervisor import linux
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess, build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
+from mcp_exec_sandbox.supervisor.http.listener import BACKLOG, bind_port
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
 from mcp_exec_sandbox.supervisor.network_check import wait_until_isolated
 from mcp_exec_sandbox.supervisor.process_log import log, log_failure
@@ -33,6 +32,8 @@ async def serve(settings: Settings) -> int:
     """Run the sandbox until it is stopped, and return the process's exit code."""
     os.chdir(settings.workspace)
     descriptor = linux.open_signal_descriptor((*_STOP_SIGNALS, signal.SIGCHLD))
+    # Before any other process exists that could bind it.
+    listener = bind_port(settings.host, settings.port)
     runner = _start_runner(settings)
     # The runner has executed its own program by now, so it does not inherit the supervisor's protection.
     linux.protect_memory()
@@ -43,7 +44,7 @@ async def serve(settings: Settings) -> int:
     loop.set_exception_handler(_on_loop_failure)
     loop.add_reader(descriptor, _on_signals, descriptor, sandbox, stopping.set)
     connections = ConnectionRegistry(SupervisorApi(sandbox=sandbox, token_sha256=settings.token_sha256))
-    server = await loop.create_server(connections.create, sock=_listen(settings.host, settings.port))
+    server = await loop.create_server(connections.create, sock=listener, backlog=BACKLOG)
     try:
         return await _serve_until_stopped(settings, sandbox, stopping, server)
     finally:
@@ -109,13 +110,3 @@ def _on_loop_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
     error = context.get("exception")
     if isinstance(error, BaseException):
         log_failure("a callback of the event loop failed", error)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket; without a host on all addresses, IPv6 included if the system has it."""
-    if host:
-        return socket.create_server((host, port), backlog=64)
-    if socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
-    return socket.create_server(("", port), backlog=64)

@@ -197,9 +197,9 @@ def test_other_paths_and_methods_are_refused(sandbox):
     assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, POST")
 
 
-def connect(sandbox):
+def connect(sandbox, source="127.0.0.1"):
     url = sandbox.client.base_url
-    return socket.create_connection((url.host, url.port), timeout=10)
+    return socket.create_connection((url.host, url.port), timeout=10, source_address=(source, 0))
 
 
 def test_headers_without_end_close_the_connection(sandbox):
@@ -211,8 +211,8 @@ def test_headers_without_end_close_the_connection(sandbox):
 
 def test_connections_from_the_sandbox_itself_are_few(sandbox):
     assert sandbox.client.get("/healthz").status_code == 200
-    held = [connect(sandbox) for _ in range(15)]
-    with connect(sandbox) as one_more:
+    held = [connect(sandbox, f"127.0.0.{number}") for number in range(1, 16)]
+    with connect(sandbox, "127.9.9.9") as one_more:
         assert one_more.recv(100) == b""
     for connection in held:
         connection.close()

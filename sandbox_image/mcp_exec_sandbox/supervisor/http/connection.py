@@ -7,12 +7,15 @@ import asyncio
 import socket
 import traceback
 from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
 from http import HTTPStatus
+from typing import Any
 
 import h11
 
 from mcp_exec_sandbox.supervisor.execution.event_log import EventBatch
 from mcp_exec_sandbox.supervisor.http.messages import HttpRequest, HttpResponse, build_error
+from mcp_exec_sandbox.supervisor.http.peers import PeerLimits, normalize_address
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
 
 MAX_HEADER_BYTES = 16 * 1024
@@ -25,32 +28,32 @@ REQUEST_SECONDS = 10.0
 LINGER_SECONDS = 2.0
 """Time for a client to read the response to a request whose body was not read."""
 
-MAX_CONNECTIONS = 64
-MAX_OWN_CONNECTIONS = 16
-"""Part of these for connections from the pod itself, so that the code can't use all of them."""
-
 
 class ConnectionRegistry:
     """The open connections."""
 
     def __init__(self, api: SupervisorApi) -> None:
         self._api = api
-        self._open: dict[HttpConnection, bool] = {}
+        self._limits = PeerLimits()
+        self._open: dict[HttpConnection, str] = {}
 
     def create(self) -> "HttpConnection":
         """Create the protocol of a new connection."""
         return HttpConnection(api=self._api, registry=self)
 
-    def add(self, connection: "HttpConnection", *, own: bool) -> bool:
-        """Add a connection. Return False if there are too many."""
-        if len(self._open) >= MAX_CONNECTIONS or (own and sum(self._open.values()) >= MAX_OWN_CONNECTIONS):
+    def add(self, connection: "HttpConnection", *, peer: tuple[Any, ...]) -> bool:
+        """Add a connection from a peer's socket address. Return False if there are too many."""
+        name = self._limits.admit(peer)
+        if name is None:
             return False
-        self._open[connection] = own
+        self._open[connection] = name
         return True
 
     def discard(self, connection: "HttpConnection") -> None:
         """Remove a connection."""
-        self._open.pop(connection, None)
+        name = self._open.pop(connection, None)
+        if name is not None:
+            self._limits.release(name)
 
     def close_all(self) -> None:
         """Close every connection after its pending writes."""
@@ -66,6 +69,7 @@ class HttpConnection(asyncio.Protocol):
         self._registry = registry
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
         self._transport: asyncio.Transport | None = None
+        self._peer = ""
         self._request: HttpRequest | None = None
         self._body = bytearray()
         self._unread = 0
@@ -81,9 +85,12 @@ class HttpConnection(asyncio.Protocol):
         self._transport = transport
         # asyncio sets this only on sockets that were created with the protocol number of TCP.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if not self._registry.add(self, own=bool(peer and local and peer[0] == local[0])):
+        peer = transport.get_extra_info("peername")
+        # a connection that its peer has closed already has no address any more
+        if not peer or not self._registry.add(self, peer=peer):
             transport.abort()
+            return
+        self._peer = normalize_address(peer[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the response, because the client has disconnected."""
@@ -160,6 +167,7 @@ class HttpConnection(asyncio.Protocol):
             path=path,
             query=query,
             authorization=headers.get(b"authorization", ""),
+            peer=self._peer,
         )
         length = headers.get(b"content-length", "0")
         refusal = self._api.refuse(self._request)
@@ -179,13 +187,7 @@ class HttpConnection(asyncio.Protocol):
         self._clear_deadline()
         if request is None:
             return
-        complete = HttpRequest(
-            method=request.method,
-            path=request.path,
-            query=request.query,
-            authorization=request.authorization,
-            body=bytes(self._body),
-        )
+        complete = replace(request, body=bytes(self._body))
         self._body.clear()
         response = self._api.handle(complete)
         if isinstance(response, HttpResponse):

@@ -15,6 +15,8 @@ class HttpRequest:
     path: str
     query: str
     authorization: str
+    peer: str = ""
+    """IP address of the client."""
     body: bytes = b""
 
 

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.http.messages import HttpRequest, HttpResponse, build_error, build_response
+from mcp_exec_sandbox.supervisor.http.proof import compute_proof, is_nonce
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
 from mcp_exec_sandbox.supervisor.state import SandboxNotReady, SandboxState, StateConflict
 from mcp_exec_sandbox.supervisor.wrapper_store import NotIdle
@@ -16,6 +17,9 @@ from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
 MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_WRAPPERS_BYTES = 16 * 1024 * 1024
 """The largest body of `PUT /v1/wrappers`."""
+
+_OPEN_PATHS = frozenset({"/healthz", "/v1/proof"})
+"""Paths without a token: health, and the proof that a client demands before it sends its token."""
 
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
@@ -28,6 +32,7 @@ class SupervisorApi:
         self._token_sha256 = token_sha256
         self._routes: dict[str, dict[str, Handler]] = {
             "/healthz": {"GET": self._get_health},
+            "/v1/proof": {"GET": self._prove},
             "/v1/execution": {
                 "POST": self._start_execution,
                 "GET": self._get_execution,
@@ -40,7 +45,7 @@ class SupervisorApi:
     def refuse(self, request: HttpRequest) -> HttpResponse | None:
         """Return the error of a request whose body need not be read: unauthorized, unknown path or method."""
         methods = self._routes.get(request.path)
-        if request.path != "/healthz" and not self._is_authorized(request.authorization):
+        if request.path not in _OPEN_PATHS and not self._is_authorized(request.authorization):
             challenge = [("www-authenticate", "Bearer")]
             return build_error(401, "a valid bearer token is needed", headers=challenge)
         if methods is None:
@@ -67,6 +72,13 @@ class SupervisorApi:
         state = self._sandbox.state
         status = 503 if state in ("starting", "stopping") else 200
         return build_response(status, {"state": state, "wrappers": self._sandbox.wrappers.hash})
+
+    def _prove(self, request: HttpRequest) -> HttpResponse:
+        nonce = request.query.removeprefix("nonce=")
+        if not is_nonce(nonce):
+            return build_error(400, "nonce: must be 64 lower-case hexadecimal digits")
+        proof = compute_proof(key=self._token_sha256, nonce=nonce, address=request.peer)
+        return build_response(200, {"proof": proof, "address": request.peer})
 
     async def _put_wrappers(self, request: HttpRequest) -> HttpResponse:
         if self._sandbox.state != "idle":
