@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, normalize_address
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -268,10 +269,13 @@ class SimulatedConnection(asyncio.Protocol):
         supervisor = self._supervisor
         routes = {
             "/healthz": {"GET": self._health},
+            PROOF_PATH: {"GET": self._prove},
             "/v1/execution": {"POST": self._start, "GET": self._describe, "DELETE": self._cancel},
             "/v1/execution/events": {"GET": self._events},
         }
-        if request.path != "/healthz" and not supervisor.admits(request.headers.get("authorization", "")):
+        if request.path not in ("/healthz", PROOF_PATH) and not supervisor.admits(
+            request.headers.get("authorization", "")
+        ):
             self._json(401, {"error": "a valid bearer token is needed"})
         elif request.path not in routes:
             self._json(404, {"error": "the path does not exist"})
@@ -282,6 +286,12 @@ class SimulatedConnection(asyncio.Protocol):
 
     def _health(self, request: SimulatedRequest) -> None:
         self._json(200, {"state": self._supervisor.state})
+
+    def _prove(self, request: SimulatedRequest) -> None:
+        nonce = request.query.removeprefix("nonce=")
+        address = normalize_address(self._transport.get_extra_info("peername")[0])
+        proof = compute_proof(key=self._supervisor.token_sha256, nonce=nonce, address=address)
+        self._json(200, {"proof": proof, "address": address})
 
     def _describe(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor

@@ -41,6 +41,7 @@ from mcp_exec_broker.validation.output import OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.peers.proof import broker_key
 from mcp_exec_common.process.tasks import TaskRegistry
 
 _CLEANUP_SECONDS: Final = 10.0
@@ -203,6 +204,7 @@ class BrokerManager:
             ),
             control=ControlApi(
                 signer=signer,
+                proof_key=broker_key(key),
                 namespaces=namespaces,
                 health=health,
                 catalogs=NamespaceCatalogs(servers=parts.servers, catalogs=parts.sync),

@@ -96,7 +96,7 @@ class Dependencies:
         if settings.broker_service:
             broker, reflectors["addresses of the broker"] = follow_broker(
                 kube=kube,
-                session=supervisors.session,
+                session=supervisors.broker_session,
                 namespace=settings.release_namespace,
                 service=settings.broker_service,
                 key=supervisors.key,

@@ -181,7 +181,7 @@ def _discover_broker(settings: Settings, kube: KubeClient, supervisors: Supervis
         return None
     return BrokerDiscovery.create(
         kube=kube,
-        session=supervisors.session,
+        session=supervisors.broker_session,
         key=supervisors.key,
         namespace=settings.release_namespace,
         service=settings.broker_service,

@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestServer
 from aiohttp.typedefs import Handler
 
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
+from mcp_exec_common.peers.proof import PROOF_PATH, broker_key, compute_proof
 
 Object = dict[str, Any]
 
@@ -39,11 +40,13 @@ class FakeBroker:
         self.port = 0
         self._on_request = on_request
         self._signer = GrantSigner(key=key)
+        self._proof_key = broker_key(key)
 
     @asynccontextmanager
     async def running(self, host: str = "127.0.0.1") -> AsyncIterator["FakeBroker"]:
         app = web.Application(middlewares=[self._answer_raw])
         app.router.add_get("/v1/namespaces/{namespace}/catalog", self._catalog)
+        app.router.add_get(PROOF_PATH, self._prove)
         app.router.add_get("/v1/audit", self._audit)
         app.router.add_get("/v1/executions/{uid}", self._calls)
         app.router.add_delete("/v1/executions/{uid}", self._close)
@@ -77,7 +80,13 @@ class FakeBroker:
 
     @web.middleware
     async def _answer_raw(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await handler(request) if self.raw is None else web.Response(body=self.raw)
+        asked_for_proof = request.path == PROOF_PATH
+        return await handler(request) if self.raw is None or asked_for_proof else web.Response(body=self.raw)
+
+    async def _prove(self, request: web.Request) -> web.Response:
+        nonce, address = request.query["nonce"], request.remote or ""
+        proof = compute_proof(key=self._proof_key, nonce=nonce, address=address)
+        return web.json_response({"proof": proof, "address": address})
 
     async def _catalog(self, request: web.Request) -> web.Response:
         self._check(request)

@@ -13,9 +13,15 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mcp_exec_common.supervisor.tokens import supervisor_token
+from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, normalize_address
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
+from tests.support.attacks import Play
 
 Object = dict[str, Any]
+
+
+Attack = Callable[["FakeSupervisor", str, web.Request], Play | None]
+"""Chooses an attack for a request to the route of a name."""
 
 
 class Steps:
@@ -55,6 +61,8 @@ class Stage:
         """Whether supervisors refuse wrappers."""
         self.given: list[str] = []
         """The pods that were offered wrappers, each time."""
+        self.attack: Attack | None = None
+        """Returns what answers a request instead of the supervisor, or None."""
 
     def note(self) -> None:
         """Do what a change that is not in an object asks for."""
@@ -129,7 +137,13 @@ class FakeSupervisor:
 
     async def handle(self, name: str, request: web.Request) -> web.StreamResponse:
         """Answer a request to the route of this name."""
-        if name != "health" and request.headers.get("Authorization") != f"Bearer {self._token}":
+        if self._stage.attack is not None and (play := self._stage.attack(self, name, request)) is not None:
+            return await play(request, self._stage.steps.over)
+        return await self.answer(name, request)
+
+    async def answer(self, name: str, request: web.Request) -> web.StreamResponse:
+        """Answer a request as a supervisor does."""
+        if name not in ("health", "prove") and request.headers.get("Authorization") != f"Bearer {self._token}":
             return web.json_response({"error": "no"}, status=401)
         if self.broken:
             return break_connection(request)
@@ -137,6 +151,7 @@ class FakeSupervisor:
             await self._stage.steps.over.wait()
         handlers: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             "health": self._health,
+            "prove": self._prove,
             "accept": self._accept,
             "state": self._state,
             "events": self._events,
@@ -183,6 +198,11 @@ class FakeSupervisor:
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
         return web.json_response({"state": self.state, "wrappers": self.wrappers})
+
+    async def _prove(self, request: web.Request) -> web.StreamResponse:
+        nonce, address = request.query["nonce"], normalize_address(request.remote or "")
+        proof = compute_proof(key=token_digest(self._token), nonce=nonce, address=address)
+        return web.json_response({"proof": proof, "address": address})
 
     async def _take_wrappers(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -261,6 +281,7 @@ def add_routes(app: web.Application, find: Callable[[web.Request], FakeSuperviso
     """Add the supervisors' routes. `find` returns the supervisor at the address that the client connected to."""
     for method, path, name in (
         ("GET", "/healthz", "health"),
+        ("GET", PROOF_PATH, "prove"),
         ("POST", "/v1/execution", "accept"),
         ("GET", "/v1/execution", "state"),
         ("GET", "/v1/execution/events", "events"),

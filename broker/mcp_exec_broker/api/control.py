@@ -3,7 +3,7 @@
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -22,6 +22,7 @@ from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_common.broker.client import ExecutionCalls
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
+from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, is_nonce, normalize_address
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class ControlApi:
     """The routes of the control port."""
 
     signer: GrantSigner
+    proof_key: str = field(repr=False)
     namespaces: frozenset[str]
     health: BrokerHealth
     catalogs: NamespaceCatalogs
@@ -53,6 +55,7 @@ class ControlApi:
                 Route("/healthz", self._get_liveness),
                 Route("/readyz", self._get_readiness),
                 Route("/metrics", self._get_metrics),
+                Route(PROOF_PATH, self._prove),
                 Route("/v1/executions/{uid}", self._authenticate(self._handle_execution), methods=["GET", "DELETE"]),
                 Route("/v1/namespaces/{namespace}/catalog", self._authenticate(self._get_catalog)),
                 Route("/v1/namespaces/{namespace}/wrappers", self._authenticate(self._get_wrappers)),
@@ -68,6 +71,15 @@ class ControlApi:
 
     async def _get_metrics(self, request: Request) -> Response:
         return Response(generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _prove(self, request: Request) -> Response:
+        """Prove to a client that this is the broker, before it sends its token."""
+        nonce = request.query_params.get("nonce", "")
+        if request.client is None or not is_nonce(nonce):
+            return PlainTextResponse("nonce: must be 64 lower-case hexadecimal digits\n", 400)
+        address = normalize_address(request.client.host)
+        proof = compute_proof(key=self.proof_key, nonce=nonce, address=address)
+        return JSONResponse({"proof": proof, "address": address})
 
     def _authenticate(self, handler: Handler) -> Handler:
         async def authenticated(request: Request) -> Response:

@@ -5,11 +5,10 @@ execution is therefore the sum over all replicas. Catalogs and wrappers are the 
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Final, Self
 
 import aiohttp
 from pydantic import ValidationError
@@ -21,6 +20,12 @@ from mcp_exec_common.broker.grants import GrantSigner, ServiceName
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
+
+MAX_ANSWER_BYTES: Final = 64 * 2**20
+"""Longest accepted answer: a namespace's catalogs, its wrappers, or a page of audit records."""
+MAX_CALLS_BYTES: Final = 16 * 2**20
+"""Longest accepted answer about the calls of one execution."""
 
 
 class BrokerError(Exception):
@@ -120,8 +125,9 @@ class BrokerClient:
         return total
 
     async def _request_calls(self, address: str, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
+        path = f"/v1/executions/{uid}"
         return _parse_calls(
-            await self._request(address, method, f"/v1/executions/{uid}", timeout_seconds=timeout_seconds)
+            await self._request(address, method, path, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES)
         )
 
     async def _request(
@@ -132,23 +138,26 @@ class BrokerClient:
         *,
         params: Mapping[str, str] | None = None,
         timeout_seconds: float,
+        limit: int = MAX_ANSWER_BYTES,
     ) -> Object:
         headers = {"Authorization": f"Bearer {self.signer.sign_service_token(self.sender)}"}
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=1.0)
         try:
             async with self.session.request(
-                method, f"http://{address}{path}", params=params, headers=headers, timeout=timeout
+                method,
+                f"http://{address}{path}",
+                params=params,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
-                body = await response.read()
+                body = await read_answer(response, limit=limit)
                 if response.status != 200:
                     message = f"the broker at {address} answered {response.status}: {body[:300]!r}"
                     raise BrokerError(message, status=response.status)
-                content: Any = json.loads(body)
-        except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
+                return parse_answer(body)
+        except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
             raise BrokerError(f"the broker at {address}: {type(error).__name__} {error}") from error
-        if not isinstance(content, dict):
-            raise BrokerError(f"the broker at {address} sent JSON that is not an object")
-        return content
 
 
 def follow_broker(

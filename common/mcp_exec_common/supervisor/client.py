@@ -1,29 +1,49 @@
 """Client of the sandboxes' supervisors, used by operator and gateway."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import aiohttp
 
 from mcp_exec_api.constants import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS, SUPERVISOR_PORT
-from mcp_exec_common.supervisor.protocol import EndEvent, Event, Job, SandboxError, SandboxUsed, parse_event
-from mcp_exec_common.supervisor.tokens import supervisor_token
+from mcp_exec_common.peers.answers import InvalidAnswer, check_head, open_session, parse_answer, read_answer
+from mcp_exec_common.peers.connector import ProvenConnector
+from mcp_exec_common.peers.proof import PeerNotProven, broker_key
+from mcp_exec_common.supervisor.protocol import (
+    EndEvent,
+    Event,
+    Job,
+    SandboxError,
+    SandboxNotProven,
+    SandboxUsed,
+    parse_event,
+)
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 
 MAX_LINE_BYTES: Final = 4 * MAX_OUTPUT_BYTES
 """Longest accepted line: the text of one stream, escaped as JSON."""
 MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES + 3 * 512 * MAX_TOOL_CALLS
 """Most bytes accepted from one event stream: the output plus three events per tool call."""
+MAX_ANSWER_BYTES: Final = 4096
+"""Longest accepted answer to any other request."""
+HEAD_SECONDS: Final = 30.0
+"""Time for the head of an event stream, which a supervisor sends at once."""
+_ERRORS: Final = (aiohttp.ClientError, TimeoutError, InvalidAnswer)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisorClient:
-    """Client of all supervisors. Its one session keeps connections to idle pods open."""
+    """Client of all supervisors. Its one session keeps connections to idle pods open.
+
+    A supervisor proves that it holds the digest of its pod's token before it gets the token.
+    """
 
     session: aiohttp.ClientSession
+    broker_session: aiohttp.ClientSession
+    """Session for requests to the broker, whose replicas prove that they hold the release's key."""
     key: bytes
     port: int = SUPERVISOR_PORT
 
@@ -31,9 +51,12 @@ class SupervisorClient:
     @asynccontextmanager
     async def connect(cls, *, key: bytes, port: int = SUPERVISOR_PORT) -> AsyncIterator[Self]:
         """Create a client that keeps connections for an hour, so that an execution's pod is already connected."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3600)
-        async with aiohttp.ClientSession(connector=connector, read_bufsize=2**18) as session:
-            yield cls(session=session, key=key, port=port)
+        secret = broker_key(key)
+        async with (
+            open_session(ProvenConnector(find_key=_find_key, keepalive_timeout=3600)) as session,
+            open_session(ProvenConnector(find_key=lambda headers: secret, keepalive_timeout=3600)) as broker_session,
+        ):
+            yield cls(session=session, broker_session=broker_session, key=key, port=port)
 
     def get_connection(self, *, namespace: str, pod: str, address: str) -> "SupervisorConnection":
         """Return the connection to the supervisor of one pod. It opens nothing yet."""
@@ -70,12 +93,14 @@ class SupervisorConnection:
         headers = {**self.headers, "Content-Type": "application/json"}
         url, timeout = self.url + "/v1/wrappers", aiohttp.ClientTimeout(total=timeout_seconds)
         try:
-            async with self.session.put(url, data=body, headers=headers, timeout=timeout) as response:
-                text = await response.content.read(4096)
+            async with self.session.put(
+                url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                text = await read_answer(response, limit=MAX_ANSWER_BYTES)
                 if response.status != 200:
                     raise SandboxError(f"{url}: {response.status} {text[:200]!r}")
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise SandboxError(f"{url}: {type(error).__name__} {error}") from error
+        except _ERRORS as error:
+            raise _convert(url, error) from error
 
     async def get_execution(self, *, timeout_seconds: float = 2.0) -> tuple[str, str | None]:
         """Return the sandbox's state and the uid of the execution that it accepted, if any."""
@@ -85,13 +110,14 @@ class SupervisorConnection:
 
     async def cancel(self, *, timeout_seconds: float = 2.0) -> None:
         """Cancel the current run. It is not an error if there is none."""
+        url, timeout = self.url + "/v1/execution", aiohttp.ClientTimeout(total=timeout_seconds)
         try:
             async with self.session.delete(
-                self.url + "/v1/execution", headers=self.headers, timeout=aiohttp.ClientTimeout(total=timeout_seconds)
+                url, headers=self.headers, timeout=timeout, allow_redirects=False
             ) as response:
-                await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
+                await read_answer(response, limit=MAX_ANSWER_BYTES)
+        except _ERRORS as error:
+            raise _convert(self.url, error) from error
 
     def prepare_run(self, job: Job, *, timeout_seconds: float) -> "PendingRun":
         """Send a job except for its last byte, so that it cannot start before it is confirmed."""
@@ -109,40 +135,45 @@ class SupervisorConnection:
 
     def follow_events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """Yield the events of the accepted execution from a sequence number up to `end`. Raises what `run` raises."""
-        path = f"/v1/execution/events?from={from_seq}"
-        return self.read_events(
-            self.session.get(self.url + path, headers=self.headers, timeout=_stream_timeout(timeout_seconds))
-        )
+        url, timeout = f"{self.url}/v1/execution/events?from={from_seq}", _stream_timeout(timeout_seconds)
+        return self.read_events(self.session.get(url, headers=self.headers, timeout=timeout, allow_redirects=False))
 
     async def read_events(
         self, request: AbstractAsyncContextManager[aiohttp.ClientResponse]
     ) -> AsyncGenerator[Event, None]:
         """Yield the events in the response to a request up to `end`. Raises what `run` raises."""
         try:
-            async with request as response:
-                if response.status != 200:
-                    await _raise_error(response)
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(HEAD_SECONDS):
+                    response = await stack.enter_async_context(request)
+                    check_head(response)
+                    if response.status != 200:
+                        await _raise_error(response)
+                last = 0
                 async for line in _read_lines(response):
-                    yield (event := parse_event(line))
+                    event = parse_event(line)
+                    if event.seq <= last:
+                        raise SandboxError(f"{self.url}: event {event.seq} follows event {last}")
+                    last = event.seq
+                    yield event
                     if isinstance(event, EndEvent):
                         return
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
+        except _ERRORS as error:
+            raise _convert(self.url, error) from error
         raise SandboxError(f"{self.url}: the event stream ended before the run")
 
     async def _request_json(self, method: str, path: str, *, timeout_seconds: float) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
-            async with self.session.request(method, self.url + path, headers=self.headers, timeout=timeout) as response:
-                body = await response.content.read(4096)
+            async with self.session.request(
+                method, self.url + path, headers=self.headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                body = await read_answer(response, limit=MAX_ANSWER_BYTES)
                 if response.status != 200:
                     raise SandboxError(f"{self.url}{path}: {response.status} {body[:200]!r}")
-                content = json.loads(body)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise SandboxError(f"{self.url}: {type(error).__name__} {error}") from error
-        if not isinstance(content, dict):
-            raise SandboxError(f"{self.url}{path}: expected a JSON object, not {body[:200]!r}")
-        return content
+                return parse_answer(body)
+        except _ERRORS as error:
+            raise _convert(self.url, error) from error
 
 
 class PendingRun:
@@ -178,7 +209,9 @@ class PendingRun:
         length = {"Content-Length": str(len(self._body))}
         headers = {**self._sandbox.headers, "Content-Type": "application/json", **length}
         url, timeout = self._sandbox.url + "/v1/execution", _stream_timeout(timeout_seconds)
-        return await self._sandbox.session.post(url, data=self._stream_body(), headers=headers, timeout=timeout)
+        return await self._sandbox.session.post(
+            url, data=self._stream_body(), headers=headers, timeout=timeout, allow_redirects=False
+        )
 
     async def _stream_body(self) -> AsyncIterator[bytes]:
         yield self._body[:-1]
@@ -190,12 +223,22 @@ def _stream_timeout(seconds: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=seconds, sock_connect=3)
 
 
+def _find_key(headers: Mapping[str, str]) -> str:
+    """Return the key of a request's supervisor: the digest of its token."""
+    return token_digest(headers["Authorization"].removeprefix("Bearer "))
+
+
+def _convert(url: str, error: Exception) -> SandboxError:
+    kind = SandboxNotProven if isinstance(error, PeerNotProven) else SandboxError
+    return kind(f"{url}: {type(error).__name__} {error}")
+
+
 async def _raise_error(response: aiohttp.ClientResponse) -> None:
-    body = await response.content.read(4096)
+    body = await read_answer(response, limit=MAX_ANSWER_BYTES)
     if response.status == 409:
         try:
-            accepted = json.loads(body).get("id")
-        except (ValueError, AttributeError):
+            accepted = parse_answer(body).get("id")
+        except InvalidAnswer:
             accepted = None
         raise SandboxUsed(accepted if isinstance(accepted, str) else None)
     raise SandboxError(f"{response.url}: {response.status} {body[:200]!r}")

@@ -5,19 +5,23 @@ Events come from inside a sandbox, so they are hostile input: this module valida
 
 import json
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from mcp_exec_api.code_execution import ExecutionError, Phase
-from mcp_exec_api.constants import MAX_OUTPUT_BYTES
+from mcp_exec_api.constants import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS
 from mcp_exec_api.reasons import Reason
 
 
 class SandboxError(Exception):
     """A supervisor that cannot be reached or that sent an invalid response."""
+
+
+class SandboxNotProven(SandboxError):
+    """What is at the pod's address did not prove that it is the pod's supervisor."""
 
 
 class SandboxUsed(SandboxError):
@@ -28,11 +32,18 @@ class SandboxUsed(SandboxError):
         self.id = accepted
 
 
+_MAX_EVENTS: Final = MAX_OUTPUT_BYTES + 3 * MAX_TOOL_CALLS + 1000
+"""The largest sequence number: an event for each byte of the heads of both streams, and those of the tool calls."""
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+_Time = Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(9000, 1, 1, tzinfo=UTC))]
+"""A time that every time zone can express."""
+
+
 class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
 
-    seq: Annotated[int, Field(ge=1)]
-    at: datetime
+    seq: Annotated[int, Field(ge=1, le=_MAX_EVENTS)]
+    at: _Time
 
 
 class StatusEvent(_Event):
@@ -63,7 +74,7 @@ class ToolCallEvent(_Event):
     type: Literal["tool_call"]
     id: Annotated[str, Field(max_length=64)]
     tool: Annotated[str, Field(max_length=300)]
-    argument_bytes: Annotated[int, Field(ge=0)] = 0
+    argument_bytes: _Count = 0
 
 
 class ToolResultEvent(_Event):
@@ -75,7 +86,7 @@ class ToolResultEvent(_Event):
     ok: bool
     kind: Annotated[str | None, Field(max_length=64)] = None
     message: Annotated[str | None, Field(max_length=MAX_OUTPUT_BYTES)] = None
-    bytes: Annotated[int, Field(ge=0)] = 0
+    bytes: _Count = 0
     ms: Annotated[float, Field(ge=0)] = 0.0
 
 
@@ -85,7 +96,7 @@ class ApprovalEvent(_Event):
     type: Literal["approval"]
     id: Annotated[str, Field(max_length=64)]
     tool: Annotated[str, Field(max_length=300)]
-    expires_at: datetime | None = None
+    expires_at: _Time | None = None
 
 
 class EndEvent(_Event):
@@ -95,12 +106,12 @@ class EndEvent(_Event):
     phase: Literal[Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.CANCELLED]
     reason: Reason = Reason.NONE
     error: ExecutionError | None = None
-    exit_code: int | None = None
-    stdout_bytes: Annotated[int, Field(ge=0)] = 0
-    stderr_bytes: Annotated[int, Field(ge=0)] = 0
+    exit_code: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    stdout_bytes: _Count = 0
+    stderr_bytes: _Count = 0
     truncated: bool = False
     run_ms: Annotated[float, Field(ge=0)] = 0.0
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: _Count | None = None
 
 
 Event = Annotated[

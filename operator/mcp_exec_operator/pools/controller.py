@@ -96,6 +96,7 @@ class PoolController:
             metrics=self.metrics,
             timeout_seconds=self.config.pod_start_timeout_seconds,
             retire=self.retire,
+            fail=lambda partition, pod, problem: self._fail(partition, pod, problem, monotonic()),
             on_warm=self.on_warm,
         )
         self.status_writer = PoolStatusWriter(pool=self.pool, api=self.api, metrics=self.metrics)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
-from mcp_exec_common.supervisor.protocol import SandboxError
+from mcp_exec_common.supervisor.protocol import SandboxError, SandboxNotProven
 from mcp_exec_common.util.backoff import delays
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ class ReadinessProber:
     timeout_seconds: float
     retire: Callable[[Pod], None]
     """Deletes a pod that cannot be used."""
+    fail: Callable[[Partition, Pod, PodProblem], None]
+    """Counts a pod as failed and deletes it."""
     on_warm: OnWarm
     _probed: set[str] = field(default_factory=set)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PROBES))
@@ -64,6 +68,8 @@ class ReadinessProber:
             fields = {"pool": partition.name, "pod": pod.name}
             log.warning("pod %s is in use, but not bound to an execution: %s", pod.name, error, extra=fields)
             self.retire(pod)
+        except SandboxNotProven as error:
+            self.fail(partition, pod, PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name}: {error}"))
         else:
             if idle and partition.mark_ready(pod.name) is not None:
                 if first:
@@ -80,7 +86,7 @@ async def wait_until_idle(
 ) -> bool:
     """Return True once the sandbox is idle, False if it is not wanted any more or after the timeout.
 
-    Raises SandboxNotIdle if it runs or ran an execution.
+    Raises SandboxNotIdle if it runs or ran an execution, and SandboxNotProven if something else is at its address.
     """
     deadline = monotonic() + timeout_seconds
     for delay in delays(first=_FIRST_DELAY, last=_LAST_DELAY, factor=1.5):
@@ -89,6 +95,8 @@ async def wait_until_idle(
         try:
             async with slots:
                 state = await supervisor.get_state()
+        except SandboxNotProven:
+            raise
         except SandboxError:
             await asyncio.sleep(delay)
         else:

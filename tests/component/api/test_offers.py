@@ -46,7 +46,7 @@ async def test_a_used_sandbox_refuses_an_offer(sandbox: SupervisorConnection) ->
 async def test_an_offer_without_a_supervisor_fails_at_its_confirmation(supervisor_port: int) -> None:
     async with SupervisorClient.connect(key=b"another key", port=supervisor_port) as sandboxes:
         stranger = sandboxes.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
-        with pytest.raises(SandboxError, match="401"):
+        with pytest.raises(SandboxError, match="wrong proof"):
             await kinds(stranger.prepare_run(JOB, timeout_seconds=DEADLINE))
 
 

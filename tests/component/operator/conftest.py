@@ -53,7 +53,7 @@ class Operator:
             session=api, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.01), timeout_seconds=5
         )
         supervisors = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
-        self.sessions.append(supervisors.session)
+        self.sessions += [supervisors.session, supervisors.broker_session]
         self.manager = Manager.create(settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics)
         await self._stack.enter_async_context(self.manager.running())
         for path, tell in (

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import aiohttp
 import pytest
@@ -16,6 +16,7 @@ class FakeResponse:
 
     status = 200
     url = "http://pod"
+    headers: ClassVar[dict[str, str]] = {}
 
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = pieces
@@ -38,8 +39,8 @@ async def read(pieces: list[bytes]) -> list[str]:
     return [event.text async for event in events if isinstance(event, TextEvent)]
 
 
-def line(text: str) -> bytes:
-    return json.dumps({"seq": 1, "at": "2026-01-01T00:00:00Z", "type": "stdout", "text": text}).encode() + b"\n"
+def line(text: str, seq: int = 1) -> bytes:
+    return json.dumps({"seq": seq, "at": "2026-01-01T00:00:00Z", "type": "stdout", "text": text}).encode() + b"\n"
 
 
 async def test_a_long_line_in_single_bytes_is_rejected_before_the_test_times_out() -> None:
@@ -50,7 +51,7 @@ async def test_a_long_line_in_single_bytes_is_rejected_before_the_test_times_out
 @pytest.mark.parametrize("size", [1, 7, 60, 10_000])
 async def test_lines_are_the_same_in_pieces_of_any_size(size: int) -> None:
     end = b'{"seq": 3, "at": "2026-01-01T00:00:00Z", "type": "end", "phase": "Succeeded"}\n'
-    stream = line("one") + b"\n" + line("two") + end
+    stream = line("one") + b"\n" + line("two", 2) + end
     pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
     assert await read(pieces) == ["one", "two"]
 
@@ -58,3 +59,9 @@ async def test_lines_are_the_same_in_pieces_of_any_size(size: int) -> None:
 async def test_a_stream_that_ends_within_a_line_is_an_error() -> None:
     with pytest.raises(SandboxError, match="ended before the run"):
         await read([line("one"), b'{"seq": 3'])
+
+
+@pytest.mark.parametrize("seq", [1, 2])
+async def test_an_event_that_comes_again_or_too_late_is_an_error(seq: int) -> None:
+    with pytest.raises(SandboxError, match=f"event {seq} follows event 2"):
+        await read([line("one", 2), line("two", seq)])

@@ -7,8 +7,10 @@ from typing import Any, cast
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
+from mcp_exec_api.reasons import Reason
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_common.supervisor.protocol import SandboxNotProven
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.readiness import ReadinessProber
 
@@ -31,15 +33,42 @@ class Idle:
         return "idle"
 
 
+def prober(sandboxes: Any, tasks: TaskRegistry, **changes: Any) -> ReadinessProber:
+    given: dict[str, Any] = {"retire": lambda pod: None, "fail": lambda partition, pod, problem: None}
+    given |= {"on_warm": lambda namespace, pod: None, "timeout_seconds": 60} | changes
+    return ReadinessProber(
+        supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(), **given
+    )
+
+
+class Stranger:
+    """What is at a pod's address and is not the pod's supervisor."""
+
+    def get_connection(self, **_: Any) -> "Stranger":
+        return self
+
+    async def get_state(self) -> str:
+        raise SandboxNotProven("10.0.0.1 sent a wrong proof")
+
+
+async def test_a_pod_at_whose_address_is_a_stranger_fails_and_never_becomes_warm() -> None:
+    made, tasks, failed = pool(warm={"min": 1}), TaskRegistry(), []
+    made.base.pods.observe(item("pod-1"), now=0)
+    prober(Stranger(), tasks, fail=lambda partition, pod, problem: failed.append((pod.name, problem))).probe_starting(
+        made.base
+    )
+    await tasks.close(grace_seconds=30)
+    [(name, problem)] = failed
+    assert (name, problem.reason) == ("pod-1", Reason.POD_FAILED)
+    assert problem.message == "pod pod-1: 10.0.0.1 sent a wrong proof"
+    assert made.counts.warm == 0
+
+
 async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time() -> None:
     made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), TaskRegistry()
     for number in range(2000):
         made.base.pods.observe(item(f"pod-{number}"), now=0)
-    ReadinessProber(
-        supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(),
-        timeout_seconds=60,
-        retire=lambda pod: None, on_warm=lambda pool, pod: None,
-    ).probe_starting(made.base)  # fmt: skip
+    prober(sandboxes, tasks).probe_starting(made.base)
     # the first probe to begin continues after the first step of each probe
     await asyncio.wait_for(sandboxes.begun.wait(), 10)
     assert sandboxes.asked <= 100

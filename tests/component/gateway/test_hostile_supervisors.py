@@ -1,0 +1,52 @@
+"""The gateway and supervisors that code has taken the place of: a client's stream ends by the status."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+from tests.component.gateway.conftest import PODS, SANDBOX_KEY, serving
+from tests.component.gateway.test_events import POD, STDOUT, Scene, text
+from tests.support.api_server import FakeApiServer
+from tests.support.attacks import ANSWERS, EVERYWHERE, STREAMS, Play
+from tests.support.supervisor import FakeSupervisor, Stage
+from tests.support.until import until
+
+ROUTES = {"prove": EVERYWHERE, "state": EVERYWHERE | ANSWERS, "events": EVERYWHERE | STREAMS}
+SLOW = ("no answer", "a body that never comes", "an endless chunk extension")
+"""Attacks that hold a request up to its time limit of seconds, which one route is enough to show."""
+TEXTS = ("endless events", "an event again and again", "a stream that stops before its end")
+"""Attacks whose text passes for that of the code."""
+ATTACKS = [
+    (route, name) for route, attacks in ROUTES.items() for name in attacks if name not in SLOW or route == "events"
+]
+
+
+@pytest.mark.parametrize(("route", "name"), ATTACKS)
+async def test_no_attack_keeps_a_client_from_the_end(api: FakeApiServer, route: str, name: str) -> None:
+    hits: list[str] = []
+
+    def attack(supervisor: FakeSupervisor, asked: str, request: web.Request) -> Play | None:
+        if asked != route:
+            return None
+        hits.append(asked)
+        return ROUTES[route][name]
+
+    stage = Stage()
+    stage.attack = attack
+    made = FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD, stage=stage)
+    async with made.running() as supervisor, serving(api, sandbox_port=supervisor.port) as gateway:
+        api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
+        scene = Scene(gateway, supervisor, (await gateway.post(query="?wait=0")).json["name"])
+        scene.bind()
+        scene.say_all()
+        reading = asyncio.create_task(scene.read().upto())
+        await until(lambda: hits)
+        scene.finish()
+        frames = await reading
+        assert frames[-1]["type"] == "end"
+        assert frames[-1]["phase"] == "Succeeded"
+        # what an attacker sent before the end, in a valid form, is no more than text of its own execution
+        if route != "events" or name not in TEXTS:
+            assert text(frames, "stdout") == "".join(STDOUT)
+        assert (await gateway.ask("GET", f"/v1/executions/{scene.name}")).json["phase"] == "Succeeded"
+        stage.steps.let_go()
