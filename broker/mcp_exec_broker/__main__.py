@@ -41,7 +41,13 @@ async def run(settings: Settings) -> None:
         BrokerManager.run(settings, kube=kube, approval_kube=approval_kube) as broker,
     ):
         servers = [
-            build_server(app, port=port, keep_alive_seconds=_KEEP_ALIVE_SECONDS, shutdown_seconds=seconds)
+            build_server(
+                app,
+                port=port,
+                keep_alive_seconds=_KEEP_ALIVE_SECONDS,
+                shutdown_seconds=seconds,
+                limits=settings.connection_limits,
+            )
             for app, port, seconds in (
                 (broker.calls, settings.port, _SEND_SECONDS),
                 (broker.control.build_app(), settings.control_port, 1 + _SEND_SECONDS),

@@ -28,6 +28,8 @@ class Settings(ProcessSettings):
     """Whether a grant is accepted only from the address of its sandbox."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 17 * 1024 * 1024
     """Maximum body of a call in bytes; each ToolServer limits its arguments as well."""
+    peer_connections: Annotated[int, Field(ge=1, le=100_000)] = 256
+    """Open connections of each port and address. A sandbox needs ten for each event loop of its code."""
     max_calls: Annotated[int, Field(ge=1)] = 1024
     """Concurrent calls of all executions; more are denied."""
     max_connections: Annotated[int, Field(ge=1)] = 256

@@ -26,6 +26,7 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer 
         port=settings.port,
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
         shutdown_seconds=settings.shutdown_seconds + _FINAL_SECONDS,
+        limits=settings.connection_limits,
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

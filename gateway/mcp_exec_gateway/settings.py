@@ -20,6 +20,10 @@ class Settings(ProcessSettings):
     """Audience that ServiceAccount tokens must have; empty means the API server's own."""
     port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
     """Port of the API, of health checks and of metrics."""
+    port_connections: Annotated[int, Field(ge=1, le=100_000)] = 8192
+    """Open connections; more than all waits and streams together."""
+    peer_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
+    """Open connections of each address. Behind a proxy or an ingress each of its pods is one address."""
     max_wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 310
     """Maximum `wait` of a request, in seconds."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024

@@ -80,6 +80,7 @@ class OperatorProcess:
             find_readiness_problem=find_readiness_problem,
             describe_role=describe_role,
             registry=self.manager.metrics.registry,
+            limits=self.settings.connection_limits,
         )
 
     async def run(self) -> None:

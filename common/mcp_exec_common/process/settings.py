@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcp_exec_api.meta import field_errors
+from mcp_exec_common.process.connections import ConnectionLimits
 
 PREFIX: Final = "MCP_EXEC_"
 """Prefix of all environment variables."""
@@ -40,6 +41,28 @@ class ProcessSettings(BaseSettings):
     """Kubeconfig file. If not set, the pod's service account is used."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level of records that are logged."""
+
+    port_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
+    """Open connections of each port. If there are as many, the one that has waited longest for a request is closed."""
+    peer_connections: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    """Open connections of each port and address. A proxy or an ingress is one address for all of its clients."""
+    head_seconds: Annotated[float, Field(gt=0, le=600)] = 10
+    """Seconds in which the head of a request must arrive."""
+    body_seconds: Annotated[float, Field(gt=0, le=600)] = 40
+    """Seconds in which the body of a request must arrive."""
+    write_seconds: Annotated[float, Field(gt=0, le=3600)] = 60
+    """Seconds in which a client must read what fills the buffer of a response."""
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        """The limits on the connections of each port."""
+        return ConnectionLimits(
+            max_connections=self.port_connections,
+            max_per_peer=self.peer_connections,
+            head_seconds=self.head_seconds,
+            body_seconds=self.body_seconds,
+            write_seconds=self.write_seconds,
+        )
 
     @classmethod
     def from_environment(cls) -> Self:
