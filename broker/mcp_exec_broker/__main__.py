@@ -11,6 +11,7 @@ from typing import Final
 import uvloop
 
 from mcp_exec_broker.audit.record import write_to_stdout
+from mcp_exec_broker.calls.offload import shorten_switch_interval
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
@@ -103,6 +104,7 @@ def main() -> int:
         return 2
     configure_logging(settings.log_level)
     raise_file_limit()
+    shorten_switch_interval()
     write_to_stdout()
     # libraries log addresses and the texts of unreadable answers
     for name in ("mcp", "httpx2", "uvicorn.error", "client"):

@@ -9,6 +9,7 @@ from typing import Final, Self
 import aiohttp
 
 from mcp_exec_broker.access.approvals import Approvals
+from mcp_exec_broker.access.in_flight import BytesInFlight
 from mcp_exec_broker.access.limiters import ServerConcurrency
 from mcp_exec_broker.access.quotas import ExecutionQuotas
 from mcp_exec_broker.api.calls import CallsApi, GrantAuthenticator
@@ -18,6 +19,7 @@ from mcp_exec_broker.api.health import BrokerHealth
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher
+from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_broker.calls.response import ResponseBuilder
 from mcp_exec_broker.catalog.changes import ChangedServers
@@ -162,6 +164,7 @@ class BrokerManager:
         approvals = Approvals(
             kube=approval_kube, registry=metrics.registry, max_pending=max(1, settings.max_calls // 2)
         )
+        offload = Offload()
         scanner, denials = Scanner(registry=metrics.registry), DenialCounter(audit=audit)
         tracker = ToolServerTracker(
             kube=kube,
@@ -189,6 +192,7 @@ class BrokerManager:
             denials=denials,
             metrics=metrics,
             tokenizers=tokenizers,
+            offload=offload,
             max_calls=settings.max_calls,
         )
         return cls(
@@ -201,6 +205,8 @@ class BrokerManager:
                 pipeline=pipeline,
                 namespaces=namespaces,
                 max_body_bytes=settings.max_body_bytes,
+                in_flight=BytesInFlight(),
+                offload=offload,
             ),
             control=ControlApi(
                 signer=signer,
@@ -240,3 +246,4 @@ class BrokerManager:
         await self.denials.write_counts()
         await self.sessions.close()
         self.pipeline.scanner.close()
+        self.pipeline.offload.close()

@@ -8,7 +8,8 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from time import time
 from traceback import format_tb
@@ -18,35 +19,22 @@ from cachetools import LRUCache
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.meta import micro_time
+from mcp_exec_broker.access.in_flight import BytesInFlight
+from mcp_exec_broker.api.call_body import CallBody, ClientClosed, Message, Receive, RequestRefused
 from mcp_exec_broker.calls.call import CallRequest
+from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant, GrantError, GrantSigner
 
 log = logging.getLogger(__name__)
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _JSON_LINES: Final = (b"content-type", b"application/x-ndjson")
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
-_FIELDS: Final = frozenset({"id", "tool", "arguments", "timeoutSeconds"})
-_MAX_ID: Final = 128
-_MAX_TOOL: Final = 512
+_PART_BYTES: Final = 256 * 1024
 _MAX_TOKEN: Final = 64 * 1024
 _MAX_GRANTS: Final = 4096
-
-
-class RequestRefused(Exception):
-    """A request that is answered with an HTTP error."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class _ClientClosed(Exception):
-    """The client closed the connection."""
 
 
 class GrantAuthenticator:
@@ -107,6 +95,8 @@ class CallsApi:
     pipeline: CallPipeline
     namespaces: frozenset[str]
     max_body_bytes: int
+    in_flight: BytesInFlight
+    offload: Offload
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -115,11 +105,19 @@ class CallsApi:
         response = _ResponseStream(send)
         try:
             grant = self._authenticate(scope)
-            request = parse_request(await self._read_body(receive))
-            await self._run_call(grant, request, receive, response)
+            if self.in_flight.count_requests(grant) >= self.in_flight.limits.requests:
+                raise RequestRefused(
+                    429, f"{self.in_flight.limits.requests} calls of the execution are in progress, which is the limit"
+                )
+            async with self.in_flight.lease(grant) as lease:
+                body = CallBody(receive, length=_get_length(scope), max_bytes=self.max_body_bytes)
+                request = await body.read_request(lease, self.offload)
+                line = await self._run_call(grant, request, _ClientWatch(receive), response)
+                lease.add_result(len(line))
+                await response.finish(line)
         except RequestRefused as error:
             await response.refuse(error)
-        except _ClientClosed:
+        except ClientClosed:
             return
         except Exception as error:
             # without its text, which may contain arguments or results
@@ -139,78 +137,71 @@ class CallsApi:
             raise RequestRefused(401, "this broker does not serve the grant's namespace")
         return grant
 
-    async def _read_body(self, receive: Receive) -> bytes:
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            return self._check_size(message["body"])
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            if message["type"] != "http.request":
-                raise _ClientClosed
-            parts.append(message["body"])
-            size += len(message["body"])
-            if size > self.max_body_bytes:
-                self._check_size(b"".join(parts))
-            if not message.get("more_body"):
-                return b"".join(parts)
-            message = await receive()
-
-    def _check_size(self, body: bytes) -> bytes:
-        if len(body) > self.max_body_bytes:
-            raise RequestRefused(413, f"the body has more than {self.max_body_bytes} bytes")
-        return body
-
     async def _run_call(
-        self, grant: Grant, request: CallRequest, receive: Receive, response: "_ResponseStream"
-    ) -> None:
-        task = asyncio.current_task()
-        is_client_gone = False
-
-        async def watch_connection() -> None:
-            nonlocal is_client_gone
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            is_client_gone = True
-            if task is not None:
-                task.cancel()
-
-        watching = asyncio.get_running_loop().create_task(watch_connection())
+        self, grant: Grant, request: CallRequest, client: "_ClientWatch", response: "_ResponseStream"
+    ) -> bytes:
+        """Run a call and return the last line of its answer. A client that disconnects cancels it."""
+        if request.load is None:
+            client.start()
+        else:
+            request = replace(request, load=partial(client.load, request.load))
         try:
-            line = await self.pipeline.run_call(grant, request, notify_approval=response.send_approval)
-            watching.cancel()  # the end of the response wakes it up, too
-            await response.finish(line)
+            return await self.pipeline.run_call(grant, request, notify_approval=response.send_approval)
         except asyncio.CancelledError:
-            if task is None or not is_client_gone or task.uncancel():
+            if not client.is_gone or client.uncancel():
                 raise
-            raise _ClientClosed from None
+            raise ClientClosed from None
         finally:
-            watching.cancel()
+            client.stop()
 
 
-def parse_request(body: bytes) -> CallRequest:
-    """Parse the body of a request. Raises RequestRefused."""
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        raise RequestRefused(400, "the body is not JSON") from None
-    if not isinstance(fields, dict):
-        raise RequestRefused(400, "the body is not a JSON object")
-    if unknown := fields.keys() - _FIELDS:
-        raise RequestRefused(
-            400, f"field {str(min(unknown))[:100]!r} is unknown; allowed are {', '.join(sorted(_FIELDS))}"
-        )
-    id, tool, seconds = fields.get("id"), fields.get("tool"), fields.get("timeoutSeconds")
-    arguments = fields.get("arguments", {})
-    if not isinstance(id, str) or not 0 < len(id) <= _MAX_ID:
-        raise RequestRefused(400, f"id: must be a text of 1 to {_MAX_ID} characters")
-    if not isinstance(tool, str) or not 0 < len(tool) <= _MAX_TOOL:
-        raise RequestRefused(400, f"tool: must be a text of 1 to {_MAX_TOOL} characters")
-    if not isinstance(arguments, dict):
-        raise RequestRefused(400, "arguments: must be an object")
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
-        raise RequestRefused(400, "timeoutSeconds: must be a number above 0")
-    return CallRequest(id=id, tool=tool, arguments=arguments, size=len(body), timeout_seconds=seconds)
+class _ClientWatch:
+    """Cancels the current task if the client disconnects after its request was read."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._call = asyncio.current_task()
+        self._watching: asyncio.Task[None] | None = None
+        self.is_gone = False
+
+    async def load(self, load: Callable[[], Awaitable[CallRequest]]) -> CallRequest:
+        """Read the rest of the request, then watch the connection."""
+        try:
+            request = await load()
+        except ClientClosed:
+            self._cancel()
+            await asyncio.sleep(0)  # raises CancelledError, as if the client had disconnected later
+            raise
+        self.start()
+        return request
+
+    def start(self) -> None:
+        """Watch the connection, whose request has been read."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    def stop(self) -> None:
+        """Stop before the response ends, which would look like a disconnect."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def uncancel(self) -> int:
+        """Withdraw the cancellation, and return the number of others."""
+        return self._call.uncancel() if self._call is not None else 1
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self.is_gone = True
+        if self._call is not None:
+            self._call.cancel()
+
+
+def _get_length(scope: MutableMapping[str, Any]) -> int | None:
+    """Return the Content-Length, which the HTTP parser has checked."""
+    return next((int(value) for name, value in scope["headers"] if name == b"content-length"), None)
 
 
 class _ResponseStream:
@@ -234,12 +225,15 @@ class _ResponseStream:
         await self._send({"type": "http.response.body", "body": json.dumps(line).encode() + b"\n", "more_body": True})
 
     async def finish(self, line: bytes) -> None:
-        """Send the last line."""
+        """Send the last line, in parts that the client reads one by one."""
         if not self._started:
             self._started = True
             headers = [_JSON_LINES, (b"content-length", b"%d" % len(line))]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": line})
+        for start in range(0, len(line) - _PART_BYTES, _PART_BYTES):
+            part = line[start : start + _PART_BYTES]
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": line[-((len(line) - 1) % _PART_BYTES + 1) :]})
 
     async def refuse(self, error: RequestRefused) -> None:
         """Send an error status; if the response has started, end it without its last line."""

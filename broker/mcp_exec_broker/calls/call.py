@@ -39,6 +39,8 @@ class CallRequest:
     size: int
     """Bytes of the request's body."""
     timeout_seconds: float | None = None
+    load: "Callable[[], Awaitable[CallRequest]] | None" = None
+    """Reads the rest of a large request, whose arguments are unknown until then. It may raise ToolCallError."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The steps of one tool call, from the sandbox's request to the answer's last line.
 
-The order: find the tool, count the call against the execution's quota, evaluate the policy, validate and scan the
-arguments, write the audit record, wait for an approval if one is required, call the server, convert and scan the
-result, write the end of the audit record, answer.
+The order: find the tool, count the call against the execution's quota, evaluate the policy, read the arguments if they
+are large, validate and scan them, write the audit record, wait for an approval if one is required, call the server,
+convert and scan the result, write the end of the audit record, answer.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from mcp_exec_broker.audit.record import AuditRecord, compute_digest
 from mcp_exec_broker.calls.call import ApprovalNotifier, Call, CallRequest, ResolvedTool
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher, build_server_error
+from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.calls.response import ResponseBuilder
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import (
@@ -65,6 +66,7 @@ class CallPipeline:
     denials: DenialCounter
     metrics: Metrics
     tokenizers: TokenizerCache
+    offload: Offload
     max_calls: int = 1024
     active_calls: int = 0
     """Calls in progress."""
@@ -120,7 +122,7 @@ class CallPipeline:
             text = await self._run_steps(call)
         except ToolCallError as error:
             if not call.record_id and not await self.denials.count(call, error):
-                self._record(call)
+                await self._record(call)
                 with suppress(ToolCallError):  # the call is denied anyway
                     await call.wait_until_recorded()
             return self._answer_error(call, error)
@@ -147,19 +149,24 @@ class CallPipeline:
                 ErrorReason.RATE_LIMITED, f"{self.max_calls} calls are in progress, which is the limit of this broker"
             )
         self._apply_policy(call, resolved)
-        scan = resolved.spec.scan
-        validated = self.validator.validate(
-            resolved.tool,
-            call.request.arguments,
-            catalog_hash=resolved.listing.catalog.hash,
-            detokenize=call.tokenizer.detokenize if scan.untokenize else None,
+        if call.request.load is not None:
+            call.request = await call.request.load()
+        scan, sent, size = resolved.spec.scan, call.request.arguments, call.request.size
+        validated = await self.offload.run(
+            lambda: self.validator.validate(
+                resolved.tool,
+                sent,
+                catalog_hash=resolved.listing.catalog.hash,
+                detokenize=call.tokenizer.detokenize if scan.untokenize else None,
+            ),
+            size=size,
         )
         call.request = replace(call.request, arguments=validated)  # approvals and audit log show what is sent
-        arguments = (await self.scanner.scan_arguments(validated, scan, call.tokenizer)).value
-        text = encode_arguments(resolved.name, arguments)
+        arguments = (await self.scanner.scan_arguments(validated, scan, call.tokenizer, size=size)).value
+        text = await self.offload.run(lambda: encode_arguments(resolved.name, arguments), size=size)
         if scan.untokenize:
-            check_tokens(text)
-        redacted = self._record(call)
+            await self.offload.run(lambda: check_tokens(text), size=size)
+        redacted = await self._record(call)
         if call.decision is not None and call.decision.action is Action.APPROVE:
             await self._wait_for_approval(call, resolved, redacted)
         result = await self.dispatcher.dispatch(call, resolved, arguments)
@@ -215,15 +222,21 @@ class CallPipeline:
                 ErrorReason.INVALID_ARGUMENTS, f"the arguments have {size} bytes, allowed are {max_bytes}"
             )
 
-    def _record(self, call: Call) -> str:
+    async def _record(self, call: Call) -> str:
         """Submit the audit record, and return the redacted arguments."""
-        redacted = self.scanner.redact_json(call.request.arguments)
-        grant, decision = call.grant, call.decision
+        grant, decision, request = call.grant, call.decision, call.request
+        if request.load is not None:
+            redacted, digest = f"(not read: {request.size} bytes)", ""
+        else:
+            redacted, digest = await self.offload.run(
+                lambda: (self.scanner.redact_json(request.arguments), compute_digest(request.arguments)),
+                size=request.size,
+            )
         record = AuditRecord.for_grant(
             grant,
             server=call.server_name,
             tool=call.resolved.tool.name if call.resolved else call.tool_name,
-            digest=compute_digest(call.request.arguments),
+            digest=digest,
             arguments=redacted,
             decision=str(decision.action if decision else Action.DENY),
             reason=decision.explanation if decision else "",

@@ -37,7 +37,7 @@ class ResponseBuilder:
         value = parse_value(result, declared, modern=call.is_modern)
         if isinstance(value, PythonValue):
             redacted, text = _redact(value.value, call.secrets, max_bytes)
-            scanned = (await self.scanner.scan_result(redacted, scan, call.tokenizer)).value
+            scanned = (await self.scanner.scan_result(redacted, scan, call.tokenizer, size=len(text))).value
             if scanned is not redacted:
                 text = _encode(scanned)
             if self.inference.observe(resolved.server.key, resolved.tool, scanned, size=len(text)):

@@ -7,10 +7,10 @@ import asyncio
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
@@ -21,6 +21,8 @@ from mcp_exec_broker.scanning.personal_data import PersonalDataDetector
 from mcp_exec_broker.scanning.secret_patterns import SecretDetector
 from mcp_exec_broker.scanning.text_index import Span, TextIndex
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
+
+Result = TypeVar("Result")
 
 _THREAD_BYTES: Final = 64 * 1024
 """Bytes of text from which on a scan would delay other calls by more than a few milliseconds."""
@@ -69,21 +71,24 @@ class Scanner:
         """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def scan_arguments(self, value: Any, scan: Scan, tokenizer: Tokenizer) -> ScannedValue:
+    async def scan_arguments(self, value: Any, scan: Scan, tokenizer: Tokenizer, *, size: int = 0) -> ScannedValue:
         """Return the arguments as they go to the server, detokenized after the scan if `scan.untokenize` is set.
 
-        Large arguments are scanned in a thread. Raises ToolCallError: SecretFound, PersonalDataFound.
+        Large arguments, of about `size` bytes of JSON, are scanned in a thread. Raises ToolCallError: SecretFound,
+        PersonalDataFound.
         """
         options = _ScanOptions(
             subject="arguments", secrets=scan.secrets_in_arguments, personal=scan.personal_in_arguments
         )
-        scanned = await self._scan(value, options, tokenizer)
+        scanned = await self._scan(value, options, tokenizer, size=size)
         if not scan.untokenize:
             return scanned
         return ScannedValue(value=tokenizer.detokenize(scanned.value), findings=scanned.findings)
 
-    async def scan_result(self, value: Any, scan: Scan, tokenizer: Tokenizer) -> ScannedValue:
-        """Return a result as it goes into the sandbox. Raises ToolCallError like `scan_arguments`.
+    async def scan_result(self, value: Any, scan: Scan, tokenizer: Tokenizer, *, size: int = 0) -> ScannedValue:
+        """Return a result of about `size` bytes of JSON as it goes into the sandbox.
+
+        Raises ToolCallError like `scan_arguments`.
 
         Values with a token are replaced even if the server's results are not scanned: otherwise a server that echoes
         its arguments would reveal the value behind a token.
@@ -94,7 +99,7 @@ class Scanner:
         options = _ScanOptions(
             subject="result", secrets=scan.secrets_in_results, personal=personal, only_tokenized=only_tokenized
         )
-        return await self._scan(value, options, tokenizer)
+        return await self._scan(value, options, tokenizer, size=size)
 
     def redact_json(self, value: Any, *, limit: int = 2048) -> str:
         """Return JSON text for audit log and approvals, always redacted, and bounded to `limit` characters."""
@@ -118,16 +123,14 @@ class Scanner:
         redacted = texts.replace((span, f"[REDACTED {span.kind}]") for span in spans)
         return redacted if isinstance(value, str) and value is text else json.dumps(redacted, ensure_ascii=False)
 
-    async def _scan(self, value: Any, options: _ScanOptions, tokenizer: Tokenizer) -> ScannedValue:
+    async def _scan(self, value: Any, options: _ScanOptions, tokenizer: Tokenizer, *, size: int) -> ScannedValue:
         if options.secrets is SecretAction.OFF and options.personal is PersonalDataAction.OFF:
             return ScannedValue(value=value, findings={})
-        texts = TextIndex(value)
+        texts = TextIndex(value) if size < _THREAD_BYTES else await self._run(lambda: TextIndex(value))
         if len(texts.data) < _THREAD_BYTES:
             spans = self._find_spans(texts, options, tokenizer)
         else:
-            spans = await asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: self._find_spans(texts, options, tokenizer)
-            )
+            spans = await self._run(lambda: self._find_spans(texts, options, tokenizer))
         if not spans:
             return ScannedValue(value=value, findings={})
         findings = Counter(span.kind for span in spans)
@@ -141,6 +144,9 @@ class Scanner:
             raise build_rejection(
                 ErrorReason.RESULT_TOO_LARGE, f"the {options.subject} are nested too deeply to scan"
             ) from error
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _find_spans(self, texts: TextIndex, options: _ScanOptions, tokenizer: Tokenizer) -> list[Span]:
         """Return the findings in order and without overlaps; secrets take precedence over personal data."""

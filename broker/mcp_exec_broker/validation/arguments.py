@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from threading import Lock
 from typing import Any, Final
 
 from cachetools import LRUCache
@@ -38,6 +39,7 @@ class ArgumentValidator:
 
     def __init__(self, *, max_schemas: int = 4096) -> None:
         self._schemas: LRUCache[tuple[str, str], _ParsedSchema] = LRUCache(max_schemas)
+        self._lock = Lock()
 
     @property
     def parsed_schemas(self) -> int:
@@ -78,14 +80,15 @@ class ArgumentValidator:
 
     def _parse_schema(self, tool: Tool, catalog_hash: str) -> _ParsedSchema:
         key = (catalog_hash, tool.name)
-        schema = self._schemas.get(key)
-        if schema is None:
-            schema = self._schemas[key] = _ParsedSchema(
-                parameters=parse_parameters(tool.input_schema),
-                properties=read_properties(tool.input_schema),
-                validator=BoundedValidator(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS),
-            )
-        return schema
+        with self._lock:  # large arguments are validated in threads
+            schema = self._schemas.get(key)
+            if schema is None:
+                schema = self._schemas[key] = _ParsedSchema(
+                    parameters=parse_parameters(tool.input_schema),
+                    properties=read_properties(tool.input_schema),
+                    validator=BoundedValidator(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS),
+                )
+            return schema
 
 
 def _find_unset(schema: _ParsedSchema, arguments: Mapping[str, Any]) -> set[str]:

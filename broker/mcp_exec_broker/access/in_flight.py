@@ -1,0 +1,148 @@
+"""Memory of calls in flight: how many bytes the arguments and unread results of calls may take at once."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from mcp_exec_broker.errors import ErrorReason, build_denial, build_rejection
+from mcp_exec_common.broker.grants import Grant
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlightLimits:
+    """Limits on the memory of calls in flight."""
+
+    total: int = 128 * MIB
+    """Bytes of all calls."""
+    per_namespace: int = 96 * MIB
+    """Bytes of the calls of one namespace, so that none can use up the total."""
+    per_execution: int = 48 * MIB
+    """Bytes of the calls of one execution."""
+    requests: int = 64
+    """Requests of one execution. A sandbox sends ten at once for each event loop of its code."""
+    wait_seconds: float = 5.0
+    """How long a call waits for memory that other executions hold."""
+
+
+@dataclass(kw_only=True, eq=False)
+class FlightLease:
+    """The memory of one request, given back at its end."""
+
+    grant: Grant
+    flight: "BytesInFlight"
+    held: int = 0
+    """Bytes that count for the execution, its namespace and the total."""
+    result_bytes: int = 0
+    """Bytes that count for the execution only: others must not wait for it to read its results."""
+
+    async def acquire(self, size: int) -> None:
+        """Hold memory for arguments, after a bounded wait.
+
+        Raises ToolCallError: InvalidArguments if one call can never have as much, RateLimited if other calls hold it.
+        """
+        await self.flight.acquire(self, size)
+
+    def add_result(self, size: int) -> None:
+        """Count a result that the sandbox has not read yet."""
+        self.result_bytes += size
+        self.flight.by_execution[self.grant.execution] += size
+
+
+@dataclass(kw_only=True, eq=False)
+class BytesInFlight:
+    """Memory of all calls in flight. Calls that wait for it get it in their order."""
+
+    limits: FlightLimits = field(default_factory=FlightLimits)
+    total: int = 0
+    by_namespace: Counter[str] = field(default_factory=Counter)
+    by_execution: Counter[str] = field(default_factory=Counter)
+    _requests: Counter[str] = field(default_factory=Counter)
+    _waiting: deque[tuple[asyncio.Future[None], FlightLease, int]] = field(default_factory=deque)
+
+    def count_requests(self, grant: Grant) -> int:
+        """Return the number of the execution's requests in progress."""
+        return self._requests[grant.execution]
+
+    @asynccontextmanager
+    async def lease(self, grant: Grant) -> AsyncIterator[FlightLease]:
+        """Count a request of an execution, and release its memory at the end."""
+        lease = FlightLease(grant=grant, flight=self)
+        self._requests[grant.execution] += 1
+        try:
+            yield lease
+        finally:
+            _subtract(self._requests, grant.execution, 1)
+            self._release(lease)
+
+    async def acquire(self, lease: FlightLease, size: int) -> None:
+        """See FlightLease.acquire."""
+        limits, grant = self.limits, lease.grant
+        if lease.held + size > limits.per_execution:
+            raise build_rejection(
+                ErrorReason.INVALID_ARGUMENTS,
+                f"the arguments would take {lease.held + size} bytes of memory or more, allowed are "
+                f"{limits.per_execution}: send fewer values, or several calls",
+            )
+        if self.by_execution[grant.execution] + size > limits.per_execution:
+            raise build_denial(
+                ErrorReason.RATE_LIMITED,
+                f"calls of the execution in progress may take {limits.per_execution} bytes of memory in all, results "
+                "that the code has not read included; wait for them to end",
+            )
+        if not self._waiting and self._fits(grant, size):
+            self._take(lease, size)
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (waiter, lease, size)
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(limits.wait_seconds):
+                await waiter
+        except TimeoutError:
+            raise build_denial(
+                ErrorReason.RATE_LIMITED, "the calls of others take the memory that this broker has; try again"
+            ) from None
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                self._wake()  # the next one may need less
+
+    def _fits(self, grant: Grant, size: int) -> bool:
+        limits = self.limits
+        is_within_total = self.total + size <= limits.total
+        return is_within_total and self.by_namespace[grant.namespace] + size <= limits.per_namespace
+
+    def _take(self, lease: FlightLease, size: int) -> None:
+        lease.held += size
+        self.total += size
+        self.by_namespace[lease.grant.namespace] += size
+        self.by_execution[lease.grant.execution] += size
+
+    def _release(self, lease: FlightLease) -> None:
+        self.total -= lease.held
+        _subtract(self.by_namespace, lease.grant.namespace, lease.held)
+        _subtract(self.by_execution, lease.grant.execution, lease.held + lease.result_bytes)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Give memory to those who wait, in their order. A namespace that has its share holds up no other."""
+        for entry in tuple(self._waiting):
+            waiter, lease, size = entry
+            if self._fits(lease.grant, size):
+                self._waiting.remove(entry)
+                if not waiter.done():
+                    self._take(lease, size)
+                    waiter.set_result(None)
+            elif self.by_namespace[lease.grant.namespace] + size <= self.limits.per_namespace:
+                return
+
+
+def _subtract(counter: Counter[str], key: str, amount: int) -> None:
+    counter[key] -= amount
+    if counter[key] <= 0:
+        del counter[key]

@@ -1,0 +1,126 @@
+"""Memory of calls in flight: its estimate, its limits and the order of those who wait for it."""
+
+import asyncio
+import json
+import tracemalloc
+from time import time
+
+import pytest
+
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_broker.access.in_flight import MIB, BytesInFlight, FlightLimits
+from mcp_exec_broker.api.call_body import weigh_json
+from mcp_exec_broker.errors import ToolCallError
+from mcp_exec_common.broker.grants import Grant
+
+
+def make_grant(execution: str, namespace: str = "agents") -> Grant:
+    return Grant(
+        execution=execution,
+        name=execution,
+        namespace=namespace,
+        pool="default",
+        tools=["*.*"],
+        pool_tools=PoolTools(),
+        tool_calls=10,
+        expires=int(time()) + 60,
+    )
+
+
+FLIGHT = FlightLimits(total=100, per_namespace=80, per_execution=50, wait_seconds=5)
+
+
+@pytest.mark.parametrize(
+    "item",
+    ["[]", "{}", '{"":0}', '{"a":[0]}', "0", "1.5", "123456", '"ab"', '"é"', '"\\ud83d\\ude00"', "null", '"a,b"'],
+)
+def test_values_take_no_more_memory_than_was_estimated(item: str) -> None:
+    body = f"[{','.join([item] * 20_000)}]".encode()
+    estimate = weigh_json(body, limit=1 << 40)
+    tracemalloc.start()
+    try:
+        value = json.loads(body)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used <= estimate
+    assert len(value) == 20_000
+
+
+@pytest.mark.parametrize("text", ['{[,:"\\]}', '\\"', '"', "\\\\", ",é"])
+def test_punctuation_in_texts_is_left_out_of_a_large_estimate(text: str) -> None:
+    def weigh(text: str, *, is_exact: bool) -> int:
+        body = json.dumps([{"a": text, text: [0]}, text], ensure_ascii=False).encode()
+        largest = weigh_json(body, limit=1 << 40)
+        memory = weigh_json(body, limit=largest - 1) if is_exact else largest
+        return memory - len(body) * (1 if body.isascii() else 5)
+
+    long = text * 1000 + ","
+    assert weigh("x", is_exact=False) == weigh(long, is_exact=True) < weigh(long, is_exact=False)
+
+
+async def test_one_execution_and_one_namespace_leave_a_part_to_others() -> None:
+    flight = BytesInFlight(limits=FLIGHT)
+    async with flight.lease(make_grant("a")) as first, flight.lease(make_grant("b")) as second:
+        with pytest.raises(ToolCallError, match="fewer values"):
+            await first.acquire(51)
+        await first.acquire(50)
+        async with flight.lease(make_grant("a")) as further:
+            with pytest.raises(ToolCallError, match="results"):
+                await further.acquire(1)
+        await second.acquire(30)
+        async with flight.lease(make_grant("c", "others")) as other:
+            await other.acquire(20)
+            assert flight.total == 100
+    assert (flight.total, dict(flight.by_execution), dict(flight.by_namespace)) == (0, {}, {})
+
+
+async def test_calls_get_memory_in_their_order_and_a_full_namespace_holds_up_no_other() -> None:
+    flight, order = BytesInFlight(limits=FLIGHT), list[str]()
+
+    async def call(execution: str, namespace: str, size: int) -> None:
+        async with flight.lease(make_grant(execution, namespace)) as lease:
+            await lease.acquire(size)
+            order.append(execution)
+            await release.wait()
+
+    release = asyncio.Event()
+    async with flight.lease(make_grant("a")) as first, flight.lease(make_grant("b")) as second:
+        await first.acquire(40)
+        await second.acquire(40)
+        waiting = [asyncio.create_task(call(*each)) for each in (("c", "agents", 10), ("d", "others", 20))]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert order == []
+        async with flight.lease(make_grant("e", "others")) as probe:
+            gone = asyncio.create_task(probe.acquire(5))
+            await asyncio.sleep(0)
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert order == ["d"]
+    release.set()
+    await asyncio.gather(*waiting)
+    assert order == ["d", "c"]
+    assert flight.total == 0
+
+
+async def test_a_call_that_gets_no_memory_is_denied() -> None:
+    flight = BytesInFlight(limits=FlightLimits(total=10, per_namespace=10, per_execution=10, wait_seconds=0))
+    async with flight.lease(make_grant("a")) as first, flight.lease(make_grant("b")) as second:
+        await first.acquire(10)
+        with pytest.raises(ToolCallError, match="try again") as refused:
+            await second.acquire(1)
+        assert str(refused.value.reason) == "RateLimited"
+    assert flight.total == 0
+
+
+async def test_unread_results_count_for_their_execution_only() -> None:
+    flight = BytesInFlight(limits=FLIGHT)
+    async with flight.lease(make_grant("a")) as first, flight.lease(make_grant("a")) as second:
+        first.add_result(60)
+        with pytest.raises(ToolCallError, match="has not read"):
+            await second.acquire(1)
+        assert flight.total == 0
+    assert dict(flight.by_execution) == {}
+    assert FlightLimits().per_execution == 48 * MIB
