@@ -280,6 +280,8 @@ class CodeExecutionStatus(Model):
     """Variant of the pod, if the pool has variants."""
     pod_name: str | None = None
     """Name of the sandbox pod."""
+    pod_uid: str | None = None
+    """Uid of the sandbox pod. Another pod of that name is not the execution's."""
     node_name: str | None = None
     """Name of the pod's node."""
     created_at: MicroTime | None = None

@@ -163,6 +163,11 @@ class Reason(StrEnum):
         "the API server refuses the pool's pods",
         "follow the API server's message; usually the cause is Pod Security or an admission webhook",
     )
+    POD_CHANGED = (
+        "PodChanged",
+        "an admission webhook changed the pool's pods in fields that confine or watch a sandbox, so they are not used",
+        "exclude the namespace or the pods from the webhook; the pool's `Ready` condition names the fields",
+    )
     BROKER_UNAVAILABLE = (
         "BrokerUnavailable",
         "the execution names tools, and the broker has no pod",

@@ -17,6 +17,7 @@ from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
@@ -54,11 +55,13 @@ class Manager:
             bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
         )
         tools = GrantIssuer(broker=broker, distributor=distributor)
+        authenticator = PodAuthenticator(key=supervisors.key)
         config = PoolControllerConfig(
             broker=broker is not None,
             release_namespace=settings.release_namespace,
             forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
+            seal_after_seconds=settings.seal_after_seconds,
         )
 
         def make_controller(pool: WarmPool) -> PoolController:
@@ -66,6 +69,7 @@ class Manager:
                 pool=pool,
                 api=api,
                 supervisors=supervisors,
+                authenticator=authenticator,
                 tasks=tasks,
                 metrics=metrics,
                 config=config,
@@ -73,7 +77,12 @@ class Manager:
                 on_warm=distributor.deliver,
             )
 
-        pools = PoolRegistry(tasks=tasks, make_controller=make_controller)
+        pools = PoolRegistry(
+            tasks=tasks,
+            authenticator=authenticator,
+            make_controller=make_controller,
+            template_prefixes=settings.template_prefixes,
+        )
         tool_servers = None
         if broker is not None:
             tool_servers = ToolServerComponent.create(
@@ -106,6 +115,7 @@ class Manager:
             tasks=tasks,
             metrics=metrics,
         )
+        pools.on_removed = executions.withdraw_pool
         resync = Resync(
             api=api,
             pools=pools,
@@ -139,6 +149,11 @@ class Manager:
         """Take in a watch event of a pod."""
         self.metrics.events.labels("pod").inc()
         self.pools.observe_pod(body, deleted=deleted)
+
+    def observe_policy(self, body: Object, deleted: bool) -> None:
+        """Take in a watch event of a NetworkPolicy."""
+        self.metrics.events.labels("policy").inc()
+        self.pools.observe_policy(body, deleted=deleted)
 
     def observe_node(self, body: Object, deleted: bool) -> None:
         """Take in a watch event of a node."""

@@ -135,7 +135,7 @@ class OperatorProcess:
         """Run the manager, and its watches until `stop` is set. `stack` ends the manager, then the lease."""
         await stack.enter_async_context(self.manager.running())
         await _import_watches()  # executions that wait are served meanwhile
-        from mcp_exec_operator.kube.watches import build_registry, follow_pods
+        from mcp_exec_operator.kube.watches import build_registry, follow_pods, follow_policies
 
         namespaces, manager = self.settings.namespaces, self.manager
         registry = build_registry(
@@ -144,7 +144,10 @@ class OperatorProcess:
             on_pool=manager.observe_pool,
             on_node=manager.observe_node if self.settings.watch_nodes else None,
         )
-        async with follow_pods(kube=self.kube, namespaces=namespaces, on_pod=manager.observe_pod):
+        async with (
+            follow_pods(kube=self.kube, namespaces=namespaces, on_pod=manager.observe_pod),
+            follow_policies(kube=self.kube, namespaces=namespaces, on_policy=manager.observe_policy),
+        ):
             await self._watch(registry, stack)
 
     async def _watch(self, registry: Any, stack: AsyncExitStack) -> None:

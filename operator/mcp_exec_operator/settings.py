@@ -1,11 +1,15 @@
 """Settings of the operator, from its environment."""
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
+from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import OPERATOR_PORT
 from mcp_exec_common.process.settings import ProcessSettings
+
+_PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class Settings(ProcessSettings):
@@ -26,6 +30,11 @@ class Settings(ProcessSettings):
     """Whether each sandbox must verify, before it is used, that it can't connect to the API server."""
     broker_service: str = ""
     """The broker's Service in the release's namespace. If empty, no execution has tools."""
+    template_prefixes: Annotated[tuple[str, ...], NoDecode] = ()
+    """Prefixes that labels and annotations of a pool's template may have, as a comma-separated list of DNS names. Keys
+    without prefix and dots are always allowed."""
+    seal_after_seconds: Annotated[float, Field(ge=0)] = 5.0
+    """Age at which a pod is sealed, so that the next leader recognizes it. Younger pods are replaced by that leader."""
     servers_image: str = ""
     """Image with the bridge for stdio servers. If empty, no stdio server can run."""
     servers_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
@@ -48,6 +57,18 @@ class Settings(ProcessSettings):
     """Seconds without a renewal after which the leader exits; fewer than `lease_duration_seconds`."""
     lease_retry_seconds: Annotated[float, Field(gt=0)] = 2.0
     """Seconds between two renewals, or two reads by a standby; fewer than `lease_renew_seconds`."""
+
+    @field_validator("template_prefixes", mode="before")
+    @classmethod
+    def _split_prefixes(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("template_prefixes")
+    @classmethod
+    def _check_prefixes(cls, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [prefix for prefix in prefixes if not _PREFIX.fullmatch(prefix)]:
+            raise ValueError(f"{wrong[0]!r} is not a DNS name, such as example.com")
+        return prefixes
 
     @field_validator("lease_renew_seconds", "lease_retry_seconds")
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS
+from mcp_exec_api.constants import ANNOTATION_SEAL, EXECUTIONS, LABEL_CALLER, POOLS
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
@@ -44,6 +44,8 @@ class World(FakeApiServer, Stage):
         self.node = "node1"
         """The node of the pods that start now."""
         self.port = 0
+        self.webhook: Callable[[Object], None] = lambda pod: None
+        """Changes each new pod, as an admission webhook does."""
         self.refuse_pods: tuple[int, str] | None = None
         """The code and message of the refusal of each new pod."""
         self._sites: dict[str, web.TCPSite] = {}
@@ -129,6 +131,15 @@ class World(FakeApiServer, Stage):
         """Return when the pool's status counts so many warm pods."""
         await self.until(lambda: (self.collections[SBP]["default"].get("status") or {}).get("warm") == count)
 
+    async def sealed(self) -> None:
+        """Return when the next operator can recognize all pods that this one created."""
+
+        def are_sealed() -> bool:
+            own = [pod["metadata"] for pod in self.pods().values() if pod["metadata"].get("ownerReferences")]
+            return all(ANNOTATION_SEAL in metadata["annotations"] for metadata in own)
+
+        await self.until(are_sealed)
+
     def note(self) -> None:
         """Make `until` look again after a change that is not in an object."""
         self._spawn(self._tell())
@@ -167,10 +178,14 @@ class World(FakeApiServer, Stage):
         if request.method == "POST":
             _fill(request.path, body, number=self.version)
         if request.method == "POST" and request.path == PODS:
+            self.webhook(body)
             answer = super()._answer(request, body)
             self._start_pod(body["metadata"]["name"])
             return answer
         found = self.collections.get(collection, {}).get(name)
+        required = (body.get("metadata") or {}).get("uid") if request.method == "PATCH" and type(body) is dict else None
+        if found is not None and required not in (None, found["metadata"]["uid"]):
+            return answer_status(409, "Conflict", "the UID in the precondition does not match")
         if request.method == "PATCH" and found is not None and isinstance(body, list):
             return self._json_patch(collection, found, body)
         if request.method == "PUT" and found is not None and not request.path.endswith("/status"):
@@ -197,7 +212,11 @@ class World(FakeApiServer, Stage):
                 if each["value"] != found["metadata"]["resourceVersion"]:
                     return answer_status(409, "Conflict", "the object has been modified")
             else:
-                changed[each["path"].strip("/")] = each["value"]
+                *parents, name = each["path"].strip("/").split("/")
+                target = changed
+                for parent in parents:
+                    target = target[parent]
+                target[name] = each["value"]
         return web.json_response(self.put(collection, changed))
 
     def _replace_status(self, collection: str, found: Object, body: Object) -> web.Response:

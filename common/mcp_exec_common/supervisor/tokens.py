@@ -14,6 +14,11 @@ def bridge_token(*, key: bytes, namespace: str, name: str) -> str:
     return _derive_token(key, f"bridge:{namespace}/{name}")
 
 
+def pod_seal(*, key: bytes, namespace: str, pod: str, uid: str, image: str) -> str:
+    """Return the proof that an operator created the pod with this uid and image. It is useless for another pod."""
+    return _derive_token(key, f"seal:{namespace}/{pod}/{uid}/{image}")
+
+
 def token_digest(token: str) -> str:
     """Return the SHA-256 of a token, by which its receiver checks it."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -82,8 +82,8 @@ def read_spec(record: ExecutionRecord) -> CodeExecutionSpec:
 
 def check_still_wanted(record: ExecutionRecord) -> None:
     """Raise EndedBeforeRun if a cancellation is requested, or if the spec is not the one that was created."""
-    if record.cancel_requested:
-        raise EndedBeforeRun(build_cancellation())
+    if record.is_unwanted:
+        raise EndedBeforeRun(build_cancellation(record.withdrawn))
     if record.changed:
         names = " and ".join(f"spec.{name}" for name in record.changed)
         raise EndedBeforeRun(build_failure(Reason.REJECTED, f"{names} was changed after creation"))

@@ -91,7 +91,7 @@ class Binder:
     def adopt(self, record: ExecutionRecord) -> Binding:
         """Return the binding to the pod that the status names. Raises EndedBeforeRun if the spec is invalid now."""
         record.pod = str(record.status.get("podName") or "")
-        partition, pod = self.pools.get(record.pool).adopt(record.pod, now=monotonic())
+        partition, pod = self.pools.get(record.pool).adopt(record.pod, uid=record.pod_uid, now=monotonic())
         try:
             spec = CodeExecutionSpec.model_validate(record.spec)
         except ValidationError as error:
@@ -113,6 +113,7 @@ class Binder:
             return build_bound_status(
                 status,
                 pod=pod.name,
+                pod_uid=pod.uid,
                 node=pod.node,
                 start=start,
                 ready_seconds=ready_seconds,

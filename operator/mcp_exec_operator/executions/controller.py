@@ -40,6 +40,7 @@ from mcp_exec_operator.executions.tool_call_tracker import ToolCallTracker
 from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.ttl import TTLController
 
@@ -118,6 +119,18 @@ class ExecutionController:
         self.ttl.retain(namespace, uids)
         return missed
 
+    def withdraw_pool(self, pool: WarmPool) -> None:
+        """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
+        for record in self._records.values():
+            if record.pool == (pool.namespace, pool.name) and record.pod:
+                record.withdraw(f"the pool {pool.name} was deleted")
+
+    def withdraw_namespace(self, namespace: str, why: str) -> None:
+        """Cancel all executions of a namespace."""
+        for record in self._records.values():
+            if record.namespace == namespace:
+                record.withdraw(why)
+
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that executions have."""
         pods = {(record.namespace, record.pod) for record in self._records.values() if record.pod}
@@ -142,7 +155,7 @@ class ExecutionController:
         record = ExecutionRecord.from_object(body)
         self._ignored[record.uid] = (record.namespace, record.pod or "")
         if record.pod:
-            self.pools.get(record.pool).adopt(record.pod, now=monotonic())
+            self.pools.get(record.pool).adopt(record.pod, uid=record.pod_uid, now=monotonic())
         if (phase := str(record.status["phase"])) not in self._unknown_phases:
             self._unknown_phases.add(phase)
             log.warning(
@@ -155,7 +168,10 @@ class ExecutionController:
         record = self._records[body["metadata"]["uid"]] = ExecutionRecord.from_object(body)
         if record.phase is Phase.RUNNING and record.pod:
             # before the task's first step: no other execution may claim the pod
-            self.pools.get(record.pool).adopt(record.pod, now=monotonic())
+            pool = self.pools.get(record.pool)
+            pool.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+            if pool.body is None:
+                record.withdraw(f"the pool {pool.name} was deleted")
         self.metrics.active.inc()
         record.task = self.tasks.spawn(self._reconcile(record), name=f"execution {record.name}")
 

@@ -41,9 +41,10 @@ def build_failure(reason: Reason, message: str) -> ExecutionOutcome:
     )
 
 
-def build_cancellation() -> ExecutionOutcome:
+def build_cancellation(why: str = "") -> ExecutionOutcome:
     """Return the outcome of an execution that was cancelled before it ran."""
-    return ExecutionOutcome(phase=Phase.CANCELLED, reason=Reason.CANCELLED, message="cancelled before it ran")
+    message = f"cancelled before it ran: {why}" if why else "cancelled before it ran"
+    return ExecutionOutcome(phase=Phase.CANCELLED, reason=Reason.CANCELLED, message=message)
 
 
 class EndedBeforeRun(Exception):

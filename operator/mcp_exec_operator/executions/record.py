@@ -40,6 +40,8 @@ class ExecutionRecord:
     task: asyncio.Task[None] | None = None
     deleted: bool = False
     """Whether the object was deleted."""
+    withdrawn: str = ""
+    """Why the operator cancels it: its pool or its namespace is deleted."""
     started: bool = False
     """Whether the task has made its first step."""
     writing: int = 0
@@ -84,6 +86,11 @@ class ExecutionRecord:
         return self.body.get("status") or {}
 
     @property
+    def pod_uid(self) -> str:
+        """Uid of the pod that the status names; empty if the status has none."""
+        return str(self.status.get("podUid") or "")
+
+    @property
     def phase(self) -> Phase | None:
         """The newest phase; None if a newer version wrote one that is unknown here."""
         return read_phase(self.body)
@@ -97,6 +104,17 @@ class ExecutionRecord:
     def cancel_requested(self) -> bool:
         """Whether a cancellation is requested."""
         return bool((self.body.get("spec") or {}).get("cancelRequested"))
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether it is to be cancelled, on request or by the operator."""
+        return self.cancel_requested or bool(self.withdrawn)
+
+    def withdraw(self, why: str) -> None:
+        """Cancel it, because it cannot go on."""
+        if not self.withdrawn:
+            self.withdrawn = why
+            self.wakeup.set()
 
     @property
     def log_fields(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class ExecutionRun:
     async def execute(self) -> ExecutionOutcome:
         """Dispatch the job, follow its events and return the outcome. Raises EndedBeforeRun if it need not begin."""
         if not self.binding.pod.address and (problem := await self._find_pod()) is not None:
-            return self._build_loss(problem)
+            return self._build_withdrawal() if self.record.withdrawn else self._build_loss(problem)
         pod = self.binding.pod
         connection = self.supervisors.get_connection(namespace=self.record.namespace, pod=pod.name, address=pod.address)
         await self._check_dispatch(connection)
@@ -102,6 +102,8 @@ class ExecutionRun:
         except (_Lost, TimeoutError) as error:
             return await self._outcome_without_end(error)
         assert self.output.end is not None  # noqa: S101 - _follow returns after the end alone
+        if self.record.withdrawn and self.output.end.phase is Phase.CANCELLED:
+            return self._build_withdrawal()
         failure = self.output.build_error()
         message = f"{failure.type}: {failure.message}" if failure else ""
         return self._build_outcome(self.output.end.phase, self.output.find_reason(), message, failure)
@@ -109,11 +111,17 @@ class ExecutionRun:
     async def _find_pod(self) -> PodProblem | None:
         """Read a pod of which only the name is known. Return the problem if the pod is lost. Raises ApiError."""
         name, pods = self.binding.pod.name, self.binding.partition.pods
-        body = await self.api.get_pod(self.record.namespace, name)
+        body = await self._read_pod()
         if body is not None:
             pods.observe(body, now=monotonic())
-            self.binding.pod = pods.adopt(name, now=monotonic())
+            self.binding.pod = pods.adopt(name, uid=self.record.pod_uid, now=monotonic())
         return None if self.binding.pod.address else self._find_loss(body)
+
+    async def _read_pod(self) -> Object | None:
+        """Return the object of the execution's pod, or None if it is gone. Another pod of that name is not its own."""
+        pod = await self.api.get_pod(self.record.namespace, self.binding.pod.name)
+        uid = self.record.pod_uid or self.binding.pod.uid
+        return pod if pod is not None and pod["metadata"]["uid"] == uid else None
 
     async def _check_dispatch(self, connection: SupervisorConnection) -> None:
         """Check what another operator may have left undone, or what has changed since the binding.
@@ -123,7 +131,7 @@ class ExecutionRun:
         """
         changed = self.record.status.get("specDigest") != self.record.digest
         lacks_tools = bool(self.binding.spec.tools) and self.binding.tools is None
-        if not changed and not lacks_tools and not self.record.cancel_requested:
+        if not changed and not lacks_tools and not self.record.is_unwanted:
             return
         try:
             idle = (await connection.get_execution())[0] == "idle"
@@ -132,8 +140,8 @@ class ExecutionRun:
         if not idle:
             self._accepted = self.output.replayed = True
             return
-        if self.record.cancel_requested:
-            raise EndedBeforeRun(build_cancellation())
+        if self.record.is_unwanted:
+            raise EndedBeforeRun(build_cancellation(self.record.withdrawn))
         if changed:
             message = "the spec was changed between its binding and its run"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
@@ -182,7 +190,7 @@ class ExecutionRun:
             wakeup.clear()
             if pod.lost:
                 self._shorten_deadline(_LAST_EVENTS_SECONDS)
-            if self.record.cancel_requested and not self._cancelling:
+            if self.record.is_unwanted and not self._cancelling:
                 self._cancelling = True
                 self._shorten_deadline(_CANCEL_SECONDS)
                 self.tasks.spawn(self._cancel(connection), name=f"cancel {self.record.name}")
@@ -233,20 +241,22 @@ class ExecutionRun:
                 return
 
     async def _label_pod(self) -> None:
-        patch = busy_patch(execution_name=self.record.name, execution_uid=self.record.uid)
+        patch = busy_patch(execution_name=self.record.name, pod_uid=self.record.pod_uid)
         try:
             await self.api.patch_pod(self.record.namespace, self.binding.pod.name, patch)
         except ApiError as error:
-            # the execution's status has the same fact, and that is what counts
-            if error.code != 404:
+            # the execution's status has the same fact, and that is what counts; 409: another pod has the name
+            if error.code not in (404, 409):
                 log.warning("a pod was not labelled: %s", error, extra=self.record.log_fields)
 
     async def _outcome_without_end(self, error: Exception) -> ExecutionOutcome:
         """Return why there is no end: the state of the pod, a cancellation, or the time."""
         try:
-            pod = await self.api.get_pod(self.record.namespace, self.binding.pod.name)
+            pod = await self._read_pod()
         except ApiError:
             pod = self.binding.pod.newest
+        if self.record.withdrawn:
+            return self._build_withdrawal()
         responds = isinstance(error, TimeoutError) and pod is not None
         responds = responds and not self.binding.pod.lost and not self._silent
         if self.record.cancel_requested and responds:
@@ -267,6 +277,9 @@ class ExecutionRun:
         return loss_of(
             body, name=pod.name, node_loss=self.nodes.loss_reason(pod.node), drained=self.nodes.is_cordoned(pod.node)
         )
+
+    def _build_withdrawal(self) -> ExecutionOutcome:
+        return self._build_outcome(Phase.CANCELLED, Reason.CANCELLED, f"cancelled: {self.record.withdrawn}", None)
 
     def _build_loss(self, problem: PodProblem) -> ExecutionOutcome:
         error = ExecutionError(type=problem.reason.value, message=problem.message)

@@ -19,7 +19,7 @@ from mcp_exec_operator.metrics import Metrics
 
 POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NAME}"
 """Label selector of sandbox pods."""
-_NETWORKING_GROUP: Final = "networking.k8s.io/v1"
+NETWORKING_GROUP: Final = "networking.k8s.io/v1"
 _PAGE_SIZE: Final = 100
 """Objects per page of a list. Parsing a page blocks the event loop, and with it all executions."""
 
@@ -98,9 +98,9 @@ class OperatorApi:
         self._count("pod-create")
         return await self.kube.create(resource_path("pods", namespace=manifest["metadata"]["namespace"]), manifest)
 
-    async def patch_pod(self, namespace: str, name: str, body: Object) -> Object:
-        """Merge fields into a pod and return the stored pod."""
-        self._count("pod-label")
+    async def patch_pod(self, namespace: str, name: str, body: Object, *, what: str = "pod-label") -> Object:
+        """Merge fields into a pod and return the stored pod. `what` is the metric's label."""
+        self._count(what)
         return await self.kube.patch(resource_path("pods", namespace=namespace, name=name), body)
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str | None, grace_seconds: int = 1) -> None:
@@ -121,22 +121,26 @@ class OperatorApi:
 
     async def get_network_policy(self, namespace: str, name: str) -> Object | None:
         """Return a NetworkPolicy, or None if it does not exist."""
-        path = resource_path("networkpolicies", namespace=namespace, name=name, group=_NETWORKING_GROUP)
+        path = resource_path("networkpolicies", namespace=namespace, name=name, group=NETWORKING_GROUP)
         return await get_or_none(self.kube, path)
 
-    async def create_network_policy(self, policy: Object) -> None:
-        """Create a NetworkPolicy."""
+    async def create_network_policy(self, policy: Object) -> Object:
+        """Create a NetworkPolicy and return it as stored."""
         self._count("network-policy")
         namespace = policy["metadata"]["namespace"]
-        await self.kube.create(resource_path("networkpolicies", namespace=namespace, group=_NETWORKING_GROUP), policy)
+        path = resource_path("networkpolicies", namespace=namespace, group=NETWORKING_GROUP)
+        return await self.kube.create(path, policy)
 
-    async def replace_network_policy_spec(self, policy: Object) -> None:
-        """Replace a NetworkPolicy's whole spec; a merge would keep rules that somebody added."""
+    async def correct_network_policy(self, policy: Object) -> Object:
+        """Replace a NetworkPolicy's spec, owners and finalizers, and return it; a merge would keep added rules."""
         self._count("network-policy")
         meta = policy["metadata"]
-        await self.kube.patch(
-            resource_path("networkpolicies", namespace=meta["namespace"], name=meta["name"], group=_NETWORKING_GROUP),
-            [{"op": "replace", "path": "/spec", "value": policy["spec"]}],
+        patch = [{"op": "replace", "path": "/spec", "value": policy["spec"]}]
+        kept = [name for name in ("ownerReferences", "finalizers") if name in meta]
+        patch += [{"op": "add", "path": f"/metadata/{name}", "value": meta[name]} for name in kept]
+        return await self.kube.patch(
+            resource_path("networkpolicies", namespace=meta["namespace"], name=meta["name"], group=NETWORKING_GROUP),
+            patch,
             content_type=JSON_PATCH,
         )
 

@@ -60,6 +60,16 @@ class Pod:
     """Creation time of a pod that another process created, computed when it is first needed."""
     newest: Object | None = None
     """Its object as last observed."""
+    uncertain: bool = False
+    """Whether the answer to the request was lost."""
+    requested: Object | None = None
+    """Its manifest, until it is known whether the API server stored it unchanged."""
+    verified: bool = False
+    """Whether an operator created it and it is as requested. Only then it is probed and used."""
+    guarded_by: str = ""
+    """Uid of the base NetworkPolicy that is known to outlive it."""
+    sealed: bool = False
+    """Whether the next operator can recognize it, or is about to be able to."""
     gone: bool = False
     """Whether it does not exist any more."""
     labelled_busy: bool = False
@@ -164,15 +174,23 @@ class PodCache:
         return pod
 
     def confirm_created(self, name: str, *, uid: str, now: float) -> None:
-        """Record that the API server created a pod."""
-        if (pod := self._pods.get(name)) is not None and pod.state is PodState.CREATING:
-            pod.uid, pod.existing_since = uid, now
-            self._move(pod, PodState.STARTING)
+        """Record that the API server created a pod as requested."""
+        pod = self._pods.get(name)
+        if pod is not None and pod.uid not in (None, uid):
+            template, since = pod.template, pod.since
+            self.forget(name)  # the events were of another pod of that name
+            pod = self.add_expectation(name, template=template, now=since)
+        if pod is not None:
+            pod.verified, pod.requested = True, None
+            if pod.state is PodState.CREATING:
+                pod.uid, pod.existing_since = uid, now
+                self._move(pod, PodState.STARTING)
 
     def mark_uncertain(self, name: str, *, now: float) -> None:
         """Record that the answer to a request was lost. A list that is a little younger shows whether it exists."""
         if (pod := self._pods.get(name)) is not None and pod.state is PodState.CREATING:
             pod.existing_since, pod.expected_seconds = now, UNCERTAIN_SECONDS
+            pod.uncertain = True
 
     def forget(self, name: str) -> None:
         """Drop a pod that does not exist."""
@@ -236,11 +254,17 @@ class PodCache:
                 return pod
         return None
 
-    def adopt(self, name: str, *, now: float) -> Pod:
-        """Make the pod that an execution's status names busy, whatever its state, even if it is unknown."""
+    def adopt(self, name: str, *, uid: str, now: float) -> Pod:
+        """Make the pod that an execution's status names busy, whatever its state, even if it is unknown.
+
+        If another pod has the name now, that pod is left alone, and the returned one is gone. An empty uid is that of
+        a pod which an operator bound before statuses had uids.
+        """
         pod = self._pods.get(name)
+        if pod is not None and pod.uid is not None and uid not in ("", pod.uid):
+            return Pod(name=name, state=PodState.BUSY, uid=uid, since=now, existing_since=now, gone=True)
         if pod is None:
-            pod = Pod(name=name, state=PodState.BUSY, since=now, existing_since=now)
+            pod = Pod(name=name, state=PodState.BUSY, uid=uid or None, since=now, existing_since=now)
             self._add(pod)
         if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.NOT_READY):
             self._move(pod, PodState.BUSY)

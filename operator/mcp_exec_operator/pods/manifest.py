@@ -51,6 +51,8 @@ class PoolIdentity:
     namespace: str
     name: str
     uid: str
+    policy_uid: str = ""
+    """Uid of the pool's base NetworkPolicy, which Kubernetes keeps until the last of the pods is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +71,12 @@ def build_pod(
     template_hash: str,
     forbidden_address: str = "",
     variant: str = "",
+    template_prefixes: tuple[str, ...] = (),
 ) -> PodManifest:
     """Build the manifest of a warm pod. Security fields are set after the template is merged, which cannot change them.
 
-    `forbidden_address` (HOST:PORT) must be unreachable before the sandbox accepts code.
+    `forbidden_address` (HOST:PORT) must be unreachable before the sandbox accepts code. `template_prefixes` are those
+    that labels and annotations of the template may have.
     """
     template = spec.template.to_api()
     base = _base(spec, pool, pod, template_hash)
@@ -80,15 +84,17 @@ def build_pod(
         base["metadata"]["labels"][LABEL_VARIANT] = variant
     if forbidden_address:
         base["spec"]["containers"][0]["env"].append({"name": "MCP_EXEC_FORBIDDEN_ADDRESS", "value": forbidden_address})
-    body = harden(merge_template(base, template), pod=pod)
+    body = harden(merge_template(base, template, prefixes=template_prefixes), pod=pod)
     return PodManifest(body=body, refused=refused_fields(template, body))
 
 
-def template_hash(spec: SandboxPoolSpec, *, variant: str = "") -> str:
+def template_hash(spec: SandboxPoolSpec, *, variant: str = "", template_prefixes: tuple[str, ...] = ()) -> str:
     """Return a digest of the pods of a spec. Pods with another digest are outdated."""
     pool = PoolIdentity(namespace="", name="", uid="")
     pod = PodIdentity(name="", token_sha256="", uid=0)
-    body = build_pod(spec=spec, pool=pool, pod=pod, template_hash="", variant=variant).body
+    body = build_pod(
+        spec=spec, pool=pool, pod=pod, template_hash="", variant=variant, template_prefixes=template_prefixes
+    ).body
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -131,13 +137,16 @@ def harden(body: Object, *, pod: PodIdentity) -> Object:
     }
 
 
-def busy_patch(*, execution_name: str, execution_uid: str) -> Object:
-    """Return the merge patch of a bound pod: labels, no eviction, deletion together with the execution."""
+def busy_patch(*, execution_name: str, pod_uid: str) -> Object:
+    """Return the merge patch of a bound pod: labels, and no eviction. It fails for another pod of that name.
+
+    The pod keeps its owners. Owned by its execution, it would outlive the pool and its NetworkPolicy.
+    """
     return {
         "metadata": {
             "labels": {LABEL_STATE: "busy", LABEL_EXECUTION: label_value(execution_name)},
             "annotations": {SAFE_TO_EVICT: "false"},
-            "ownerReferences": [_owner("CodeExecution", execution_name, execution_uid)],
+            **({"uid": pod_uid} if pod_uid else {}),
         }
     }
 
@@ -159,14 +168,33 @@ def pool_of(pod: Object) -> str | None:
     return name if name and pool_labels(name).items() <= labels.items() else None
 
 
-def _owner(kind: str, name: str, uid: str) -> Object:
-    owner = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
-    return owner | {"controller": True, "blockOwnerDeletion": False}
+def base_policy_name(pool_name: str) -> str:
+    """Return the name of a pool's base NetworkPolicy."""
+    return f"mcp-exec-base-{pool_name}"
 
 
 def owned_by_pool(pool: PoolIdentity) -> Object:
     """Return the owner reference of an object that belongs to a pool."""
-    return _owner("SandboxPool", pool.name, pool.uid)
+    owner = {"apiVersion": API_VERSION, "kind": "SandboxPool", "name": pool.name, "uid": pool.uid}
+    return owner | {"controller": True, "blockOwnerDeletion": False}
+
+
+def owners_of_pod(pool: PoolIdentity) -> list[Object]:
+    """Return the owner references of a pool's pods.
+
+    The base NetworkPolicy is deleted in the foreground, so its blocking dependents, the pods, are deleted before it.
+    """
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "name": base_policy_name(pool.name)}
+    return [owned_by_pool(pool), policy | {"uid": pool.policy_uid, "blockOwnerDeletion": True}]
+
+
+def has_owners(pod: Object, pool: PoolIdentity) -> bool:
+    """Return whether a pod has both owners, so that the policy outlives it."""
+    found = {
+        (owner.get("uid"), owner.get("blockOwnerDeletion") is True)
+        for owner in pod["metadata"].get("ownerReferences") or ()
+    }
+    return {(pool.uid, False), (pool.policy_uid, True)} <= found
 
 
 def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_hash: str) -> Object:
@@ -180,7 +208,7 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
             "namespace": pool.namespace,
             "labels": {**pool_labels(pool.name), LABEL_STATE: "warm", LABEL_TEMPLATE: template_hash},
             "annotations": {SAFE_TO_EVICT: "true"},
-            "ownerReferences": [owned_by_pool(pool)],
+            "ownerReferences": owners_of_pod(pool),
         },
         "spec": {
             "containers": [

@@ -1,4 +1,7 @@
-"""NetworkPolicy of a pool: connections to and from its sandboxes."""
+"""NetworkPolicies of a pool: the base denies every connection of its sandboxes, the other allows a few.
+
+Policies are additive, so each of them alone isolates the sandboxes. The base outlives the last of them.
+"""
 
 from typing import Final
 
@@ -11,14 +14,24 @@ from mcp_exec_api.constants import (
     SUPERVISOR_PORT,
 )
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.pods.manifest import PoolIdentity, owned_by_pool, pool_labels
+from mcp_exec_operator.pods.manifest import PoolIdentity, base_policy_name, owned_by_pool, pool_labels
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+FOREGROUND: Final = "foregroundDeletion"
+"""Finalizer with which the garbage collector deletes an object's blocking dependents before the object."""
+
+
+_PREFIXES: Final = (base_policy_name(""), "mcp-exec-pool-")
 
 
 def policy_name(pool_name: str) -> str:
-    """Return the name of a pool's NetworkPolicy."""
-    return f"mcp-exec-pool-{pool_name}"
+    """Return the name of a pool's NetworkPolicy that allows what its sandboxes need."""
+    return f"{_PREFIXES[1]}{pool_name}"
+
+
+def pool_of_policy(name: str) -> str:
+    """Return the name of the pool whose policy has that name, or an empty text."""
+    return next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), "")
 
 
 def component_peer(component: str, *, release_namespace: str) -> Object:
@@ -38,11 +51,32 @@ def build_policy(*, pool: PoolIdentity, release_namespace: str, broker: bool = F
             "ports": [{"protocol": "TCP", "port": BROKER_PORT}],
         }
     ]
+    ingress = [{"from": peers, "ports": [{"protocol": "TCP", "port": SUPERVISOR_PORT}]}]
+    return _build(pool, policy_name(pool.name), ingress=ingress, egress=egress if broker else [])
+
+
+def build_base_policy(*, pool: PoolIdentity) -> Object:
+    """Build the policy that allows nothing. The garbage collector deletes it after the last pod that it owns."""
+    policy = _build(pool, base_policy_name(pool.name), ingress=[], egress=[])
+    policy["metadata"]["finalizers"] = [FOREGROUND]
+    return policy
+
+
+def has_drifted(found: Object, wanted: Object) -> bool:
+    """Return whether a NetworkPolicy in the cluster differs from the wanted one. An empty list equals no list."""
+    meta = found["metadata"]
+    owners = {owner.get("uid") for owner in meta.get("ownerReferences") or ()}
+    unowned = not {owner["uid"] for owner in wanted["metadata"]["ownerReferences"]} <= owners
+    unblocked = not set(wanted["metadata"].get("finalizers") or ()) <= set(meta.get("finalizers") or ())
+    return unowned or unblocked or _normalize(found.get("spec") or {}) != _normalize(wanted["spec"])
+
+
+def _build(pool: PoolIdentity, name: str, *, ingress: list[Object], egress: list[Object]) -> Object:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
-            "name": policy_name(pool.name),
+            "name": name,
             "namespace": pool.namespace,
             "labels": {LABEL_MANAGED_BY: MANAGED_BY},
             "ownerReferences": [owned_by_pool(pool)],
@@ -50,15 +84,10 @@ def build_policy(*, pool: PoolIdentity, release_namespace: str, broker: bool = F
         "spec": {
             "podSelector": {"matchLabels": pool_labels(pool.name)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": peers, "ports": [{"protocol": "TCP", "port": SUPERVISOR_PORT}]}],
-            "egress": egress if broker else [],
+            "ingress": ingress,
+            "egress": egress,
         },
     }
-
-
-def has_drifted(found: Object, wanted: Object) -> bool:
-    """Return whether a NetworkPolicy in the cluster differs from the wanted one. An empty list equals no list."""
-    return _normalize(found.get("spec") or {}) != _normalize(wanted["spec"])
 
 
 def _normalize(spec: Object) -> Object:

@@ -24,6 +24,8 @@ POD_FIELDS: Final = frozenset(
 _OUR_LABELS: Final = ("app.kubernetes.io/", f"{GROUP}/")
 _OUR_PATHS: Final = ("/workspace", "/tmp", "/opt/mcp-exec", "/proc", "/sys", "/dev")  # noqa: S108
 _OUR_VARIABLES: Final = ("MCP_EXEC_", "PYTHON", "LD_")
+_IDENTITY_LABELS: Final = frozenset({"aadpodidbinding"})
+"""Keys without a prefix that webhooks or agents of clouds act on."""
 _WEAKENING_ANNOTATIONS: Final = (
     "container.apparmor.security.beta.kubernetes.io/",
     "container.seccomp.security.alpha.kubernetes.io/",
@@ -33,11 +35,17 @@ _WEAKENING_ANNOTATIONS: Final = (
     "io.kubernetes.",
     "k8s.v1.cni.cncf.io/",
 )
-"""Prefixes of annotations that change a security profile, the isolation of a runtime, or the network."""
+"""Prefixes of annotations that change a security profile, the isolation of a runtime, or the network. Never allowed."""
+_NETWORK_STATUS: Final = ("k8s.v1.cni.cncf.io/network-status", "k8s.v1.cni.cncf.io/networks-status")
+"""Annotations with these prefixes that network plugins write and nobody reads."""
 
 
-def merge_template(pod: Object, template: Object) -> Object:
-    """Return the pod with the allowed fields of a template merged into it. `template` is a PodTemplate as JSON data."""
+def merge_template(pod: Object, template: Object, *, prefixes: tuple[str, ...] = ()) -> Object:
+    """Return the pod with the allowed fields of a template merged into it. `template` is a PodTemplate as JSON data.
+
+    Of labels and annotations, keys without prefix and dots are allowed, and those with one of `prefixes`: meshes,
+    secret injectors and identity webhooks act on keys with prefixes of their own, and no list of these is complete.
+    """
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     merged_spec = pod["spec"] | {name: value for name, value in spec.items() if name in POD_FIELDS and value}
     if ours := pod["spec"].get("nodeSelector"):
@@ -52,12 +60,16 @@ def merge_template(pod: Object, template: Object) -> Object:
         **pod,
         "metadata": pod["metadata"]
         | {
-            "labels": _drop_prefixes(_dict(metadata, "labels"), _OUR_LABELS) | pod["metadata"]["labels"],
-            "annotations": _drop_prefixes(_dict(metadata, "annotations"), _WEAKENING_ANNOTATIONS)
-            | pod["metadata"]["annotations"],
+            "labels": select_labels(template, prefixes=prefixes) | pod["metadata"]["labels"],
+            "annotations": _select_keys(_dict(metadata, "annotations"), prefixes) | pod["metadata"]["annotations"],
         },
         "spec": merged_spec,
     }
+
+
+def select_labels(template: Object, *, prefixes: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the allowed labels of a template."""
+    return _select_keys(_dict(template.get("metadata") or {}, "labels"), prefixes)
 
 
 def refused_fields(template: Object, pod: Object) -> tuple[str, ...]:
@@ -118,8 +130,21 @@ def _missing_item(wanted: Any, given: list[Any], path: str) -> Iterator[str]:
         yield from _missing(wanted, twin, path)
 
 
-def _drop_prefixes(source: Object, prefixes: tuple[str, ...]) -> Object:
-    return {key: value for key, value in source.items() if not key.startswith(prefixes)}
+def is_weakening_annotation(key: str) -> bool:
+    """Return whether an annotation may change a security profile, the isolation of a runtime, or the network."""
+    return key.startswith(_WEAKENING_ANNOTATIONS) and key not in _NETWORK_STATUS
+
+
+def _select_keys(source: Object, prefixes: tuple[str, ...]) -> Object:
+    return {key: value for key, value in source.items() if _is_allowed_key(str(key), prefixes)}
+
+
+def _is_allowed_key(key: str, prefixes: tuple[str, ...]) -> bool:
+    prefix, slash, _ = key.partition("/")
+    if not slash:
+        # runtimes read keys with dots: dev.gvisor.flag.debug, run.oci.handler, org.systemd.property.CPUQuota
+        return "." not in key and key not in _IDENTITY_LABELS
+    return prefix in prefixes and not key.startswith(_OUR_LABELS) and not is_weakening_annotation(key)
 
 
 def _list(source: Object, name: str) -> list[Object]:

@@ -13,6 +13,7 @@ from typing import Final
 from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
@@ -20,8 +21,10 @@ from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod
+from mcp_exec_operator.pods.integrity import find_changes
+from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod, has_owners
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.partition import Partition
@@ -62,6 +65,8 @@ class PoolControllerConfig:
     pod_start_timeout_seconds: float
     broker: bool = False
     """Whether there is a broker that sandboxes may reach."""
+    seal_after_seconds: float = 5.0
+    """Age at which a pod is sealed, so that a later operator can recognize it."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -71,6 +76,7 @@ class PoolController:
     pool: WarmPool
     api: OperatorApi
     supervisors: SupervisorClient
+    authenticator: PodAuthenticator
     tasks: TaskRegistry
     metrics: Metrics
     config: PoolControllerConfig
@@ -80,6 +86,9 @@ class PoolController:
     network_policy: NetworkPolicyEnforcer = field(init=False)
     prober: ReadinessProber = field(init=False)
     status_writer: PoolStatusWriter = field(init=False)
+    _guarding: set[str] = field(default_factory=set)
+    """Pods whose seal and owners are being written."""
+    _guard_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CREATING))
     _leftovers: set[str] = field(default_factory=set)
     """Pods that the last resync found to be in use but not held by an execution."""
 
@@ -137,7 +146,9 @@ class PoolController:
                 overdue = deleted_for > _FORCE_DELETE_SECONDS
                 orphaned = pod.state is PodState.BUSY or (pod.state is PodState.STARTING and pod.labelled_busy)
                 undeleted = pod.state is PodState.TERMINATING and (overdue or not deleted_for)
-                if not orphaned and not undeleted:
+                # an earlier operator had no time to seal it, or somebody copied one of its pods
+                unknown = not pod.verified and not pod.created_here
+                if not orphaned and not undeleted and not unknown:
                     continue
                 found.add(pod.name)
                 if at_once or pod.name in self._leftovers:
@@ -159,10 +170,13 @@ class PoolController:
         if pool.spec is None:  # deleted or changed meanwhile
             return await self.status_writer.write(monotonic())
         for partition in pool:
+            self._confirm_uncertain(partition)
             self._delete_failed(partition, now)
         pool.rebalance(now)
         next_times = [self._reconcile_pods(partition, now) for partition in pool.in_refill_order()]
+        guard_after = self._guard_pods(now)
         status_after = await self.status_writer.write(monotonic())
+        next_times += [now + guard_after] if guard_after is not None else []
         return self._next_reconcile_after(now, status_after, next_times)
 
     def _reconcile_pods(self, partition: Partition, now: float) -> float | None:
@@ -269,18 +283,85 @@ class PoolController:
             template_hash=partition.template_hash,
             forbidden_address=self.config.forbidden_address,
             variant=partition.variant,
+            template_prefixes=self.pool.template_prefixes,
         )
         partition.refused_fields = manifest.refused
+        if (pod := partition.pods.get(name)) is not None:
+            pod.requested = manifest.body
         try:
             created = await self.api.create_pod(manifest.body)
         except ApiError as error:
             self._handle_refusal(partition, name, error)
         else:
+            self._confirm(partition, name, manifest.body, created)
+        self.pool.wakeup.set()
+
+    def _confirm(self, partition: Partition, name: str, requested: Object, stored: Object) -> None:
+        """Use a created pod, unless it differs from what was requested: then it is deleted."""
+        partition.pods.confirm_created(name, uid=stored["metadata"]["uid"], now=monotonic())
+        partition.changed_fields = find_changes(requested, stored)
+        if not partition.changed_fields:
             if partition.refusal is not None:
                 partition.refusal = None
                 partition.create_backoff.succeed()
-            partition.pods.confirm_created(name, uid=created["metadata"]["uid"], now=monotonic())
-        self.pool.wakeup.set()
+            return
+        message = f"an admission webhook changed {', '.join(partition.changed_fields)} of pod {name}, which is not used"
+        partition.refusal = PodProblem(reason=Reason.POD_CHANGED, message=message)
+        self._count_failure(partition, Reason.POD_CHANGED)
+        self._record_failure(partition, partition.refusal)
+        partition.create_backoff.fail(monotonic())
+        if (pod := partition.pods.get(name)) is not None:
+            pod.verified = False
+            self.retire(pod)
+
+    def _confirm_uncertain(self, partition: Partition) -> None:
+        """Confirm created pods of which only a watch or a list has reported the uid, because the answer was lost."""
+        for pod in partition.pods.all(PodState.STARTING):
+            if pod.uncertain and pod.requested is not None and pod.newest is not None:
+                self._confirm(partition, pod.name, pod.requested, pod.newest)
+
+    def _guard_pods(self, now: float) -> float | None:
+        """Seal pods and renew their owners. Return the seconds until the next pod has to be sealed, or None.
+
+        Most pods of a busy pool are used earlier, so that sealing costs no write per execution.
+        """
+        pool, next_after = self.pool, None
+        for partition in pool:
+            for pod in partition.pods.all(PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.BUSY):
+                if not pod.verified or pod.newest is None or pod.name in self._guarding:
+                    continue
+                unsealed = not pod.sealed and pod.state is not PodState.BUSY
+                wait = self.config.seal_after_seconds - (now - pod.existing_since) if unsealed else 0.0
+                if unsealed and wait > 0:
+                    next_after = min(wait, next_after if next_after is not None else wait)
+                elif unsealed or (pool.isolated and not self._is_guarded(pod)):
+                    self._guarding.add(pod.name)
+                    self.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
+        return next_after
+
+    def _is_guarded(self, pod: Pod) -> bool:
+        """Return whether Kubernetes keeps the base NetworkPolicy until the pod is gone."""
+        if pod.guarded_by != self.pool.policy_uid and pod.newest is not None:
+            pod.guarded_by = self.pool.policy_uid if has_owners(pod.newest, self.pool.identity) else ""
+        return pod.guarded_by == self.pool.policy_uid
+
+    async def _guard(self, pod: Pod, item: Object) -> None:
+        try:
+            async with self._guard_slots:
+                await self.write_priority.wait_until_idle()
+                if pod.gone or pod.lost:
+                    return
+                patch = self.authenticator.build_seal_patch(item, self.pool.identity)
+                stored = await self.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-seal")
+                pod.sealed = True
+                if pod.newest is item:
+                    pod.newest = stored
+        except ApiError as error:
+            log.warning("pod %s was not sealed: %s", pod.name, error, extra={"pool": self.pool.name})
+            await asyncio.sleep(_RECHECK_SECONDS)
+        finally:
+            self._guarding.discard(pod.name)
+            self.pool.wakeup.set()
 
     def _handle_refusal(self, partition: Partition, name: str, error: ApiError) -> None:
         if error.code == 0:

@@ -1,20 +1,26 @@
-"""Ensures that a pool's NetworkPolicy exists and is unchanged, before any pod is created and after each resync."""
+"""Ensures that a pool's NetworkPolicies exist and are unchanged, before any pod is created and after each change."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
-from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pods.manifest import PoolIdentity
+from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.status import PodProblem, is_terminating
 from mcp_exec_operator.pools.pool import WarmPool
+
+
+class _PolicyDeleted(Exception):
+    """A policy of that name is being deleted, so it cannot be relied on."""
 
 
 @dataclass(kw_only=True, eq=False)
 class NetworkPolicyEnforcer:
-    """The NetworkPolicy of one pool."""
+    """The NetworkPolicies of one pool."""
 
     pool: WarmPool
     api: OperatorApi
@@ -22,32 +28,56 @@ class NetworkPolicyEnforcer:
     broker: bool = False
     """Whether the pods may reach the broker."""
     dirty: bool = True
-    """Whether the policy has to be verified. Set by each resync, so that a changed policy is corrected."""
+    """Whether the policies have to be verified. Set by each resync and by each change of a policy."""
     backoff: Backoff = field(default_factory=Backoff)
 
+    def observe(self, body: Object, *, deleted: bool) -> None:
+        """Process a watch event of one of the policies. It is verified at once, unless it is as it should be."""
+        identity = self.pool.identity
+        wanted = next(each for each in self._build(identity) if each["metadata"]["name"] == body["metadata"]["name"])
+        changed = deleted or is_terminating(body) or has_drifted(body, wanted)
+        if self.pool.body is not None and changed:
+            self.dirty = True
+            self.backoff.until = 0.0
+            self.pool.wakeup.set()
+
     async def ensure(self, now: float) -> None:
-        """Create or correct the policy if that is due, and record in the pool whether it is isolated."""
+        """Create or correct the policies if that is due, and record in the pool whether it is isolated."""
         pool = self.pool
-        # the policy of a pool that was deleted and created again was deleted with the former one
+        # the policies of a pool that was deleted and created again were deleted with the former one
         self.dirty = self.dirty or not pool.isolated
         if not self.dirty or now < self.backoff.until:
             return
-        identity = pool.identity
-        policy = build_policy(pool=identity, release_namespace=self.release_namespace, broker=self.broker)
+        identity = replace(pool.identity, policy_uid="")
         try:
-            found = await self.api.get_network_policy(pool.namespace, policy["metadata"]["name"])
-            if found is None:
-                await self.api.create_network_policy(policy)
-            elif has_drifted(found, policy):
-                await self.api.replace_network_policy_spec(policy)
-        except ApiError as error:
-            message = f"no pod is created without its NetworkPolicy: {error.message}"
+            base, _ = [await self._apply(policy) for policy in self._build(identity)]
+        except (ApiError, _PolicyDeleted) as error:
+            cause = error.message if isinstance(error, ApiError) else str(error)
+            message = f"no pod is created without its NetworkPolicies: {cause}"
             pool.exposed = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
-            # only a refusal proves that the policy is missing; without an answer it is as last verified
-            pool.isolated = pool.isolated and error.code == 0
+            # only a refusal proves that a policy is missing; without an answer it is as last verified
+            pool.isolated = pool.isolated and isinstance(error, ApiError) and error.code == 0
             self.backoff.fail(monotonic())
         else:
             self.backoff.succeed()
-            # a policy of the former pool is deleted with it
-            if pool.body is not None and pool.identity == identity:
+            # policies of the former pool are deleted with it
+            if pool.body is not None and replace(pool.identity, policy_uid="") == identity:
+                pool.policy_uid = base["metadata"]["uid"]
                 pool.exposed, pool.isolated, self.dirty = None, True, False
+
+    def _build(self, identity: PoolIdentity) -> tuple[Object, Object]:
+        """Return the base and the other policy."""
+        return (
+            build_base_policy(pool=identity),
+            build_policy(pool=identity, release_namespace=self.release_namespace, broker=self.broker),
+        )
+
+    async def _apply(self, policy: Object) -> Object:
+        """Create or correct a policy, and return it as stored. Raises ApiError and _PolicyDeleted."""
+        name = policy["metadata"]["name"]
+        found = await self.api.get_network_policy(self.pool.namespace, name)
+        if found is None:
+            return await self.api.create_network_policy(policy)
+        if is_terminating(found):
+            raise _PolicyDeleted(f"NetworkPolicy {name} is being deleted")
+        return await self.api.correct_network_policy(policy) if has_drifted(found, policy) else found

@@ -55,6 +55,8 @@ class Partition:
     """Why the API server refused the last pod."""
     failure: PodProblem | None = None
     """Why the last failed pod failed."""
+    changed_fields: tuple[str, ...] = ()
+    """Fields in which the last created pod differed from the requested one."""
     refused_fields: tuple[str, ...] = ()
     """Fields of the template that its pods do not have."""
     lacking_since: float | None = None
@@ -97,6 +99,7 @@ class Partition:
         """Apply a spec and forget the failures of the last one."""
         self.spec, self.template_hash = spec, template_hash
         self.refusal = self.failure = None
+        self.changed_fields = ()
         self.create_backoff.succeed()
         self._outdated.expire()
         if spec is None:

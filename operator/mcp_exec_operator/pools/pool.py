@@ -17,9 +17,12 @@ from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.pods.cache import Pod, PodCounts
-from mcp_exec_operator.pods.manifest import PoolIdentity, template_hash
+from mcp_exec_operator.pods.manifest import PoolIdentity, pool_labels, template_hash
+from mcp_exec_operator.pods.network_policy import pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.openings import NamespacePolicies, Opening
 from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pods.template import select_labels
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.shortage import explain_shortage
 from mcp_exec_operator.queueing.wait_queue import Waiter
@@ -39,6 +42,8 @@ from mcp_exec_operator.variants.outlier_detection import (
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE: Final = 512
+_MAX_STRANGERS: Final = 16
+"""Pods of others that are remembered, to report them."""
 _MAX_ANNOTATION: Final = 128
 """Characters of the annotation that are read. Names have at most 63."""
 
@@ -53,6 +58,10 @@ class WarmPool:
     namespace: str
     name: str
     nodes: NodeCache = field(default_factory=NodeCache)
+    policies: NamespacePolicies = field(default_factory=NamespacePolicies)
+    """NetworkPolicies of others in the namespace."""
+    template_prefixes: tuple[str, ...] = ()
+    """Prefixes that labels and annotations of templates may have."""
     clock: Callable[[], float] = monotonic
     autoscaler: Autoscaler = field(default_factory=Autoscaler)
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,6 +71,8 @@ class WarmPool:
     """By variant. Includes variants that the spec does not have any more, until their pods are gone."""
     body: Object | None = None
     """The object as last observed, or None if the pool does not exist."""
+    label_sets: list[dict[str, str]] = field(default_factory=list)
+    """Labels of the pods of each template, without those that change."""
     uid: str = ""
     generation: int = 0
     spec: SandboxPoolSpec | None = None
@@ -71,7 +82,11 @@ class WarmPool:
     exposed: PodProblem | None = None
     """Why the NetworkPolicy could not be verified."""
     isolated: bool = False
-    """Whether the NetworkPolicy was verified."""
+    """Whether the NetworkPolicies were verified."""
+    policy_uid: str = ""
+    """Uid of the base NetworkPolicy, once it was verified."""
+    strangers: dict[str, str] = field(default_factory=dict)
+    """Uids by name of pods that have the pool's labels and that no operator created."""
     weights: dict[str, int] = field(default_factory=dict)
     """Weights of the spec's variants."""
     rotation: tuple[str, ...] = ()
@@ -80,6 +95,8 @@ class WarmPool:
     """Variants that were taken out of rotation."""
     restored: str | None = None
     """Value of the restore annotation that was handled last."""
+    _openings: tuple[tuple[int, int, str], list[Opening]] | None = None
+    """What `find_openings` found last, and for what."""
 
     def __post_init__(self) -> None:
         self.base = self._make_partition("")
@@ -92,7 +109,7 @@ class WarmPool:
     @property
     def identity(self) -> PoolIdentity:
         """What its pods refer to as their owner."""
-        return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid)
+        return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid, policy_uid=self.policy_uid)
 
     @property
     def counts(self) -> PodCounts:
@@ -166,20 +183,42 @@ class WarmPool:
             )
         )
 
+    def find_openings(self) -> list[Opening]:
+        """Return the NetworkPolicies of others that open its sandboxes."""
+        key = (self.policies.version, self.generation, self.uid)
+        if self._openings is None or self._openings[0] != key:
+            found = self.policies.find(self.label_sets)
+            # its own are put right whenever they change
+            self._openings = key, [each for each in found if pool_of_policy(each.name) != self.name]
+        return self._openings[1]
+
     def partition_of(self, item: Object) -> Partition:
         """Return the partition of a pod's object: the one that has the pod, else the one that its label names."""
         meta = item["metadata"]
         variant = (meta.get("labels") or {}).get(LABEL_VARIANT, "")
         return self.partition_with(meta["name"]) or self.partitions.get(variant, self.base)
 
+    def pod(self, name: str) -> Pod | None:
+        """Return the pod of that name in any partition, or None."""
+        return next((pod for partition in self if (pod := partition.pods.get(name)) is not None), None)
+
     def partition_with(self, pod: str) -> Partition | None:
         """Return the partition that has a pod of that name, or None."""
         return next((partition for partition in self if partition.pods.get(pod) is not None), None)
 
-    def adopt(self, pod: str, *, now: float) -> tuple[Partition, Pod]:
-        """Make the pod that an execution's status names busy. Return it and its partition."""
+    def adopt(self, pod: str, *, uid: str, now: float) -> tuple[Partition, Pod]:
+        """Make the pod with the name and uid of an execution's status busy. Return it and its partition."""
         partition = self.partition_with(pod) or self.base
-        return partition, partition.pods.adopt(pod, now=now)
+        return partition, partition.pods.adopt(pod, uid=uid, now=now)
+
+    def note_stranger(self, item: Object) -> bool:
+        """Record a pod that no operator created. Return whether it is new."""
+        name, uid = str(item["metadata"]["name"]), str(item["metadata"]["uid"])
+        new = self.strangers.get(name) != uid
+        if new and len(self.strangers) < _MAX_STRANGERS:
+            self.strangers[name] = uid
+            self.wakeup.set()
+        return new
 
     def record_run(self, variant: str, reason: Reason, *, now: float) -> None:
         """Record the end of a run in a pod of a variant."""
@@ -264,7 +303,7 @@ class WarmPool:
         digest = self.base.template_hash
         try:
             spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
-            digest = template_hash(spec)
+            digest = template_hash(spec, template_prefixes=self.template_prefixes)
             self.spec = spec
             self.autoscaler.configure(spec)
         except ValidationError as error:
@@ -274,6 +313,11 @@ class WarmPool:
             message = f"the pool's template is invalid: {error}"
             self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
         self.base.configure(self.spec, template_hash=digest)
+        specs = [] if self.spec is None else [self.spec, *map(self.spec.build_variant_spec, self.spec.variants)]
+        self.label_sets = [
+            select_labels(each.template.to_api(), prefixes=self.template_prefixes) | pool_labels(self.name)
+            for each in specs
+        ]
         self._configure_variants()
         self._update_rotation()
 
@@ -289,7 +333,7 @@ class WarmPool:
             if variant.name not in self.partitions:
                 self.partitions[variant.name] = self._make_partition(variant.name)
             own = spec.build_variant_spec(variant)
-            digest = template_hash(own, variant=variant.name)
+            digest = template_hash(own, variant=variant.name, template_prefixes=self.template_prefixes)
             self.partitions[variant.name].configure(own, template_hash=digest)
             if variant.name in self.ejections and self.ejections[variant.name].template_hash != digest:
                 self._restore_variant(variant.name)

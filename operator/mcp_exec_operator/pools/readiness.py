@@ -50,7 +50,7 @@ class ReadinessProber:
     def probe_starting(self, partition: Partition) -> None:
         """Start to probe the starting pods that have an address."""
         for pod in partition.pods.all(PodState.STARTING):
-            if pod.address and not pod.labelled_busy and pod.name not in self._probed:
+            if pod.verified and pod.address and not pod.labelled_busy and pod.name not in self._probed:
                 self._probed.add(pod.name)
                 self.tasks.spawn(self._probe(partition, pod), name=f"probe {pod.name}")
 

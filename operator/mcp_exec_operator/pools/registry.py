@@ -1,6 +1,8 @@
 """All pools of the served namespaces, each with its controller."""
 
 import asyncio
+import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
@@ -8,12 +10,17 @@ from time import monotonic
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.manifest import pool_of
+from mcp_exec_operator.pods.network_policy import pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.openings import NamespacePolicies
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.pool import WarmPool
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -21,8 +28,15 @@ class PoolRegistry:
     """Finds pools by key, feeds them with observed objects, starts and stops their controllers."""
 
     tasks: TaskRegistry
+    authenticator: PodAuthenticator
     make_controller: Callable[[WarmPool], PoolController]
     nodes: NodeCache = field(default_factory=NodeCache)
+    template_prefixes: tuple[str, ...] = ()
+    """Prefixes that labels and annotations of templates may have."""
+    policies: defaultdict[str, NamespacePolicies] = field(default_factory=lambda: defaultdict(NamespacePolicies))
+    """NetworkPolicies of others, by served namespace."""
+    on_removed: Callable[[WarmPool], None] = lambda pool: None
+    """Receives each pool that was deleted."""
     opened: bool = False
     """Whether controllers run. They start after the first resync, which shows what pods executions have."""
     _pools: dict[ObjectKey, WarmPool] = field(default_factory=dict)
@@ -33,7 +47,13 @@ class PoolRegistry:
         """Return the pool of that namespace and name. One that does not exist yet is empty."""
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = WarmPool(namespace=key[0], name=key[1], nodes=self.nodes)
+            pool = self._pools[key] = WarmPool(
+                namespace=key[0],
+                name=key[1],
+                nodes=self.nodes,
+                policies=self.policies[key[0]],
+                template_prefixes=self.template_prefixes,
+            )
             self._controllers[pool] = self.make_controller(pool)
         return pool
 
@@ -64,9 +84,10 @@ class PoolRegistry:
         """Process a pool's object of a watch or a list."""
         pool = self.get(object_key(body))
         if deleted:
-            if pool.uid == body["metadata"]["uid"]:
+            if pool.uid == body["metadata"]["uid"] and pool.body is not None:
                 pool.remove()
-                self.discard(pool)
+                self.on_removed(pool)
+            self.discard(pool)
             return
         pool.configure(body)
         self._start(pool)
@@ -78,15 +99,37 @@ class PoolRegistry:
             return None
         pool = self.get((item["metadata"]["namespace"], name))
         partition = pool.partition_of(item)
-        pool.wakeup.set()
         if not deleted:
-            return partition.pods.observe(item, now=monotonic())
+            if not self._accepts(pool, item):
+                self.discard(pool)  # labels may name any number of pools
+                return None
+            pool.wakeup.set()
+            pod = partition.pods.observe(item, now=monotonic())
+            self._recognize(pod, item)
+            return pod
         known = partition.pods.get(item["metadata"]["name"])
+        if pool.strangers.get(item["metadata"]["name"]) == item["metadata"]["uid"]:
+            del pool.strangers[item["metadata"]["name"]]
         if known is not None and known.uid in (None, item["metadata"]["uid"]):
             partition.pods.forget(known.name)
             pool.refill_now()
+        pool.wakeup.set()
         self.discard(pool)
         return None
+
+    def observe_policy(self, policy: Object, *, deleted: bool) -> None:
+        """Process a NetworkPolicy's object of a watch."""
+        namespace, name = object_key(policy)
+        pool = self._pools.get((namespace, pool_of_policy(name)))
+        if pool is not None:
+            self._controllers[pool].network_policy.observe(policy, deleted=deleted)
+        policies = self.policies[namespace]
+        before = policies.version
+        policies.observe(policy, deleted=deleted)
+        if policies.version != before:
+            for each in self:
+                if each.namespace == namespace:
+                    each.wakeup.set()
 
     def observe_node(self, item: Object, *, deleted: bool) -> None:
         """Process a node's object of a watch."""
@@ -110,6 +153,7 @@ class PoolRegistry:
         for pool in self:
             if pool.namespace == namespace and pool.body is not None and (namespace, pool.name) not in names:
                 pool.remove()
+                self.on_removed(pool)
         for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
             missed += self._replace_pods(self.get(key), by_pool.get(key, []), listed_at=listed_at)
         return missed
@@ -138,14 +182,39 @@ class PoolRegistry:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         self._running.clear()
 
+    def _accepts(self, pool: WarmPool, item: Object) -> bool:
+        """Return whether an operator created a pod that has the labels of the pool. Report a pod of others once."""
+        known = pool.pod(item["metadata"]["name"])
+        if known is not None and known.uid == item["metadata"]["uid"]:
+            return True
+        # nobody else knew the digest of a pod that is being created
+        expected = known is not None and known.uid is None and self.authenticator.has_token_digest(item)
+        if expected or self.authenticator.claims_pool(item, pool.uid):
+            return True
+        if pool.body is not None and pool.note_stranger(item):
+            fields = {"pool": pool.name, "pod": item["metadata"]["name"]}
+            log.warning("a pod has the labels of the pool, but no operator created it: it is ignored", extra=fields)
+        return False
+
+    def _recognize(self, pod: Pod, item: Object) -> None:
+        """Trust a pod that an earlier operator has created, verified and sealed."""
+        if not pod.verified and not pod.created_here and self.authenticator.is_sealed(item):
+            pod.verified = pod.sealed = True
+
     def _replace_pods(self, pool: WarmPool, items: list[Object], *, listed_at: float) -> int:
         missed = 0
         by_partition: dict[Partition, list[Object]] = {}
+        listed = {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
+        pool.strangers = {name: uid for name, uid in pool.strangers.items() if listed.get(name) == uid}
         for item in items:
-            by_partition.setdefault(pool.partition_of(item), []).append(item)
+            if self._accepts(pool, item):
+                by_partition.setdefault(pool.partition_of(item), []).append(item)
         for partition in pool:
             found = by_partition.get(partition, ())
             missed += len(partition.pods.replace(found, listed_at=listed_at, now=monotonic()))
+            for item in found:
+                if (pod := partition.pods.get(item["metadata"]["name"])) is not None:
+                    self._recognize(pod, item)
         pool.wakeup.set()
         self._controllers[pool].network_policy.dirty = True
         self.discard(pool)

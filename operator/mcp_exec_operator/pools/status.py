@@ -29,6 +29,7 @@ def build_status(pool: WarmPool, *, moment: datetime, now: float) -> SandboxPool
         _current(pool, moment),
         *_variants_healthy(pool, moment),
         _isolated(pool, moment),
+        _pods_trusted(pool, moment),
         _template_honoured(pool, moment),
     ):
         conditions = set_condition(conditions, condition)
@@ -167,8 +168,23 @@ def _isolated(pool: WarmPool, moment: datetime) -> Condition:
     if pool.exposed is not None:
         return _condition("Isolated", False, "NetworkPolicyFailed", pool.exposed.message, moment)
     if not pool.isolated:
-        return _condition("Isolated", False, "NotVerified", "the NetworkPolicy has not been verified yet", moment)
-    return _condition("Isolated", True, "NetworkPolicy", "the pool's NetworkPolicy is in place", moment)
+        return _condition("Isolated", False, "NotVerified", "the NetworkPolicies have not been verified yet", moment)
+    if openings := pool.find_openings():
+        names = ", ".join(map(str, openings))
+        message = f"NetworkPolicies of others allow traffic of the pool's sandboxes, and policies are additive: {names}"
+        return _condition("Isolated", False, "OpenedByOthers", message, moment)
+    return _condition("Isolated", True, "NetworkPolicy", "the pool's NetworkPolicies are in place", moment)
+
+
+def _pods_trusted(pool: WarmPool, moment: datetime) -> Condition:
+    if changed := sorted({name for partition in pool for name in partition.changed_fields}):
+        message = f"pods are not used, because an admission webhook changed them: {', '.join(changed)}"
+        return _condition("PodsTrusted", False, "PodsChanged", message, moment)
+    if pool.strangers:
+        names = ", ".join(sorted(pool.strangers))
+        message = f"pods have the pool's labels, but no operator created them, so they are ignored: {names}"
+        return _condition("PodsTrusted", False, "PodsOfOthers", message, moment)
+    return _condition("PodsTrusted", True, "Created", "the operator created all pods of the pool", moment)
 
 
 def _template_honoured(pool: WarmPool, moment: datetime) -> Condition:

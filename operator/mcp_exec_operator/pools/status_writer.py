@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 1.0
 """Delay between a change and its write, so that an execution that ends within it causes no write."""
-_QUIET_REASONS: Final = frozenset({"Starting", "Refilling", "PoolAtCapacity"})
-"""Reasons for not being ready that are no one's fault and cause no Event."""
+_QUIET_REASONS: Final = frozenset({"Starting", "Refilling", "PoolAtCapacity", "NotVerified", "NetworkPolicyFailed"})
+"""Reasons that are no one's fault, or that another condition reports, and that cause no Event."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class PoolStatusWriter:
             return None  # deleted meanwhile
         pool.body = body
         self._written = status
-        for kind in ("Ready", "VariantsHealthy"):
+        for kind in ("Ready", "VariantsHealthy", "Isolated", "PodsTrusted"):
             await self._report(kind, find_condition(status, kind))
         return None
 
@@ -76,8 +76,8 @@ class PoolStatusWriter:
         if condition is None or condition.status is ConditionStatus.TRUE:
             self._reported.pop(kind, None)
             return
-        # the message of the other condition changes all the time
-        news = condition.message if kind == "VariantsHealthy" else condition.reason
+        # the message of Ready changes all the time
+        news = condition.reason if kind == "Ready" else condition.message
         if condition.reason not in _QUIET_REASONS and news != self._reported.get(kind):
             self._reported[kind] = news
             try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.support.world import CEX, KEY, NAMESPACE, NODES, PODS, SBP, World
+from tests.support.world import CEX, KEY, NAMESPACE, NODES, PODS, POLICIES, SBP, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -31,6 +31,7 @@ def settings(**changes: Any) -> Settings:
         "sandbox_key_file": Path("unused"),
         "resync_seconds": 0.1,
         "shutdown_seconds": 5,
+        "seal_after_seconds": 0,
     }
     return Settings(**(given | changes))
 
@@ -61,6 +62,7 @@ class Operator:
             (CEX, self.manager.observe_execution),
             (PODS, self.manager.observe_pod),
             (NODES, self.manager.observe_node),
+            (POLICIES, self.manager.observe_policy),
         ):
             await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).run_in_background())
 

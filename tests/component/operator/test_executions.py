@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.api_server import Fault
-from tests.support.world import CEX, EVENTS, PODS, POLICIES, World
+from tests.support.world import CEX, EVENTS, PODS, POLICIES, SBP, World
 
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
@@ -52,15 +52,20 @@ async def test_the_binding_is_written_before_any_code_is_handed_over(world: Worl
     assert steps.index("after PUT hello") < steps.index("before run")
 
 
-async def test_a_pod_in_use_is_labelled_and_belongs_to_its_execution(world: World, operating: Operating) -> None:
+async def test_a_pod_in_use_is_labelled_and_still_belongs_to_its_pool_and_its_policy(
+    world: World, operating: Operating
+) -> None:
     world.pool()
     async with operating():
         await world.warm(1)
-        uid = world.execution("long", "wait")
+        world.execution("long", "wait")
         busy = {"mcp-exec.dev/state": "busy", "mcp-exec.dev/execution": "long"}
         await world.until(lambda: any(busy.items() <= pod["metadata"]["labels"].items() for pod in _pods(world)))
         pod = world.pods()[world.status("long")["podName"]]
-        assert [owner["uid"] for owner in pod["metadata"]["ownerReferences"]] == [uid]
+        pool, policy = world.collections[SBP]["default"], world.collections[POLICIES]["mcp-exec-base-default"]
+        owners = [pool["metadata"]["uid"], policy["metadata"]["uid"]]
+        assert [owner["uid"] for owner in pod["metadata"]["ownerReferences"]] == owners
+        assert [owner["blockOwnerDeletion"] for owner in pod["metadata"]["ownerReferences"]] == [False, True]
         world.release.set()
         await world.finished("long")
 
@@ -309,7 +314,7 @@ async def test_the_network_policy_stands_before_the_first_pod(world: World, oper
     async with operating():
         await world.warm(1)
     created = [seen.path for seen in world.seen if seen.method == "POST"]
-    assert created[:2] == [POLICIES, PODS]
+    assert created[:3] == [POLICIES, POLICIES, PODS]
 
 
 def _pods(world: World) -> list[dict[str, Any]]:

@@ -102,6 +102,7 @@ async def test_pods_that_stood_idle_for_too_long_are_replaced_without_a_gap(
     world.pool(warm={"min": 3})
     async with operating():
         await world.warm(3)
+        await world.sealed()
     before = set(world.pods())
     made_at = (datetime.now(UTC) - timedelta(seconds=61)).strftime("%Y-%m-%dT%H:%M:%SZ")
     for name in before:

@@ -227,6 +227,7 @@ async def test_a_warm_pod_survives_a_new_operator(world: World, operating: Opera
     world.pool()
     async with operating():
         await world.warm(1)
+        await world.sealed()
         pods = list(world.pods())
     async with operating():
         world.execution("next")
@@ -249,6 +250,7 @@ async def test_a_pod_that_is_stuck_goes_once_a_younger_one_has_come_up(world: Wo
     world.pool()
     async with operating():
         await world.until(world.pods)
+        await world.sealed()
     (stuck,) = world.pods()
     created = {"creationTimestamp": (now() - timedelta(minutes=1)).isoformat()}
     world.merge(PODS, stuck, {"metadata": created, "spec": {"nodeName": world.node}})
@@ -308,6 +310,7 @@ async def test_a_pod_without_all_labels_of_a_pool_is_neither_counted_nor_deleted
     for _ in range(2):
         async with operating():
             await world.warm(1)
+            await world.sealed()
             world.merge(PODS, "foreign", {"metadata": {"annotations": {"seen": "again"}}})
             counts = world.pool_status()
             assert (counts["warm"], counts["busy"], counts["starting"]) == (1, 0, 0)
@@ -320,6 +323,7 @@ async def test_events_that_could_not_be_read_are_read_again(world: World, operat
     world.pool()
     async with operating():
         await world.until(world.pods)
+        await world.sealed()
     (slow,) = world.pods()
     created = {"creationTimestamp": (now() - timedelta(minutes=1)).isoformat()}
     world.merge(PODS, slow, {"metadata": created, "spec": {"nodeName": world.node}})

@@ -65,6 +65,7 @@ async def test_a_new_operator_keeps_as_many_pods_as_were_desired(world: World, o
         world.execution("first")
         await world.finished("first")
         await world.until(lambda: 2 <= status(world).get("warm", 0) == status(world)["desired"])
+        await world.sealed()
         pods = set(world.pods())
     async with operating():
         await world.until(lambda: world.condition("Scaled").get("reason") == "Stabilizing")

@@ -288,7 +288,7 @@ async def test_sandboxes_reach_the_broker_and_nothing_else(
     world.pool()
     async with equipped():
         await world.warm(1)
-    (policy,) = world.collections[POLICIES].values()
+    policy = world.collections[POLICIES]["mcp-exec-pool-default"]
     (rule,) = policy["spec"]["egress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": 8082}]
     (peer,) = rule["to"]

@@ -76,8 +76,8 @@ def test_a_pod_whose_creation_had_no_answer_counts_until_a_list_tells_that_it_wa
 def test_a_pod_that_an_execution_names_is_never_warm() -> None:
     cache = PodCache()
     warm(cache, "a")
-    cache.adopt("a", now=2)
-    cache.adopt("unseen", now=2)
+    cache.adopt("a", uid="uid-a", now=2)
+    cache.adopt("unseen", uid="uid-unseen", now=2)
     cache.observe(item("unseen"), now=3)
     assert cache.mark_ready("unseen", now=4) is None
     assert cache.take() is None

@@ -166,6 +166,55 @@ def test_a_template_that_would_weaken_a_pod_is_refused_and_told(template: dict[s
 
 
 @pytest.mark.parametrize(
+    "key",
+    [
+        "sidecar.istio.io/inject",
+        "security.istio.io/tlsMode",
+        "linkerd.io/inject",
+        "config.linkerd.io/skip-outbound-ports",
+        "vault.hashicorp.com/agent-inject",
+        "consul.hashicorp.com/connect-inject",
+        "azure.workload.identity/use",
+        "aadpodidbinding",
+        "iam.amazonaws.com/role",
+        "eks.amazonaws.com/role-arn",
+        "iam.gke.io/gcp-service-account",
+        "dapr.io/enabled",
+        "kuma.io/sidecar-injection",
+        "instrumentation.opentelemetry.io/inject-python",
+        "admission.datadoghq.com/enabled",
+        "unknown.example.com/whatever",
+        "run.oci.handler",
+        "org.systemd.property.MemoryMax",
+        "io.katacontainers.config.hypervisor.path",
+    ],
+)
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_a_template_cannot_ask_meshes_injectors_and_identity_webhooks_for_anything(kind: str, key: str) -> None:
+    manifest = build({"metadata": {kind: {key: "true"}}})
+    assert manifest.refused == (f"metadata.{kind}.{key}",)
+    assert manifest.body == build().body
+
+
+def test_the_installation_may_allow_prefixes_but_none_that_weakens_a_sandbox() -> None:
+    annotations = {"cost.example.com/team": "a", "dev.gvisor.flag.debug": "x", "dev.gvisor.x/a": "b", "note": "c"}
+    labels = {"cost.example.com/team": "a", "mcp-exec.dev/pool": "other", "sub.cost.example.com/team": "b"}
+    spec = SandboxPoolSpec.model_validate(
+        {"image": "i", "template": {"metadata": {"annotations": annotations, "labels": labels}}}
+    )
+    prefixes = ("cost.example.com", "mcp-exec.dev", "dev.gvisor.x")
+    manifest = build_pod(spec=spec, pool=POOL, pod=POD, template_hash="h", template_prefixes=prefixes)
+    assert manifest.body["metadata"]["labels"].items() >= {"cost.example.com/team": "a"}.items()
+    assert manifest.body["metadata"]["annotations"].items() >= {"cost.example.com/team": "a", "note": "c"}.items()
+    assert set(manifest.refused) == {
+        "metadata.annotations.dev.gvisor.x/a",
+        "metadata.labels.mcp-exec.dev/pool",
+        "metadata.labels.sub.cost.example.com/team",
+        "metadata.annotations.dev.gvisor.flag.debug",
+    }
+
+
+@pytest.mark.parametrize(
     ("container", "refused"),
     [
         ({"securityContext": {"privileged": True}}, "securityContext.privileged"),
@@ -207,10 +256,11 @@ def test_the_template_hash_tells_pods_apart_by_what_they_are_like() -> None:
     assert template_hash(spec) != template_hash(SandboxPoolSpec(image="a", max_processes=9))
 
 
-def test_a_pod_in_use_belongs_to_its_execution_and_is_not_evicted() -> None:
-    meta = busy_patch(execution_name="hello", execution_uid="u")["metadata"]
+def test_a_pod_in_use_keeps_its_owners_and_is_not_evicted() -> None:
+    meta = busy_patch(execution_name="hello", pod_uid="u")["metadata"]
     assert meta["labels"] == {"mcp-exec.dev/state": "busy", "mcp-exec.dev/execution": "hello"}
-    assert [owner["kind"] for owner in meta["ownerReferences"]] == ["CodeExecution"]
+    assert "ownerReferences" not in meta
+    assert meta["uid"] == "u"
     assert set(meta["annotations"].values()) == {"false"}
 
 

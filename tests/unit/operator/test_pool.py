@@ -14,7 +14,7 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
-from mcp_exec_operator.pods.network_policy import build_policy, has_drifted
+from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
@@ -191,11 +191,20 @@ def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
         "gateway",
     ]
     assert all("namespaceSelector" in peer for peer in rule["from"])
-    stored = {"spec": {name: value for name, value in spec.items() if name != "egress"}}
+    stored = {**policy, "spec": {name: value for name, value in spec.items() if name != "egress"}}
     assert not has_drifted(stored, policy)
-    assert has_drifted({"spec": {**spec, "egress": [{}]}}, policy)
-    assert has_drifted({"spec": {**spec, "podSelector": {}}}, policy)
-    assert has_drifted({}, policy)
+    assert has_drifted({**policy, "spec": {**spec, "egress": [{}]}}, policy)
+    assert has_drifted({**policy, "spec": {**spec, "podSelector": {}}}, policy)
+    assert has_drifted({**policy, "metadata": {"name": "p"}}, policy)
+    assert has_drifted({"metadata": policy["metadata"]}, policy)
+
+
+def test_the_base_policy_denies_everything_and_is_deleted_after_its_pods() -> None:
+    policy = build_base_policy(pool=PoolIdentity(namespace="agents", name="default", uid="u"))
+    assert (policy["spec"]["ingress"], policy["spec"]["egress"]) == ([], [])
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert has_drifted({**policy, "metadata": {**policy["metadata"], "finalizers": []}}, policy)
 
 
 def test_an_older_version_that_is_told_late_changes_nothing() -> None:
@@ -240,7 +249,7 @@ async def test_the_policy_of_a_pool_that_was_deleted_and_created_again_is_verifi
     assert not made.isolated
     await policy.ensure(2)
     assert made.isolated
-    assert [each["metadata"]["ownerReferences"][0]["uid"] for each in policies.created] == ["u", "v"]
+    assert [each["metadata"]["ownerReferences"][0]["uid"] for each in policies.created] == ["u", "u", "v", "v"]
 
 
 async def test_a_pool_that_is_deleted_while_its_status_is_written_stays_deleted() -> None:
@@ -260,8 +269,9 @@ class Policies:
     async def get_network_policy(self, *_: str) -> None:
         return None
 
-    async def create_network_policy(self, policy: Object) -> None:
+    async def create_network_policy(self, policy: Object) -> Object:
         self.created.append(policy)
+        return {**policy, "metadata": {**policy["metadata"], "uid": f"policy-{len(self.created)}"}}
 
     async def patch_pool_status(self, namespace: str, name: str, status: Object) -> Object:
         self.on_patch()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from tests.support.constants import SANDBOX_KEY
 from tests.unit.operator.test_pod_cache import item
 
 from mcp_exec_common.kube.errors import ApiError
@@ -13,6 +14,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import WarmPool
 
@@ -32,8 +34,8 @@ class NoEvents:
     async def get_network_policy(self, *_: str) -> None:
         self.on_verify()
 
-    async def create_network_policy(self, policy: Any) -> None:
-        pass
+    async def create_network_policy(self, policy: Any) -> Any:
+        return {**policy, "metadata": {**policy["metadata"], "uid": "policy"}}
 
     async def patch_pool_status(self, *_: Any) -> Any:
         return {"metadata": {"uid": "u", "generation": 1}}
@@ -111,6 +113,7 @@ def control(pool: WarmPool, api: NoEvents, tasks: TaskRegistry) -> PoolControlle
         pool=pool,
         api=cast(OperatorApi, api),
         supervisors=cast(SupervisorClient, None),
+        authenticator=PodAuthenticator(key=SANDBOX_KEY),
         tasks=tasks,
         metrics=Metrics.create(),
         config=PoolControllerConfig(release_namespace="system", forbidden_address="", pod_start_timeout_seconds=1e9),

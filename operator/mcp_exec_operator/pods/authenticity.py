@@ -1,0 +1,63 @@
+"""Which pods an operator has created. Labels prove nothing: whoever may create pods may set them.
+
+A running operator knows the uids of the pods that it created. What an earlier operator created is recognized by its
+seal, an annotation that only the release's key can make and that is worthless on another pod.
+"""
+
+import hmac
+from dataclasses import dataclass, field
+from typing import Final
+
+from mcp_exec_api.constants import ANNOTATION_SEAL
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.tokens import pod_seal, supervisor_token, token_digest
+from mcp_exec_operator.pods.manifest import PoolIdentity, owners_of_pod
+
+_DIGEST_VARIABLE: Final = "MCP_EXEC_TOKEN_SHA256"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodAuthenticator:
+    """Recognizes pods by the release's key."""
+
+    key: bytes = field(repr=False)
+
+    def has_token_digest(self, pod: Object) -> bool:
+        """Return whether the pod has the digest of its token. It is secret until the pod exists, and then public."""
+        meta = pod["metadata"]
+        token = supervisor_token(key=self.key, namespace=meta["namespace"], pod=meta["name"])
+        values = [
+            each.get("value") for each in _container(pod).get("env") or () if each.get("name") == _DIGEST_VARIABLE
+        ]
+        return len(values) == 1 and hmac.compare_digest(str(values[0]).encode(), token_digest(token).encode())
+
+    def claims_pool(self, pod: Object, pool_uid: str) -> bool:
+        """Return whether the pool controls the pod and the pod has its digest, as all pods of operators have."""
+        owners = pod["metadata"].get("ownerReferences") or ()
+        controllers = [owner.get("uid") for owner in owners if owner.get("controller")]
+        return bool(pool_uid) and controllers == [pool_uid] and self.has_token_digest(pod)
+
+    def is_sealed(self, pod: Object) -> bool:
+        """Return whether an operator created this very pod, and found it to be as requested."""
+        seal = str((pod["metadata"].get("annotations") or {}).get(ANNOTATION_SEAL) or "")
+        return hmac.compare_digest(seal.encode(), self._seal(pod).encode())
+
+    def build_seal_patch(self, pod: Object, pool: PoolIdentity) -> Object:
+        """Return the merge patch that seals a pod and renews its owners. It fails for another pod of that name."""
+        return {
+            "metadata": {
+                "uid": pod["metadata"]["uid"],
+                "annotations": {ANNOTATION_SEAL: self._seal(pod)},
+                "ownerReferences": owners_of_pod(pool),
+            }
+        }
+
+    def _seal(self, pod: Object) -> str:
+        meta, image = pod["metadata"], str(_container(pod).get("image") or "")
+        return pod_seal(key=self.key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], image=image)
+
+
+def _container(pod: Object) -> Object:
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    found: Object = containers[0]
+    return found

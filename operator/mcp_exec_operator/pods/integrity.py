@@ -1,0 +1,112 @@
+"""Whether the API server stored a pod as it was requested. Pure functions.
+
+Admission webhooks may change a new pod: service meshes and agents add containers, volumes or permissions. What confines
+a sandbox, or can watch it, must be as requested. Defaults, scheduling and labels of others do not matter.
+"""
+
+from typing import Any, Final
+
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.template import is_weakening_annotation
+
+_MAX_FIELDS: Final = 8
+_FALSE_FIELDS: Final = (
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "setHostnameAsFQDN",
+    "shareProcessNamespace",
+)
+"""Fields of a PodSpec that are absent or false."""
+_EQUAL_FIELDS: Final = (
+    "automountServiceAccountToken",
+    "dnsConfig",
+    "dnsPolicy",
+    "enableServiceLinks",
+    "hostAliases",
+    "hostUsers",
+    "initContainers",
+    "ephemeralContainers",
+    "resourceClaims",
+    "restartPolicy",
+    "runtimeClassName",
+)
+"""Fields of a PodSpec that are as requested; absent and empty are equal."""
+_CONTAINER_FIELDS: Final = (
+    "args",
+    "command",
+    "env",
+    "envFrom",
+    "image",
+    "lifecycle",
+    "livenessProbe",
+    "name",
+    "readinessProbe",
+    "startupProbe",
+    "stdin",
+    "tty",
+    "volumeDevices",
+    "workingDir",
+)
+"""Fields of a container that are as requested."""
+_CLUSTER_CONTEXT: Final = ("fsGroup", "fsGroupChangePolicy", "supplementalGroups", "seLinuxOptions")
+"""Fields of a pod's security context that clusters assign to all pods."""
+
+
+def find_changes(requested: Object, stored: Object) -> tuple[str, ...]:
+    """Return the paths of the fields of a stored pod that weaken or watch the requested one; at most eight."""
+    wanted, found = _read_confinement(requested), _read_confinement(stored)
+    changed = {path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)}
+    labels = stored["metadata"].get("labels") or {}
+    for name, value in requested["metadata"]["labels"].items():
+        if labels.get(name) != value:
+            changed.add(f"metadata.labels.{name}")
+    given = requested["metadata"].get("annotations") or {}
+    for name, value in (stored["metadata"].get("annotations") or {}).items():
+        if given.get(name) != value and is_weakening_annotation(name):
+            changed.add(f"metadata.annotations.{name}")
+    return tuple(sorted(changed)[:_MAX_FIELDS])
+
+
+def _read_confinement(pod: Object) -> dict[str, Any]:
+    """Return what confines a pod, by path. Absent and empty fields are left out."""
+    spec = pod.get("spec") or {}
+    fields: dict[str, Any] = {f"spec.{name}": spec.get(name) or None for name in _FALSE_FIELDS}
+    fields |= {f"spec.{name}": spec.get(name) for name in _EQUAL_FIELDS}
+    account = spec.get("serviceAccountName")
+    fields["spec.serviceAccountName"] = None if account == "default" else account
+    fields |= _read_context("spec.securityContext", spec.get("securityContext"))
+    for volume in spec.get("volumes") or ():
+        kinds = sorted(kind for kind in volume if kind != "name")
+        fields[f"spec.volumes.{volume.get('name')}"] = (kinds, (volume.get("emptyDir") or {}).get("medium") or None)
+    for index, container in enumerate(spec.get("containers") or ()):
+        fields |= _read_container(f"spec.containers[{index}]", container)
+    # not by equality with a tuple of empty values: 0 and False mean something, and 0 equals False
+    return {path: value for path, value in fields.items() if value is not None and value not in ("", [], {})}
+
+
+def _read_container(path: str, container: Object) -> dict[str, Any]:
+    fields = {f"{path}.{name}": container.get(name) for name in _CONTAINER_FIELDS}
+    mounts = container.get("volumeMounts") or ()
+    for mount in mounts:
+        fields[f"{path}.volumeMounts.{mount.get('name')}:{mount.get('mountPath')}"] = (
+            bool(mount.get("readOnly")),
+            {name: value for name, value in mount.items() if name not in ("name", "mountPath", "readOnly")},
+        )
+    fields[f"{path}.ports"] = [port["hostPort"] for port in container.get("ports") or () if port.get("hostPort")]
+    context = dict(container.get("securityContext") or {})
+    if context.get("procMount") == "Default":
+        del context["procMount"]
+    fields |= {f"{path}.securityContext.{name}": value for name, value in context.items()}
+    return fields
+
+
+def _read_context(path: str, context: Object | None) -> dict[str, Any]:
+    fields = {}
+    for name, value in (context or {}).items():
+        if name == "seLinuxOptions" and set(value) <= {"level"}:
+            continue
+        if name != "seLinuxOptions" and name in _CLUSTER_CONTEXT:
+            continue
+        fields[f"{path}.{name}"] = value
+    return fields

@@ -1,0 +1,100 @@
+"""NetworkPolicies: what deletes one, or adds one, opens no sandbox unnoticed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.support.world import PODS, POLICIES, SBP, World
+
+Operating = Callable[..., Any]
+BASE, POOLS_OWN = "mcp-exec-base-default", "mcp-exec-pool-default"
+
+
+def policy(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"podSelector": {}, "policyTypes": ["Egress"], **spec}}
+
+
+@pytest.mark.parametrize("name", [BASE, POOLS_OWN])
+async def test_a_deleted_policy_is_put_back_at_once(world: World, operating: Operating, name: str) -> None:
+    world.pool()
+    async with operating(resync_seconds=3600):
+        await world.warm(1)
+        world.remove(POLICIES, name)
+        await world.until(lambda: name in world.collections[POLICIES])
+
+
+async def test_the_pods_of_a_policy_that_was_deleted_belong_to_the_new_one(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 2})
+    async with operating(resync_seconds=3600):
+        await world.warm(2)
+        world.execution("long", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.remove(POLICIES, BASE)
+        for name in list(world.pods()):  # as the garbage collector does
+            world.merge(PODS, name, {"metadata": {"ownerReferences": []}})
+        await world.until(lambda: BASE in world.collections[POLICIES])
+        uid = world.collections[POLICIES][BASE]["metadata"]["uid"]
+
+        def owned() -> bool:
+            owners = [pod["metadata"]["ownerReferences"] for pod in world.pods().values()]
+            return all((uid, True) in {(o["uid"], o["blockOwnerDeletion"]) for o in each} for each in owners)
+
+        await world.until(owned)
+        world.release.set()
+        await world.finished("long")
+
+
+async def test_no_pod_is_made_while_its_base_policy_is_being_deleted(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        await world.warm(1)
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    world.merge(POLICIES, BASE, {"metadata": gone})
+    world.remove(PODS, next(iter(world.pods())))
+    async with operating():
+        await world.until(lambda: "is being deleted" in world.condition("Isolated").get("message", ""))
+        assert world.pods() == {}
+        world.remove(POLICIES, BASE)
+        await world.warm(1)
+
+
+async def test_the_run_of_a_deleted_pool_ends_as_cancelled(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("long", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        pod = world.status("long")["podName"]
+        world.remove(SBP, "default")
+        status = await world.finished("long")
+        await world.until(lambda: pod not in world.pods())
+    assert (status["phase"], status["reason"]) == ("Cancelled", "Cancelled")
+    assert status["conditions"][-1]["message"] == "cancelled: the pool default was deleted"
+
+
+async def test_the_run_of_a_pool_that_was_deleted_with_its_pods_while_no_operator_ran_ends_as_cancelled(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    async with operating():
+        world.execution("long", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+    world.remove(PODS, world.status("long")["podName"])
+    world.remove(SBP, "default")
+    async with operating():
+        assert (await world.finished("long"))["phase"] == "Cancelled"
+
+
+async def test_policies_of_others_that_open_sandboxes_are_named(world: World, operating: Operating) -> None:
+    world.put(POLICIES, policy("allow-dns", egress=[{"ports": [{"port": 53}]}]))
+    world.put(POLICIES, policy("deny-all"))
+    world.put(POLICIES, policy("elsewhere", podSelector={"matchLabels": {"app": "web"}}, egress=[{}]))
+    world.pool()
+    async with operating():
+        await world.until(lambda: world.condition("Isolated").get("reason") == "OpenedByOthers")
+        assert world.condition("Isolated")["message"].endswith(": allow-dns (egress)")
+        busy = {"matchLabels": {"mcp-exec.dev/state": "busy"}}
+        world.put(POLICIES, policy("busy-ones", podSelector=busy, policyTypes=["Ingress"], ingress=[{}]))
+        await world.until(lambda: "busy-ones (ingress)" in world.condition("Isolated")["message"])
+        world.remove(POLICIES, "allow-dns")
+        world.remove(POLICIES, "busy-ones")
+        await world.until(lambda: world.condition("Isolated").get("status") == "True")

@@ -1,0 +1,113 @@
+"""What the API server may change in a sandbox pod, and what nobody may."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from tests.unit.operator.test_pod_manifest import build
+
+from mcp_exec_operator.pods.integrity import find_changes
+
+Object = dict[str, Any]
+REQUESTED = build(runtimeClassName="gvisor").body
+
+
+def stored() -> Object:
+    """Return the pod as an API server stores it, with defaults and what clusters assign."""
+    pod = deepcopy(REQUESTED)
+    pod["metadata"] |= {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    pod["metadata"]["annotations"] |= {
+        "kubernetes.io/limit-ranger": "set",
+        "kubernetes.io/psp": "restricted",
+        "k8s.v1.cni.cncf.io/network-status": "[]",
+        "cni.projectcalico.org/podIP": "10.0.0.1/32",
+    }
+    pod["metadata"]["labels"]["topology.kubernetes.io/zone"] = "a"
+    spec = pod["spec"]
+    spec |= {
+        "serviceAccountName": "default",
+        "serviceAccount": "default",
+        "schedulerName": "default-scheduler",
+        "nodeName": "n1",
+        "priority": 0,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "overhead": {"memory": "10Mi"},
+        "nodeSelector": {"zone": "a"},
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    spec["tolerations"].append({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"})
+    spec["securityContext"] |= {"fsGroup": 1, "seLinuxOptions": {"level": "s0:c1,c2"}}
+    spec["volumes"][0]["emptyDir"] = {"sizeLimit": "256Mi"}
+    container = spec["containers"][0]
+    container |= {"terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "Always"}
+    container["resources"]["limits"]["cpu"] = "1000m"
+    container["securityContext"]["procMount"] = "Default"
+    del spec["hostNetwork"], spec["hostPID"], spec["hostIPC"]
+    return pod
+
+
+def test_defaults_and_what_clusters_assign_are_no_changes() -> None:
+    assert find_changes(REQUESTED, stored()) == ()
+
+
+CHANGES: dict[str, Callable[[Object], object]] = {
+    "metadata.labels.mcp-exec.dev/pool": lambda pod: pod["metadata"]["labels"].pop("mcp-exec.dev/pool"),
+    "metadata.annotations.container.apparmor.security.beta.kubernetes.io/sandbox": lambda pod: pod["metadata"][
+        "annotations"
+    ].update({"container.apparmor.security.beta.kubernetes.io/sandbox": "unconfined"}),
+    "metadata.annotations.k8s.v1.cni.cncf.io/networks": lambda pod: pod["metadata"]["annotations"].update(
+        {"k8s.v1.cni.cncf.io/networks": "other"}
+    ),
+    "spec.automountServiceAccountToken": lambda pod: pod["spec"].pop("automountServiceAccountToken"),
+    "spec.enableServiceLinks": lambda pod: pod["spec"].update(enableServiceLinks=True),
+    "spec.serviceAccountName": lambda pod: pod["spec"].update(serviceAccountName="admin"),
+    "spec.runtimeClassName": lambda pod: pod["spec"].update(runtimeClassName="runc"),
+    "spec.hostPID": lambda pod: pod["spec"].update(hostPID=True),
+    "spec.hostUsers": lambda pod: pod["spec"].update(hostUsers=True),
+    "spec.shareProcessNamespace": lambda pod: pod["spec"].update(shareProcessNamespace=True),
+    "spec.dnsPolicy": lambda pod: pod["spec"].update(dnsPolicy="ClusterFirst"),
+    "spec.hostAliases": lambda pod: pod["spec"].update(hostAliases=[{"ip": "1.1.1.1"}]),
+    "spec.ephemeralContainers": lambda pod: pod["spec"].update(ephemeralContainers=[{"name": "debug"}]),
+    "spec.restartPolicy": lambda pod: pod["spec"].update(restartPolicy="Always"),
+    "spec.securityContext.runAsUser": lambda pod: pod["spec"]["securityContext"].update(runAsUser=0),
+    "spec.securityContext.sysctls": lambda pod: pod["spec"]["securityContext"].update(sysctls=[{"name": "a"}]),
+    "spec.securityContext.seLinuxOptions": lambda pod: pod["spec"]["securityContext"].update(
+        seLinuxOptions={"type": "spc_t"}
+    ),
+    "spec.volumes.workspace": lambda pod: pod["spec"]["volumes"][0].update(emptyDir={"medium": "Memory"}),
+    "spec.volumes.host": lambda pod: pod["spec"]["volumes"].append({"name": "host", "hostPath": {"path": "/"}}),
+    "spec.containers[0].image": lambda pod: pod["spec"]["containers"][0].update(image="mirror/sandbox"),
+    "spec.containers[0].command": lambda pod: pod["spec"]["containers"][0].update(command=["sh"]),
+    "spec.containers[0].env": lambda pod: pod["spec"]["containers"][0]["env"].append({"name": "LD_PRELOAD"}),
+    "spec.containers[0].envFrom": lambda pod: pod["spec"]["containers"][0].update(envFrom=[{"secretRef": {}}]),
+    "spec.containers[0].lifecycle": lambda pod: pod["spec"]["containers"][0].update(lifecycle={"postStart": {}}),
+    "spec.containers[0].livenessProbe": lambda pod: pod["spec"]["containers"][0].update(livenessProbe={"exec": {}}),
+    "spec.containers[0].ports": lambda pod: pod["spec"]["containers"][0]["ports"][0].update(hostPort=80),
+    "spec.containers[0].securityContext.allowPrivilegeEscalation": lambda pod: pod["spec"]["containers"][0][
+        "securityContext"
+    ].pop("allowPrivilegeEscalation"),
+    "spec.containers[0].securityContext.runAsUser": lambda pod: pod["spec"]["containers"][0]["securityContext"].update(
+        runAsUser=0
+    ),
+    "spec.containers[0].securityContext.procMount": lambda pod: pod["spec"]["containers"][0]["securityContext"].update(
+        procMount="Unmasked"
+    ),
+    "spec.containers[0].volumeMounts.tmp:/tmp": lambda pod: pod["spec"]["containers"][0]["volumeMounts"][1].update(
+        mountPropagation="Bidirectional"
+    ),
+    "spec.containers[1].name": lambda pod: pod["spec"]["containers"].append({"name": "sidecar"}),
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_change_of_what_confines_a_sandbox_is_named(field: str) -> None:
+    pod = stored()
+    CHANGES[field](pod)
+    assert find_changes(REQUESTED, pod) == (field,)
+
+
+def test_only_a_few_fields_are_named() -> None:
+    pod = stored()
+    pod["spec"]["containers"] += [{"name": f"c{number}"} for number in range(100)]
+    assert len(find_changes(REQUESTED, pod)) == 8
