@@ -127,6 +127,9 @@ class OperatorValues(WorkloadValues):
     """Watch the cluster's nodes, to move idle pods off cordoned nodes and to end runs on lost nodes at once."""
     verify_isolation: bool = True
     """Require each sandbox to confirm, before it is used, that its NetworkPolicy blocks the API server."""
+    template_prefixes: list[str] = []
+    """Prefixes that labels and annotations of a pool's template may have, for example `cost.example.com`. Keys without
+    prefix and dots are always allowed."""
 
 
 class ServiceValues(Model):

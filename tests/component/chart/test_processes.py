@@ -16,6 +16,7 @@ SETTINGS = {
         "resyncSeconds": 12,
         "podStartTimeoutSeconds": 13,
         "verifyIsolation": False,
+        "templatePrefixes": ["cost.example.com", "team.example.com"],
         "leaderElection": {"leaseDurationSeconds": 9, "renewDeadlineSeconds": 8, "retryPeriodSeconds": 7},
     },
     "gateway": {"maxWaitSeconds": 14, "maxBodyBytes": 2097152, "audience": "mcp-exec", "drainSeconds": 2},
@@ -32,6 +33,7 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
     assert settings.release_namespace == "mcp-exec-system"
     assert (settings.bind_timeout_seconds, settings.resync_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
     assert (settings.port, settings.verify_isolation) == (8081, False)
+    assert settings.template_prefixes == ("cost.example.com", "team.example.com")
     assert settings.lease_name == "mcp-exec-operator"
     assert (settings.lease_duration_seconds, settings.lease_renew_seconds, settings.lease_retry_seconds) == (9, 8, 7)
 

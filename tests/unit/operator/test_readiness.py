@@ -53,7 +53,7 @@ class Stranger:
 
 async def test_a_pod_at_whose_address_is_a_stranger_fails_and_never_becomes_warm() -> None:
     made, tasks, failed = pool(warm={"min": 1}), TaskRegistry(), []
-    made.base.pods.observe(item("pod-1"), now=0)
+    made.base.pods.observe(item("pod-1"), now=0).verified = True
     prober(Stranger(), tasks, fail=lambda partition, pod, problem: failed.append((pod.name, problem))).probe_starting(
         made.base
     )
