@@ -75,6 +75,13 @@ class Reason(StrEnum):
         "print a summary instead of all rows",
         ReasonTrait.SANDBOX,
     )
+    ISOLATION_LOST = (
+        "IsolationLost",
+        "the sandbox could reach an address that its NetworkPolicy forbids, so its code was ended at once",
+        "look for a deleted or changed NetworkPolicy, or for one that allows more: kubectl get networkpolicies; check "
+        "the network plugin",
+        ReasonTrait.SANDBOX,
+    )
     TIMEOUT = (
         "Timeout",
         "`timeoutSeconds` expired; the output until then is kept",

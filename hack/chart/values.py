@@ -126,7 +126,8 @@ class OperatorValues(WorkloadValues):
     watch_nodes: bool = True
     """Watch the cluster's nodes, to move idle pods off cordoned nodes and to end runs on lost nodes at once."""
     verify_isolation: bool = True
-    """Require each sandbox to confirm, before it is used, that its NetworkPolicy blocks the API server."""
+    """Require each sandbox to confirm that its NetworkPolicy blocks the API server: before it is used, and each second
+    as long as it exists."""
     template_prefixes: list[str] = []
     """Prefixes that labels and annotations of a pool's template may have, for example `cost.example.com`. Keys without
     prefix and dots are always allowed."""

@@ -1,9 +1,10 @@
 """The manager: builds all controllers, feeds them with watch events, and runs them while this operator leads."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import urlsplit
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
@@ -18,6 +19,7 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_forbidden_addresses
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
@@ -59,7 +61,7 @@ class Manager:
         config = PoolControllerConfig(
             broker=broker is not None,
             release_namespace=settings.release_namespace,
-            forbidden_address=kube.credentials.address() if settings.verify_isolation else "",
+            isolation=_choose_addresses(settings, kube, broker),
             pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
             seal_after_seconds=settings.seal_after_seconds,
         )
@@ -189,6 +191,22 @@ class Manager:
                 if self.tool_servers is not None:
                     self.tool_servers.close()
                 await self.tasks.close(grace_seconds=self.shutdown_seconds)
+
+
+def _choose_addresses(
+    settings: Settings, kube: KubeClient, broker: BrokerDiscovery | None
+) -> Callable[[], IsolationAddresses]:
+    """Return a function, because the broker's address is known only after the start."""
+    forbidden: tuple[str, ...] = ()
+    if settings.verify_isolation:
+        own_ips = settings.pod_ips.split(",") if settings.pod_ips else ()
+        forbidden = find_forbidden_addresses(kube.credentials.address(), own_ips=own_ips, own_port=settings.port)
+
+    def choose() -> IsolationAddresses:
+        replica = broker.choose_replica("") if broker is not None else None
+        return IsolationAddresses(forbidden=forbidden, answering=urlsplit(replica.url).netloc if replica else "")
+
+    return choose
 
 
 def _discover_broker(settings: Settings, kube: KubeClient, supervisors: SupervisorClient) -> BrokerDiscovery | None:

@@ -1,6 +1,7 @@
 """Settings of the operator, from its environment."""
 
 import re
+from ipaddress import ip_address
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -27,7 +28,10 @@ class Settings(ProcessSettings):
     watch_nodes: bool = True
     """Whether nodes are watched, cluster-wide, so that pods on cordoned or lost nodes are replaced early."""
     verify_isolation: bool = True
-    """Whether each sandbox must verify, before it is used, that it can't connect to the API server."""
+    """Whether each sandbox must verify that it can't connect to the API server, before it is used and while it is."""
+    pod_ips: str = ""
+    """Addresses of the operator's pod, separated by commas. Sandboxes verify that they can't reach one of a family that
+    the API server's address does not have."""
     broker_service: str = ""
     """The broker's Service in the release's namespace. If empty, no execution has tools."""
     template_prefixes: Annotated[tuple[str, ...], NoDecode] = ()
@@ -69,6 +73,13 @@ class Settings(ProcessSettings):
         if wrong := [prefix for prefix in prefixes if not _PREFIX.fullmatch(prefix)]:
             raise ValueError(f"{wrong[0]!r} is not a DNS name, such as example.com")
         return prefixes
+
+    @field_validator("pod_ips")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for text in value.split(",") if value else ():
+            ip_address(text)
+        return value
 
     @field_validator("lease_renew_seconds", "lease_retry_seconds")
     @classmethod

@@ -23,6 +23,7 @@ from mcp_exec_api.constants import (
 from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.template import merge_template, refused_fields
 
 FIRST_UID: Final = 100_000
@@ -69,21 +70,20 @@ def build_pod(
     pool: PoolIdentity,
     pod: PodIdentity,
     template_hash: str,
-    forbidden_address: str = "",
+    isolation: IsolationAddresses = NO_ADDRESSES,
     variant: str = "",
     template_prefixes: tuple[str, ...] = (),
 ) -> PodManifest:
     """Build the manifest of a warm pod. Security fields are set after the template is merged, which cannot change them.
 
-    `forbidden_address` (HOST:PORT) must be unreachable before the sandbox accepts code. `template_prefixes` are those
+    By the addresses of `isolation`, the sandbox verifies that it is isolated. `template_prefixes` are those
     that labels and annotations of the template may have.
     """
     template = spec.template.to_api()
     base = _base(spec, pool, pod, template_hash)
     if variant:
         base["metadata"]["labels"][LABEL_VARIANT] = variant
-    if forbidden_address:
-        base["spec"]["containers"][0]["env"].append({"name": "MCP_EXEC_FORBIDDEN_ADDRESS", "value": forbidden_address})
+    base["spec"]["containers"][0]["env"] += isolation.to_environment()
     body = harden(merge_template(base, template, prefixes=template_prefixes), pod=pod)
     return PodManifest(body=body, refused=refused_fields(template, body))
 

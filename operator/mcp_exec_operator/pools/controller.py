@@ -24,6 +24,7 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import find_changes
+from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod, has_owners
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
@@ -61,8 +62,9 @@ class PoolControllerConfig:
     """Options shared by all pool controllers."""
 
     release_namespace: str
-    forbidden_address: str
     pod_start_timeout_seconds: float
+    isolation: Callable[[], IsolationAddresses] = lambda: NO_ADDRESSES
+    """Returns the addresses by which a new sandbox verifies its isolation."""
     broker: bool = False
     """Whether there is a broker that sandboxes may reach."""
     seal_after_seconds: float = 5.0
@@ -281,7 +283,7 @@ class PoolController:
             pool=self.pool.identity,
             pod=PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid()),
             template_hash=partition.template_hash,
-            forbidden_address=self.config.forbidden_address,
+            isolation=self.config.isolation(),
             variant=partition.variant,
             template_prefixes=self.pool.template_prefixes,
         )

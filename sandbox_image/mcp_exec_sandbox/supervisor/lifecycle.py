@@ -10,10 +10,10 @@ from mcp_exec_sandbox.protocol import RunnerLimits
 from mcp_exec_sandbox.supervisor import linux
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess, build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
-from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
+from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry, HttpConnection
 from mcp_exec_sandbox.supervisor.http.listener import BACKLOG, bind_port
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
-from mcp_exec_sandbox.supervisor.network_check import wait_until_isolated
+from mcp_exec_sandbox.supervisor.network_check import IsolationGuard
 from mcp_exec_sandbox.supervisor.process_log import log, log_failure
 from mcp_exec_sandbox.supervisor.settings import Settings
 from mcp_exec_sandbox.supervisor.state import SandboxState
@@ -44,9 +44,15 @@ async def serve(settings: Settings) -> int:
     loop.set_exception_handler(_on_loop_failure)
     loop.add_reader(descriptor, _on_signals, descriptor, sandbox, stopping.set)
     connections = ConnectionRegistry(SupervisorApi(sandbox=sandbox, token_sha256=settings.token_sha256))
-    server = await loop.create_server(connections.create, sock=listener, backlog=BACKLOG)
+    guard = IsolationGuard(forbidden=settings.forbidden_addresses, answering=settings.answering_address)
+
+    def create_connection() -> HttpConnection:
+        guard.note_connection()
+        return connections.create()
+
+    server = await loop.create_server(create_connection, sock=listener, backlog=BACKLOG)
     try:
-        return await _serve_until_stopped(settings, sandbox, stopping, server)
+        return await _serve_until_stopped(sandbox, guard, stopping, server)
     finally:
         sandbox.stop()
         server.close()
@@ -54,10 +60,10 @@ async def serve(settings: Settings) -> int:
 
 
 async def _serve_until_stopped(
-    settings: Settings, sandbox: SandboxState, stopping: asyncio.Event, server: asyncio.Server
+    sandbox: SandboxState, guard: IsolationGuard, stopping: asyncio.Event, server: asyncio.Server
 ) -> int:
     stop = asyncio.ensure_future(stopping.wait())
-    ready = asyncio.ensure_future(_prepare(settings, sandbox))
+    ready = asyncio.ensure_future(_prepare(sandbox, guard))
     await asyncio.wait([stop, ready], return_when=asyncio.FIRST_COMPLETED)
     if ready.done() and (problem := ready.result()):
         log(problem)
@@ -65,22 +71,28 @@ async def _serve_until_stopped(
     if ready.done():
         log("ready", port=server.sockets[0].getsockname()[1])
     failure = asyncio.ensure_future(sandbox.wait_for_failure())
-    await asyncio.wait([stop, failure], return_when=asyncio.FIRST_COMPLETED)
+    lost = asyncio.ensure_future(guard.wait_until_lost())
+    await asyncio.wait([stop, failure, lost], return_when=asyncio.FIRST_COMPLETED)
+    if lost.done() and not stop.done():
+        log(lost.result())
+        if not sandbox.lose_isolation(lost.result()):
+            return 1
+        # The code is killed; the events of its run are served until the pod is deleted.
+        await asyncio.wait([stop, failure], return_when=asyncio.FIRST_COMPLETED)
     if failure.done():
         log("the runner died before its job")
         return 1
     return 0
 
 
-async def _prepare(settings: Settings, sandbox: SandboxState) -> str:
+async def _prepare(sandbox: SandboxState, guard: IsolationGuard) -> str:
     """Wait for the runner and for the network's isolation, then open the sandbox. Return the problem, if any."""
-    host, port = settings.forbidden_address or ("", 0)
-    isolation = wait_until_isolated(host, port, seconds=ISOLATION_SECONDS) if host else asyncio.sleep(0, result=True)
-    started, isolated = await asyncio.gather(sandbox.wait_until_ready(START_SECONDS), isolation)
-    if not started:
+    isolation = asyncio.ensure_future(guard.wait_until_isolated(seconds=ISOLATION_SECONDS))
+    if not await sandbox.wait_until_ready(START_SECONDS):
+        isolation.cancel()
         return "the runner did not start"
-    if not isolated:
-        return f"{host}:{port} can be reached from here: no NetworkPolicy is enforced, so no code is run"
+    if problem := await isolation:
+        return problem
     sandbox.open()
     return ""
 

@@ -1,5 +1,6 @@
 """Settings of a sandbox, read from the variables `MCP_EXEC_*` that the operator sets in the pod's environment."""
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,22 @@ MIB = 1024 * 1024
 
 class SandboxSettingsError(Exception):
     """A setting is missing, unknown or out of bounds. The text names the variable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkAddress:
+    """IP address and TCP port."""
+
+    host: str
+    port: int
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether it is an address of IPv6."""
+        return ":" in self.host
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if self.is_ipv6 else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +58,13 @@ class Settings:
     temporary: Path = Path("/tmp")  # noqa: S108 - the pod's own emptyDir
     """The other writable folder."""
 
-    forbidden_address: tuple[str, int] | None = None
-    """Host and port that must not answer this pod. The sandbox becomes ready once they don't. None skips the check."""
+    forbidden_addresses: tuple[NetworkAddress, ...] = ()
+    """Addresses that must not answer this pod. The sandbox becomes ready once they don't, and ends if one does later.
+    None skips the check."""
+
+    answering_address: NetworkAddress | None = None
+    """Address that answers this pod if its network works. Without it, or if it is down, a connection to the sandbox
+    shows that."""
 
     grace_seconds: float = 0.7
     """Time between the interruption of the code and its kill."""
@@ -70,7 +92,8 @@ class Settings:
             storage_bytes=_parse_integer(texts, "STORAGE_BYTES", cls.storage_bytes, MIB, 1 << 50),
             workspace=_parse_folder(texts, "WORKSPACE", cls.workspace),
             temporary=_parse_folder(texts, "TMP", cls.temporary),
-            forbidden_address=_parse_address(texts, "FORBIDDEN_ADDRESS"),
+            forbidden_addresses=_parse_addresses(texts, "FORBIDDEN_ADDRESSES"),
+            answering_address=next(iter(_parse_addresses(texts, "ANSWERING_ADDRESS")), None),
             grace_seconds=_parse_integer(texts, "GRACE_MILLISECONDS", round(cls.grace_seconds * 1000), 1, 10_000)
             / 1000,
         )
@@ -87,7 +110,8 @@ _VARIABLES = frozenset(
         "WORKSPACE",
         "TMP",
         "GRACE_MILLISECONDS",
-        "FORBIDDEN_ADDRESS",
+        "FORBIDDEN_ADDRESSES",
+        "ANSWERING_ADDRESS",
     }
 )
 
@@ -101,14 +125,20 @@ def _parse_integer(texts: Mapping[str, str], name: str, default: int, low: int, 
     return int(text)
 
 
-def _parse_address(texts: Mapping[str, str], name: str) -> tuple[str, int] | None:
-    text = texts.get(name, "")
-    if not text:
-        return None
+def _parse_addresses(texts: Mapping[str, str], name: str) -> tuple[NetworkAddress, ...]:
+    return tuple(_parse_address(text, name) for text in texts.get(name, "").split(",") if text)
+
+
+def _parse_address(text: str, name: str) -> NetworkAddress:
     host, _, port = text.rpartition(":")
-    if not host or not re.fullmatch(r"[0-9]{1,5}", port):
-        raise SandboxSettingsError(f"{PREFIX}{name} must be HOST:PORT")
-    return host.strip("[]"), int(port)
+    try:
+        # A name would never answer: a sandbox has no DNS.
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        if not re.fullmatch(r"[0-9]{1,5}", port):
+            raise ValueError(port)
+    except ValueError as error:
+        raise SandboxSettingsError(f"{PREFIX}{name} must be IP:PORT, separated by commas") from error
+    return NetworkAddress(host=str(address), port=int(port))
 
 
 def _parse_folder(texts: Mapping[str, str], name: str, default: Path) -> Path:

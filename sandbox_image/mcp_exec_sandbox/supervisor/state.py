@@ -8,6 +8,7 @@ from typing import Any, Literal
 from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
+from mcp_exec_sandbox.supervisor.execution.outcome import SupervisorDecision
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
 from mcp_exec_sandbox.supervisor.resources.memory import CGROUP_ROOT, find_gauge
@@ -109,6 +110,14 @@ class SandboxState:
         if self.state != "running":
             return False
         self._run.cancel()
+        return True
+
+    def lose_isolation(self, problem: str) -> bool:
+        """End the execution at once. Return False if there is none: then the sandbox accepts none any more."""
+        if self._run is None:
+            self.state = "stopping"
+            return False
+        self._run.end_now(SupervisorDecision(phase="Failed", reason="IsolationLost", message=problem))
         return True
 
     def stop(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.support.pod_security import violations
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_forbidden_addresses
 from mcp_exec_operator.pods.manifest import (
     PodIdentity,
     PodManifest,
@@ -274,11 +275,29 @@ def test_a_manifest_is_json() -> None:
     assert json.loads(json.dumps(build().body)) == build().body
 
 
-def test_a_pod_is_told_what_it_must_not_reach() -> None:
+def test_a_pod_is_told_what_it_must_not_reach_and_what_it_can() -> None:
     spec = SandboxPoolSpec(image="sandbox:1")
-    manifest = build_pod(spec=spec, pool=POOL, pod=POD, template_hash="h", forbidden_address="10.96.0.1:443")
-    assert {"name": "MCP_EXEC_FORBIDDEN_ADDRESS", "value": "10.96.0.1:443"} in container_of(manifest)["env"]
-    assert "MCP_EXEC_FORBIDDEN_ADDRESS" not in str(build().body)
+    isolation = IsolationAddresses(forbidden=("10.96.0.1:443", "[fd00::7]:8081"), answering="10.96.3.4:8090")
+    manifest = build_pod(spec=spec, pool=POOL, pod=POD, template_hash="h", isolation=isolation)
+    values = {each["name"]: each["value"] for each in container_of(manifest)["env"]}
+    assert values["MCP_EXEC_FORBIDDEN_ADDRESSES"] == "10.96.0.1:443,[fd00::7]:8081"
+    assert values["MCP_EXEC_ANSWERING_ADDRESS"] == "10.96.3.4:8090"
+    assert "_ADDRESS" not in str(build().body)
+
+
+@pytest.mark.parametrize(
+    ("server", "own", "forbidden"),
+    [
+        ("", ["10.0.0.7"], ()),
+        ("10.96.0.1:443", ["10.0.0.7"], ("10.96.0.1:443",)),
+        ("10.96.0.1:443", ["10.0.0.7", "fd00::7"], ("10.96.0.1:443", "[fd00::7]:8081")),
+        ("[fd00::1]:6443", ["fd00::7", "10.0.0.7"], ("[fd00::1]:6443", "10.0.0.7:8081")),
+    ],
+)
+def test_what_a_sandbox_must_not_reach_has_each_family_that_is_known(
+    server: str, own: list[str], forbidden: Any
+) -> None:
+    assert find_forbidden_addresses(server, own_ips=own, own_port=8081) == forbidden
 
 
 def test_a_pods_last_words_are_kept() -> None:

@@ -116,5 +116,5 @@ def control(pool: WarmPool, api: NoEvents, tasks: TaskRegistry) -> PoolControlle
         authenticator=PodAuthenticator(key=SANDBOX_KEY),
         tasks=tasks,
         metrics=Metrics.create(),
-        config=PoolControllerConfig(release_namespace="system", forbidden_address="", pod_start_timeout_seconds=1e9),
+        config=PoolControllerConfig(release_namespace="system", pod_start_timeout_seconds=1e9),
     )

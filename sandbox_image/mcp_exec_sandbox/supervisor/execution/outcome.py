@@ -17,6 +17,7 @@ Reason = Literal[
     "ProcessLimit",
     "StorageLimit",
     "OutputLimit",
+    "IsolationLost",
     "Timeout",
     "Cancelled",
 ]
@@ -32,6 +33,7 @@ _ERROR_TYPES: dict[Reason, str] = {
     "ProcessLimit": "ProcessLimitError",
     "StorageLimit": "StorageLimitError",
     "OutputLimit": "OutputLimitError",
+    "IsolationLost": "IsolationLostError",
     "RunnerDied": "RunnerDied",
     "Timeout": "TimeoutError",
     "Cancelled": "CancelledError",
