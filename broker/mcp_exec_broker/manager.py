@@ -40,6 +40,7 @@ from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.upstream.session_pool import SessionPool
 from mcp_exec_broker.validation.arguments import ArgumentValidator
 from mcp_exec_broker.validation.output import OutputValidator
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -162,7 +163,10 @@ class BrokerManager:
         quotas, concurrency, tokenizers = ExecutionQuotas(), ServerConcurrency(), TokenizerCache()
         # the other half of the calls remains for those that wait for nobody
         approvals = Approvals(
-            kube=approval_kube, registry=metrics.registry, max_pending=max(1, settings.max_calls // 2)
+            kube=approval_kube,
+            attestor=Attestor(key=key),
+            registry=metrics.registry,
+            max_pending=max(1, settings.max_calls // 2),
         )
         offload = Offload()
         scanner, denials = Scanner(registry=metrics.registry), DenialCounter(audit=audit)

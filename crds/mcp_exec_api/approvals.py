@@ -24,6 +24,8 @@ class ApprovalDecision(Model):
     """Approve: the call is made. Deny: the call fails."""
     by: Annotated[str | None, Field(max_length=253)] = None
     """Caller who decided. The gateway sets it from the authenticated caller."""
+    proof: Annotated[str | None, Field(max_length=128)] = None
+    """Proof that the gateway wrote the decision. Without it the decision counts, and `by` is recorded as claimed."""
     comment: Annotated[str | None, Field(max_length=1024)] = None
     """Reason for the decision. If the call is denied, the code receives it in the error."""
 
@@ -57,4 +59,4 @@ class Approval(Model):
     expires_at: MicroTime
     """Time at which the call is denied if nobody has decided."""
     decided_by: str | None = None
-    """Caller who decided."""
+    """Caller who decided. `claimed:` precedes a name that the gateway did not write."""

@@ -10,6 +10,7 @@ from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import Request
 
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
@@ -43,6 +44,7 @@ class Dependencies:
     supervisors: SupervisorClient
     broker: BrokerClient | None
     """None if no broker is configured."""
+    attestor: Attestor
     index: ExecutionIndex
     pools: PoolCache
     keys: ApiKeyStore
@@ -83,7 +85,9 @@ class Dependencies:
     @classmethod
     def build(cls, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> Self:
         """Build everything with these clients. The caller runs the reflectors."""
-        index, pools, keys = ExecutionIndex(max_waits=settings.max_waits), PoolCache(), ApiKeyStore()
+        attestor = Attestor(key=supervisors.key)
+        index = ExecutionIndex(max_waits=settings.max_waits, attestor=attestor)
+        pools, keys = PoolCache(), ApiKeyStore()
         reflectors = {}
         for namespace in settings.namespaces:
             reflectors[f"executions in {namespace}"] = index.build_reflector(kube=kube, namespace=namespace)
@@ -117,6 +121,7 @@ class Dependencies:
             kube=kube,
             supervisors=supervisors,
             broker=broker,
+            attestor=attestor,
             index=index,
             pools=pools,
             keys=keys,
@@ -133,7 +138,7 @@ class Dependencies:
                 kube=kube,
                 index=index,
                 pools=pools,
-                submitter=Submitter(kube=kube, index=index, pools=pools),
+                submitter=Submitter(kube=kube, index=index, pools=pools, attestor=attestor),
                 metrics=metrics,
                 max_wait_seconds=settings.max_wait_seconds,
                 wait_slots=RequestSlots(

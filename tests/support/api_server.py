@@ -242,10 +242,11 @@ class FakeApiServer:
     def _selected(self, request: web.Request, collection: str) -> list[Object]:
         labels = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
         name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        items = self.collections.get(collection, {})
         return [
-            item
-            for key, item in sorted(self.collections.get(collection, {}).items())
-            if labels.items() <= (item["metadata"].get("labels") or {}).items() and name in ("", key)
+            items[key]
+            for key in ([name] if name else sorted(items))
+            if key in items and labels.items() <= (items[key]["metadata"].get("labels") or {}).items()
         ]
 
     def _list(self, request: web.Request, collection: str) -> web.Response:

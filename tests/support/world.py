@@ -11,7 +11,16 @@ from typing import Any
 
 from aiohttp import web
 
-from mcp_exec_api.constants import ANNOTATION_SEAL, EXECUTIONS, LABEL_CALLER, POOLS
+from mcp_exec_api.constants import (
+    ANNOTATION_CALLER_PROOF,
+    ANNOTATION_CREATED,
+    ANNOTATION_SEAL,
+    EXECUTIONS,
+    LABEL_CALLER,
+    POOLS,
+)
+from mcp_exec_api.meta import micro_time, now
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
@@ -79,7 +88,9 @@ class World(FakeApiServer, Stage):
         given = {"image": "sandbox", "warm": {"min": 1}} | spec
         return self.put(SBP, {"metadata": {"name": "default", "generation": 1}, "spec": given})
 
-    def execution(self, name: str, code: str = "print 1", *, caller: str = "", **spec: Any) -> str:
+    def execution(
+        self, name: str, code: str = "print 1", *, caller: str = "", forged: bool = False, **spec: Any
+    ) -> str:
         given = {
             "code": code,
             "poolRef": {"name": "default"},
@@ -88,8 +99,11 @@ class World(FakeApiServer, Stage):
             "ttlSecondsAfterFinished": 3600,
             "cancelRequested": False,
         }
-        labels = {LABEL_CALLER: caller} if caller else {}
-        body = {"metadata": {"name": name, "generation": 1, "labels": labels}, "spec": given | spec}
+        metadata: Object = {"name": name, "namespace": NAMESPACE, "generation": 1}
+        body = {"metadata": metadata, "spec": given | spec}
+        if caller:  # as the gateway writes it
+            metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
+            metadata["annotations"][ANNOTATION_CALLER_PROOF] = "" if forged else Attestor(key=KEY).sign_caller(body)
         return str(self.put(CEX, body)["metadata"]["uid"])
 
     def status(self, name: str) -> Object:

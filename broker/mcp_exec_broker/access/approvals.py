@@ -24,6 +24,7 @@ from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.meta import now
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
@@ -53,6 +54,7 @@ class _ExecutionApprovals:
     """Approvals of one execution."""
 
     uid: str
+    attestor: Attestor
     is_closed: bool = False
     past: deque[Approval] = field(default_factory=lambda: deque(maxlen=MAX_APPROVALS))
     pending: dict[str, Approval] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class _ExecutionApprovals:
                 str(decision.get("id")),
                 _Decision(
                     state=ApprovalState.APPROVED if approved else ApprovalState.DENIED,
-                    by=decision.get("by"),
+                    by=self.attestor.read_approver(decision, uid=self.uid),
                     comment=decision.get("comment"),
                 ),
             )
@@ -94,8 +96,16 @@ class _ExecutionApprovals:
 class Approvals:
     """Pending approvals, and past ones for an hour. Each approval is valid for one call."""
 
-    def __init__(self, *, kube: KubeClient, registry: CollectorRegistry | None = None, max_pending: int = 512) -> None:
+    def __init__(
+        self,
+        *,
+        kube: KubeClient,
+        attestor: Attestor,
+        registry: CollectorRegistry | None = None,
+        max_pending: int = 512,
+    ) -> None:
         self._kube = kube
+        self._attestor = attestor
         self._max_pending = max_pending
         self._waiting: Counter[str] = Counter()
         """Calls that wait, by namespace."""
@@ -198,7 +208,7 @@ class Approvals:
         return self._recent.get(uid) or self._referenced.get(uid)
 
     def _renew(self, uid: str) -> _ExecutionApprovals:
-        execution = self._find(uid) or _ExecutionApprovals(uid=uid)
+        execution = self._find(uid) or _ExecutionApprovals(uid=uid, attestor=self._attestor)
         self._recent[uid] = self._referenced[uid] = execution
         return execution
 

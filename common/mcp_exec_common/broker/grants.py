@@ -43,7 +43,7 @@ class Grant(Model):
     pool: str
     """Name of its SandboxPool."""
     caller: str | None = None
-    """Caller who created it, as authenticated by the gateway."""
+    """Caller who created it, as authenticated by the gateway, or `claimed:` and a name that it did not write."""
     user: str | None = None
     """User on whose behalf the code runs."""
     tools: list[str]

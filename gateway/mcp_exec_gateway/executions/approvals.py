@@ -8,6 +8,7 @@ from mcp_exec_api.approvals import ApprovalChoice, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.meta import Model, micro_time, now
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -29,7 +30,7 @@ class NewDecision(Model):
     """Reason for the decision. If the call is denied, the code receives it with the error."""
 
 
-def list_approvals(execution: Object) -> list[Object]:
+def list_approvals(execution: Object, *, attestor: Attestor) -> list[Object]:
     """Return the execution's approvals, with decisions in its spec that its status does not show yet."""
     decisions: dict[str, Object] = {}
     for decision in (execution.get("spec") or {}).get("approvals") or []:
@@ -38,14 +39,21 @@ def list_approvals(execution: Object) -> list[Object]:
     for approval in (execution.get("status") or {}).get("approvals") or []:
         decision = decisions.get(approval["id"])
         if decision is not None and approval["state"] == ApprovalState.PENDING:
-            decided_by = {"decidedBy": decision["by"]} if decision.get("by") else {}
-            approval = {**approval, "state": _STATES[ApprovalChoice(decision["decision"])].value, **decided_by}
+            decided_by = attestor.read_approver(decision, uid=execution["metadata"]["uid"])
+            state = _STATES[ApprovalChoice(decision["decision"])].value
+            approval = {**approval, "state": state, "decidedBy": decided_by}
         approvals.append(approval)
     return approvals
 
 
 async def decide_approval(
-    kube: KubeClient, key: ObjectKey, *, approval_id: str, decision: NewDecision, decided_by: str
+    kube: KubeClient,
+    key: ObjectKey,
+    *,
+    approval_id: str,
+    decision: NewDecision,
+    decided_by: str,
+    attestor: Attestor,
 ) -> Object:
     """Append the decision to the execution's spec and return the approval.
 
@@ -56,7 +64,8 @@ async def decide_approval(
     for attempt in range(_MAX_ATTEMPTS):
         try:
             execution = await kube.get(path)
-            approval = _find_approval(execution, key, approval_id)
+            approval = _find_approval(execution, key, approval_id, attestor)
+            entry["proof"] = attestor.sign_decision(entry, uid=execution["metadata"]["uid"])
             earlier = (execution["spec"].get("approvals") or [])[-(_MAX_DECISIONS - 1) :]
             if attempt and entry in earlier:
                 return approval  # the previous attempt was written and its response was lost
@@ -64,7 +73,7 @@ async def decide_approval(
             # with the version that was read, the second of two concurrent decisions gets a 409 and reads again
             version = {"resourceVersion": execution["metadata"]["resourceVersion"]}
             patch = {"metadata": version, "spec": {"approvals": [*earlier, entry]}}
-            return _find_approval(await kube.patch(path, patch), key, approval_id)
+            return _find_approval(await kube.patch(path, patch), key, approval_id, attestor)
         except ApiError as error:
             if error.code == 404:
                 raise not_found(*key) from error
@@ -73,8 +82,8 @@ async def decide_approval(
     raise unavailable(f"the execution changed during each of {_MAX_ATTEMPTS} attempts", execution=key[1])
 
 
-def _find_approval(execution: Object, key: ObjectKey, approval_id: str) -> Object:
-    for approval in list_approvals(execution):
+def _find_approval(execution: Object, key: ObjectKey, approval_id: str, attestor: Attestor) -> Object:
+    for approval in list_approvals(execution, attestor=attestor):
         if approval["id"] == approval_id:
             return approval
     detail = f"execution {key[1]} has no approval {approval_id[:64]}"

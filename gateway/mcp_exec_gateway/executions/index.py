@@ -6,14 +6,16 @@ waking need; a wait returns the object of the watch event itself.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER
+from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.execution_state import is_finished
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
@@ -45,14 +47,9 @@ def strip_execution(execution: Object) -> Object:
     return {
         "metadata": {
             **{name: metadata[name] for name in _METADATA if name in metadata},
-            "labels": {LABEL_CALLER: _read_caller(execution)},
         },
         "status": {"phase": str((execution.get("status") or {}).get("phase") or Phase.PENDING)},
     }
-
-
-def _read_caller(execution: Object) -> str:
-    return str((execution["metadata"].get("labels") or {}).get(LABEL_CALLER, ""))
 
 
 @dataclass(kw_only=True)
@@ -61,13 +58,16 @@ class ExecutionIndex:
 
     max_waits: int
     """Maximum number of concurrent waits."""
+    attestor: Attestor
     clock: Callable[[], float] = time.monotonic
     wait_count: int = field(default=0, init=False)
     """Number of waits now."""
     _shutting_down: bool = field(default=False, init=False)
     _waits: dict[ObjectKey, list[tuple[Predicate, asyncio.Future[Object]]]] = field(default_factory=dict, init=False)
-    _active: dict[tuple[str, str], set[str]] = field(default_factory=dict, init=False)
-    """Names of unfinished executions by namespace and caller."""
+    _active: dict[ObjectKey, str] = field(default_factory=dict, init=False)
+    """Caller of each unfinished execution, as it was first seen: a label that is changed later moves no execution."""
+    _active_counts: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    """Number of unfinished executions by namespace and caller."""
     _expected: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict, init=False)
     """Caller and start of each creation that no watch event has shown yet."""
 
@@ -90,14 +90,14 @@ class ExecutionIndex:
                 future.set_result(execution)
 
     def _update_active(self, key: ObjectKey, execution: Object, *, active: bool) -> None:
-        owner = (key[0], _read_caller(execution))
-        names = self._active.get(owner)
-        if active:
-            self._active.setdefault(owner, set()).add(key[1])
-        elif names is not None:
-            names.discard(key[1])
-            if not names:
-                del self._active[owner]
+        if active and key not in self._active:
+            caller = self._active[key] = self.attestor.read_caller(execution)
+            self._active_counts[key[0], caller] += 1
+        elif not active and key in self._active:
+            owner = (key[0], self._active.pop(key))
+            self._active_counts[owner] -= 1
+            if not self._active_counts[owner]:
+                del self._active_counts[owner]
 
     @contextmanager
     def wait_for(self, key: ObjectKey, predicate: Predicate) -> Iterator[asyncio.Future[Object]]:
@@ -151,7 +151,7 @@ class ExecutionIndex:
         for key in [key for key, (_, since) in self._expected.items() if since < oldest]:
             del self._expected[key]
         expected = sum(1 for (space, _), (owner, _) in self._expected.items() if (space, owner) == (namespace, caller))
-        return expected + len(self._active.get((namespace, caller), ()))
+        return expected + self._active_counts[namespace, caller]
 
 
 def _fail(future: asyncio.Future[Object], error: Exception) -> None:

@@ -112,7 +112,9 @@ class ExecutionService:
         for _ in range(_MAX_PAGES):
             page = await self._fetch_page(namespace, query, token)
             token = page["metadata"].get("continue") or None
-            summaries = [build_summary(execution) for execution in page.get("items") or []]
+            summaries = [
+                build_summary(execution, attestor=self.submitter.attestor) for execution in page.get("items") or []
+            ]
             matches = [summary for summary in summaries if query.phase in (None, summary["phase"])]
             if matches or token is None:
                 break

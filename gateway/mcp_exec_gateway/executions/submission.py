@@ -6,6 +6,7 @@ from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, spec_digest
 from mcp_exec_api.constants import (
+    ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
     API_VERSION,
     EXECUTIONS,
@@ -14,6 +15,7 @@ from mcp_exec_api.constants import (
     MANAGED_BY,
 )
 from mcp_exec_api.meta import FieldError, micro_time, now
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
@@ -67,6 +69,7 @@ class Submitter:
     kube: KubeClient
     index: ExecutionIndex
     pools: PoolCache
+    attestor: Attestor
     namer: ExecutionNamer = field(default_factory=ExecutionNamer)
 
     def build_submission(self, spec: CodeExecutionSpec, *, caller: Caller, idempotency_key: str | None) -> Submission:
@@ -78,7 +81,7 @@ class Submitter:
             idempotency = digest_idempotency_key(namespace=caller.namespace, caller=caller.name, key=idempotency_key)
             annotations |= {ANNOTATION_IDEMPOTENCY: idempotency, ANNOTATION_DIGEST: spec_digest(data)}
         name = derive_name(idempotency) if idempotency else self.namer.create_name()
-        manifest = {
+        manifest: Object = {
             "apiVersion": API_VERSION,
             "kind": "CodeExecution",
             "metadata": {
@@ -89,6 +92,7 @@ class Submitter:
             },
             "spec": data,
         }
+        annotations[ANNOTATION_CALLER_PROOF] = self.attestor.sign_caller(manifest)
         return Submission(key=(caller.namespace, name), manifest=manifest, idempotency=idempotency)
 
     async def submit(self, submission: Submission, *, caller: Caller) -> Object | None:

@@ -10,10 +10,10 @@ from pydantic import ConfigDict, Field
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, Start
-from mcp_exec_api.constants import LABEL_CALLER
 from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.reasons import Reason
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
 
 _EMPTY_OUTPUT: Final[dict[str, Any]] = {
@@ -36,7 +36,8 @@ class ExecutionView(CodeExecutionStatus):
     pool: str
     """Pool of the execution."""
     caller: str | None = None
-    """Creator, as a label value; not set for executions created with kubectl."""
+    """Creator, as a label value; not set for executions created with kubectl. `claimed:` precedes a name that the
+    gateway did not write."""
 
 
 class ExecutionSummary(Model):
@@ -49,7 +50,7 @@ class ExecutionSummary(Model):
     pool: str
     """Pool of the execution."""
     caller: str | None = None
-    """Creator, as a label value."""
+    """Creator, as a label value. `claimed:` precedes a name that the gateway did not write."""
     phase: Phase
     """Phase of the execution."""
     reason: Reason = Reason.NONE
@@ -136,11 +137,11 @@ class CallList(Model):
     """The `cursor` of the next page; null on the last page."""
 
 
-def build_view(execution: Object) -> dict[str, Any]:
+def build_view(execution: Object, *, attestor: Attestor) -> dict[str, Any]:
     """Return one execution as a response shows it, with the empty texts that old API servers do not store."""
     status = execution.get("status") or {}
     view = {
-        **_read_identity(execution),
+        **_read_identity(execution, attestor),
         "phase": "Pending",
         "reason": "",
         "createdAt": read_created_at(execution),
@@ -153,11 +154,11 @@ def build_view(execution: Object) -> dict[str, Any]:
     return view
 
 
-def build_summary(execution: Object) -> dict[str, Any]:
+def build_summary(execution: Object, *, attestor: Attestor) -> dict[str, Any]:
     """Return one execution as a list shows it."""
     status = execution.get("status") or {}
     return {
-        **_read_identity(execution),
+        **_read_identity(execution, attestor),
         "phase": status.get("phase", "Pending"),
         "reason": "",
         "createdAt": read_created_at(execution),
@@ -165,9 +166,9 @@ def build_summary(execution: Object) -> dict[str, Any]:
     }
 
 
-def _read_identity(execution: Object) -> dict[str, Any]:
+def _read_identity(execution: Object, attestor: Attestor) -> dict[str, Any]:
     metadata, spec = execution["metadata"], execution.get("spec") or {}
-    caller = (metadata.get("labels") or {}).get(LABEL_CALLER)
+    caller = attestor.read_caller(execution)
     return {
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),

@@ -32,7 +32,7 @@ async def list_approvals(
     """List an execution's approvals."""
     execution = await dependencies.executions.find((caller.namespace, name))
     get_trace(request.scope).execution = name
-    return json_response({"items": approvals.list_approvals(execution)})
+    return json_response({"items": approvals.list_approvals(execution, attestor=dependencies.attestor)})
 
 
 @router.post("/{name}/approvals/{id}", **openapi.DECIDE)
@@ -51,6 +51,11 @@ async def decide_approval(
     get_trace(request.scope).execution = name
     decision = parse_model(approvals.NewDecision, await read_body(request, limit=_MAX_BODY_BYTES))
     approval = await approvals.decide_approval(
-        dependencies.kube, key, approval_id=approval_id, decision=decision, decided_by=caller.name
+        dependencies.kube,
+        key,
+        approval_id=approval_id,
+        decision=decision,
+        decided_by=caller.name,
+        attestor=dependencies.attestor,
     )
     return json_response(approval)

@@ -36,7 +36,9 @@ async def create_execution(
     suffix = f"?namespace={quote(query.namespace)}" if query.namespace else ""
     location = f"/v1/executions/{execution['metadata']['name']}{suffix}"
     status = 200 if is_finished(execution) else 202
-    return json_response(build_view(execution), status=status, headers={"Location": location})
+    return json_response(
+        build_view(execution, attestor=dependencies.attestor), status=status, headers={"Location": location}
+    )
 
 
 @router.get("", **openapi.LIST)
@@ -52,7 +54,7 @@ async def get_execution(
     """Get an execution, optionally at its end."""
     dependencies.executions.check_wait(query.wait)
     execution = await dependencies.executions.get(request, name, caller=caller, wait_seconds=query.wait)
-    return json_response(build_view(execution))
+    return json_response(build_view(execution, attestor=dependencies.attestor))
 
 
 @router.delete("/{name}", **openapi.CANCEL)
@@ -65,4 +67,6 @@ async def cancel_execution(
 ) -> Response:
     """Request the cancellation of an execution."""
     execution = await dependencies.executions.cancel(request, (caller.namespace, name))
-    return json_response(build_view(execution), status=200 if is_finished(execution) else 202)
+    return json_response(
+        build_view(execution, attestor=dependencies.attestor), status=200 if is_finished(execution) else 202
+    )

@@ -12,6 +12,7 @@ from mcp_exec_api.code_execution import Phase, spec_digest
 from mcp_exec_api.execution_state import is_finished, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons import Reason
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -165,7 +166,9 @@ class ExecutionController:
             )
 
     def _start(self, body: Object) -> None:
-        record = self._records[body["metadata"]["uid"]] = ExecutionRecord.from_object(body)
+        record = self._records[body["metadata"]["uid"]] = ExecutionRecord.from_object(
+            body, caller=Attestor(key=self.supervisors.key).read_caller(body)
+        )
         if record.phase is Phase.RUNNING and record.pod:
             # before the task's first step: no other execution may claim the pod
             pool = self.pools.get(record.pool)

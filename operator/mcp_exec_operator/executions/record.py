@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mcp_exec_api.code_execution import IMMUTABLE, Phase, spec_digest
-from mcp_exec_api.constants import ANNOTATION_VARIANT_KEY, LABEL_CALLER
+from mcp_exec_api.constants import ANNOTATION_VARIANT_KEY
 from mcp_exec_api.execution_state import read_created_at, read_phase
 from mcp_exec_api.meta import now
+from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.binding import Binding
@@ -32,6 +33,8 @@ class ExecutionRecord:
     """Namespace and name of the requested pool."""
     caller: str = ""
     """The caller who created it through the gateway; empty for all other executions of the namespace."""
+    claimed_caller: str = ""
+    """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
     variant_key: str = ""
     """The key that assigns it to a variant of the pool: its annotation, else its caller, else its name."""
     pod: str | None = None
@@ -52,11 +55,12 @@ class ExecutionRecord:
     """Immutable fields of the spec that were changed, on a cluster that did not reject it."""
 
     @classmethod
-    def from_object(cls, body: Object) -> "ExecutionRecord":
-        """Return the record of an execution that was not known before."""
+    def from_object(cls, body: Object, *, caller: str = "") -> "ExecutionRecord":
+        """Return the record of an execution that was not known before, with its caller as `Attestor` reads it."""
         meta, spec = body["metadata"], body.get("spec") or {}
         pool = (spec.get("poolRef") or {}).get("name") or "default"
-        caller = str((meta.get("labels") or {}).get(LABEL_CALLER) or "")
+        claimed = caller if caller.startswith(CLAIMED) else ""
+        caller = "" if claimed else caller
         return cls(
             body=body,
             key=object_key(body),
@@ -66,6 +70,7 @@ class ExecutionRecord:
             first_seen=now(),
             pool=(meta["namespace"], str(pool)),
             caller=caller,
+            claimed_caller=claimed,
             variant_key=str((meta.get("annotations") or {}).get(ANNOTATION_VARIANT_KEY) or caller or meta["name"]),
             pod=(body.get("status") or {}).get("podName"),
         )

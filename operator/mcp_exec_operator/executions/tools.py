@@ -57,7 +57,7 @@ class GrantIssuer:
             name=record.name,
             namespace=record.namespace,
             pool_tools=pool.tools if pool is not None else _DENY_ALL,
-            caller=record.caller or None,
+            caller=record.caller or record.claimed_caller or None,
             pod_address=binding.pod.address,
             replica=replica.uid,
             expires=ceil(time() + run_seconds) + _GRACE_SECONDS,

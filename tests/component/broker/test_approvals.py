@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.api_server import FakeApiServer
+from tests.support.constants import SANDBOX_KEY
 from tests.support.until import until
 
 from mcp_exec_api.approvals import Approval, ApprovalState
@@ -16,6 +17,7 @@ from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -43,7 +45,7 @@ class Cluster:
         self.server = server
         self.kube = kube
         self.registry = CollectorRegistry()
-        self.approvals = Approvals(kube=kube, registry=self.registry)
+        self.approvals = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=kube, registry=self.registry)
         self.asked: asyncio.Queue[Approval] = asyncio.Queue()
         server.put(PATH, {"metadata": {"name": "exec-1", "uid": "u-1"}, "spec": {}, "status": {"phase": "Running"}})
         server.put(PATH, {"metadata": {"name": "exec-2", "uid": "u-2"}, "spec": {}, "status": {"phase": "Running"}})
@@ -96,10 +98,28 @@ async def test_a_call_waits_until_it_is_approved(cluster: Cluster) -> None:
     cluster.decide({"id": asked.id, "decision": "Approve", "by": "jo"})
     async with asyncio.timeout(DEADLINE):
         found = await call
-    assert (found.state, found.decided_by, found.id) == (ApprovalState.APPROVED, "jo", asked.id)
+    assert (found.state, found.decided_by, found.id) == (ApprovalState.APPROVED, "claimed:jo", asked.id)
     assert cluster.approvals.list_approvals("u-1") == [found]
     assert cluster.count("Approved") == 1
     assert cluster.registry.get_sample_value("mcp_exec_broker_approvals_pending") == 0
+
+
+async def test_a_decision_names_its_author_only_if_the_gateway_wrote_it(cluster: Cluster) -> None:
+    attestor = Attestor(key=SANDBOX_KEY)
+    decisions: list[tuple[dict[str, str], str]] = [
+        ({"by": "jo"}, "jo"),
+        ({"by": "jo", "proof": "0" * 64}, "claimed:jo"),
+        ({"by": "jo"}, "claimed:jo"),
+        ({}, "unknown, through the Kubernetes API"),
+    ]
+    for number, (fields, expected) in enumerate(decisions):
+        call = cluster.call()
+        entry = {"id": (await cluster.next()).id, "decision": "Approve", **fields}
+        if number == 0:
+            entry["proof"] = attestor.sign_decision(entry, uid="u-1")
+        cluster.decide(entry)
+        async with asyncio.timeout(DEADLINE):
+            assert (await call).decided_by == expected
 
 
 async def test_a_refused_call_says_who_refused_it_and_why(cluster: Cluster) -> None:
@@ -108,7 +128,7 @@ async def test_a_refused_call_says_who_refused_it_and_why(cluster: Cluster) -> N
     cluster.decide({"id": asked.id, "decision": "Deny", "by": "jo", "comment": "not on a Friday"})
     failure = await failure_of(call)
     assert failure.reason is ErrorReason.NOT_APPROVED
-    assert failure.message == "github.delete was not approved by jo: not on a Friday"
+    assert failure.message == "github.delete was not approved by claimed:jo: not on a Friday"
     assert cluster.approvals.list_approvals("u-1")[0].state is ApprovalState.DENIED
 
 
@@ -196,7 +216,7 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     assert (await failure_of(cluster.call())).reason is ErrorReason.BUDGET_EXCEEDED
     cluster.approvals.close_execution("u-1")
     await asyncio.wait(calls)
-    other = Approvals(kube=cluster.kube)
+    other = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=cluster.kube)
     for _ in range(MAX_APPROVALS + 5):
         with pytest.raises(ToolCallError):
             await other.wait_for_approval(
@@ -227,7 +247,7 @@ async def narrow(cluster: Cluster) -> AsyncIterator[Approvals]:
     ):
         credentials = KubeCredentials(server=cluster.server.url)
         kube = KubeClient(session=session, credentials=credentials, watch_session=watches)
-        yield Approvals(kube=kube, max_pending=2000)
+        yield Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=kube, max_pending=2000)
 
 
 async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_decided(
@@ -246,9 +266,11 @@ async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_d
     for number in range(1000):
         item = {"metadata": {"name": f"many-{number}", "uid": f"u-{number}"}, "spec": {}, "status": {}}
         cluster.server.put(PATH, item)
-    calls = [call(number) for number in range(1000)]
+    calls: list[asyncio.Task[Approval]] = []
     async with cancelled(calls):
-        await until(lambda: asked.qsize() == 1000 and cluster.server.count_watches() == 1000)
+        for first in range(0, 1000, 100):
+            calls += [call(number) for number in range(first, first + 100)]
+            await until(lambda: {asked.qsize(), cluster.server.count_watches()} == {len(calls)})  # noqa: B023
         refusal = "1000 calls wait for an approval, which is the limit of namespace agents"
         with pytest.raises(ToolCallError, match=refusal):
             await call(1000)
@@ -261,7 +283,7 @@ async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_d
 
 
 async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Cluster) -> None:
-    approvals = Approvals(kube=cluster.kube, max_pending=4)
+    approvals = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=cluster.kube, max_pending=4)
 
     def call(namespace: str, name: str) -> asyncio.Task[Approval]:
         grant = GRANT.model_copy(update={"execution": f"{namespace}-{name}", "name": name, "namespace": namespace})

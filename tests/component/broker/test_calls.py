@@ -240,7 +240,12 @@ async def approved(world: World, approval: str) -> None:
 
 @pytest.mark.parametrize(
     ("settle", "outcome", "by"),
-    [(refused, "denied", None), (expired, "denied", None), (withdrawn, "cancelled", None), (approved, "ok", "me")],
+    [
+        (refused, "denied", None),
+        (expired, "denied", None),
+        (withdrawn, "cancelled", None),
+        (approved, "ok", "claimed:me"),
+    ],
 )
 async def test_the_audit_names_the_approval_whatever_became_of_it(
     world: World, settle: Callable[[World, str], Awaitable[None]], outcome: str, by: str | None

@@ -50,7 +50,10 @@ async def test_an_approver_decides_and_all_see_it_at_once(gateway: Gateway) -> N
     answer = await decide(gateway, name, body={"decision": "Approve", "comment": "go on"})
     assert (answer.status, answer.json) == (200, {**approval("a1", "Approved"), "decidedBy": "boss"})
     assert (await decide(gateway, name, "a2", {"decision": "Deny"})).json["state"] == "Denied"
-    assert spec_of(gateway, name) == [
+    written = spec_of(gateway, name)
+    uid = gateway.executions[name]["metadata"]["uid"]
+    assert [gateway.dependencies.attestor.read_approver(each, uid=uid) for each in written] == ["boss", "boss"]
+    assert [{key: value for key, value in each.items() if key != "proof"} for each in written] == [
         {"id": "a1", "decision": "Approve", "comment": "go on", "by": "boss"},
         {"id": "a2", "decision": "Deny", "by": "boss"},
     ]
@@ -151,3 +154,17 @@ async def test_what_is_not_there_is_404(gateway: Gateway) -> None:
 async def test_a_body_that_decides_nothing_is_refused(gateway: Gateway, body: Any, field: str) -> None:
     name = await waiting(gateway)
     assert_problem(await decide(gateway, name, body=body), 422, field)
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"), [({"by": "boss"}, "claimed:boss"), ({}, "unknown, through the Kubernetes API")]
+)
+async def test_a_decision_past_the_gateway_is_shown_as_claimed(
+    gateway: Gateway, named: dict[str, str], shown: str
+) -> None:
+    name = await waiting(gateway)
+    gateway.api.merge(CEX, name, {"spec": {"approvals": [{"id": "a1", "decision": "Approve", **named}]}})
+    listed = (await gateway.ask("GET", f"/v1/executions/{name}/approvals")).json["items"]
+    assert [(each["state"], each["decidedBy"]) for each in listed] == [("Approved", shown)]
+    again = await decide(gateway, name)
+    assert (again.status, shown in again.json["detail"]) == (409, True)

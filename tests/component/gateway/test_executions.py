@@ -12,6 +12,7 @@ from tests.component.gateway.conftest import (
     DEADLINE,
     KEY,
     OTHER_KEY,
+    SECRETS,
     Gateway,
     key_entry,
     keys_secret,
@@ -310,3 +311,26 @@ async def test_a_connection_serves_many_requests(gateway: Gateway) -> None:
             ) as response:
                 assert response.status == 200
                 await response.read()
+
+
+async def test_a_forged_caller_is_shown_as_claimed_and_uses_nobodys_limit(gateway: Gateway, api: FakeApiServer) -> None:
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, maxConcurrent=1)}))
+    await until(lambda: (found := gateway.dependencies.keys.find(KEY)) is not None and found.limits.max_concurrent == 1)
+    for number in range(3):
+        forged = {"name": f"forged-{number}", "labels": {"mcp-exec.dev/caller": "team-a"}}
+        api.put(CEX, {"metadata": forged, "spec": {"code": "1"}})
+    seen = gateway.dependencies.index
+    await until(lambda: seen.count_active("agents", "claimed:team-a") == 3)
+    assert seen.count_active("agents", "team-a") == 0
+    assert (await gateway.ask("GET", "/v1/executions/forged-1")).json["caller"] == "claimed:team-a"
+    listed = (await gateway.ask("GET", "/v1/executions")).json["items"]
+    assert {each["caller"] for each in listed} == {"claimed:team-a"}
+    own = await gateway.post(query="?wait=0")
+    assert (own.status, own.json["caller"]) == (202, "team-a")
+    await until(lambda: seen.count_active("agents", "team-a") == 1)
+    # another label moves no execution from the count of its caller, and its end ends it
+    api.merge(CEX, own.json["name"], {"metadata": {"labels": {"mcp-exec.dev/caller": "team-b"}}})
+    assert (await gateway.post(query="?wait=0")).status == 429
+    gateway.finish(own.json["name"])
+    await until(lambda: seen.count_active("agents", "team-a") == 0)
+    assert (await gateway.post(query="?wait=0")).status == 202

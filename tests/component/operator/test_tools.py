@@ -76,6 +76,15 @@ async def test_a_job_says_where_its_tools_are_and_carries_its_grant(
     assert (grant.pod_address, grant.replica) == (address, "pod-127.0.0.1")
 
 
+async def test_a_forged_caller_is_claimed_in_the_grant(world: World, broker: FakeBroker, equipped: Operating) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+        world.execution("one", "wait", tools=["github.*"], caller="team-a", forged=True)
+        job = await job_of(world, "one")
+    assert GrantSigner(key=KEY).read_grant(job["tools"]["token"]).caller == "claimed:team-a"
+
+
 async def test_an_execution_without_tools_asks_the_broker_nothing(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:

@@ -1,7 +1,9 @@
 from typing import Any
 
 import pytest
+from tests.support.constants import SANDBOX_KEY
 
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_gateway.executions.views import (
     ExecutionSummary,
     ExecutionView,
@@ -11,6 +13,7 @@ from mcp_exec_gateway.executions.views import (
 from mcp_exec_gateway.http.json import json_response, to_json
 
 CREATED = "2026-11-21T20:00:00.123456Z"
+ATTESTOR = Attestor(key=SANDBOX_KEY)
 
 
 def made(status: dict[str, Any] | None = None, **annotations: str) -> dict[str, Any]:
@@ -28,13 +31,13 @@ def made(status: dict[str, Any] | None = None, **annotations: str) -> dict[str, 
 
 
 def test_what_has_no_status_yet_is_pending_since_it_was_created() -> None:
-    view = build_view(made(**{"mcp-exec.dev/created-at": CREATED}))
+    view = build_view(made(**{"mcp-exec.dev/created-at": CREATED}), attestor=ATTESTOR)
     assert (view["phase"], view["reason"], view["createdAt"], view["pool"]) == ("Pending", "", CREATED, "big")
-    assert build_view(made())["createdAt"] == "2026-11-21T20:00:00Z"
+    assert build_view(made(), attestor=ATTESTOR)["createdAt"] == "2026-11-21T20:00:00Z"
 
 
 def test_empty_texts_that_are_not_stored_are_shown() -> None:
-    view = build_view(made({"phase": "Failed", "output": {"stdout": "x"}, "error": {"type": "E"}}))
+    view = build_view(made({"phase": "Failed", "output": {"stdout": "x"}, "error": {"type": "E"}}), attestor=ATTESTOR)
     assert view["output"] == {
         "stdout": "x",
         "stderr": "",
@@ -48,13 +51,13 @@ def test_empty_texts_that_are_not_stored_are_shown() -> None:
 
 @pytest.mark.parametrize("status", [None, {"phase": "Running", "podName": "p"}, {"phase": "Succeeded", "output": {}}])
 def test_views_are_what_their_models_say(status: dict[str, Any] | None) -> None:
-    ExecutionView.model_validate_json(to_json(build_view(made(status))))
-    ExecutionSummary.model_validate_json(to_json(build_summary(made(status))))
+    ExecutionView.model_validate_json(to_json(build_view(made(status), attestor=ATTESTOR)))
+    ExecutionSummary.model_validate_json(to_json(build_summary(made(status), attestor=ATTESTOR)))
 
 
 def test_what_came_past_the_gateway_is_shown_as_well() -> None:
     bare = {"metadata": {"name": "a", "namespace": "agents", "creationTimestamp": "2026-11-21T20:00:00Z"}, "spec": {}}
-    assert build_view(bare) == {
+    assert build_view(bare, attestor=ATTESTOR) == {
         "name": "a",
         "namespace": "agents",
         "pool": "default",

@@ -2,32 +2,38 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.constants import SANDBOX_KEY
 
 from mcp_exec_api.execution_state import is_finished
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, ShuttingDown, is_bound, strip_execution
 from mcp_exec_gateway.http.problems import HttpProblem
 
 KEY = ("agents", "exec-a")
+ATTESTOR = Attestor(key=SANDBOX_KEY)
 
 
 def execution(phase: str | None = None, name: str = "exec-a", caller: str = "team-a", **status: Any) -> dict[str, Any]:
-    return {
+    made: dict[str, Any] = {
         "metadata": {
             "name": name,
             "namespace": "agents",
             "uid": "u",
             "resourceVersion": "1",
+            "creationTimestamp": "2026-11-21T20:00:00Z",
             "labels": {"mcp-exec.dev/caller": caller, "other": "x"},
-            "annotations": {"a": "b"},
+            "annotations": {"mcp-exec.dev/created-at": "2026-11-21T20:00:00.000001Z"},
         },
         "spec": {"code": "x" * 1000, "context": {"a": 1}},
         **({"status": {"phase": phase, **status}} if phase else {}),
     }
+    made["metadata"]["annotations"]["mcp-exec.dev/caller-proof"] = ATTESTOR.sign_caller(made)
+    return made
 
 
 @pytest.fixture
 def executions() -> ExecutionIndex:
-    return ExecutionIndex(max_waits=3)
+    return ExecutionIndex(max_waits=3, attestor=ATTESTOR)
 
 
 def test_the_copy_keeps_neither_code_nor_output() -> None:
@@ -38,7 +44,6 @@ def test_the_copy_keeps_neither_code_nor_output() -> None:
             "namespace": "agents",
             "uid": "u",
             "resourceVersion": "1",
-            "labels": {"mcp-exec.dev/caller": "team-a"},
         },
         "status": {"phase": "Succeeded"},
     }
@@ -105,7 +110,7 @@ def test_what_is_under_way_is_counted_by_caller(executions: ExecutionIndex) -> N
 
 def test_a_creation_counts_from_before_it_is_seen_and_not_twice() -> None:
     now = [0.0]
-    executions = ExecutionIndex(max_waits=1, clock=lambda: now[0])
+    executions = ExecutionIndex(max_waits=1, attestor=ATTESTOR, clock=lambda: now[0])
     executions.add_expectation(KEY, "team-a")
     assert executions.count_active("agents", "team-a") == 1
     executions.on_change(execution(), False)
