@@ -1,5 +1,6 @@
 """The control interface of one replica of the broker, on loopback."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from aiohttp.typedefs import Handler
 
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
 from mcp_exec_common.peers.proof import PROOF_PATH, broker_key, compute_proof
+from tests.support.attacks import Play
 
 Object = dict[str, Any]
 
@@ -35,12 +37,15 @@ class FakeBroker:
         """The answer about executions that are not in `calls`."""
         self.raw: bytes | None = None
         """The body of every answer, whatever is asked."""
+        self.attack: Callable[[web.Request], Play | None] = lambda request: None
+        """Returns what answers a request instead of the broker, or None."""
         self.honest = True
         """Whether records are of the requested namespace alone."""
         self.port = 0
         self._on_request = on_request
         self._signer = GrantSigner(key=key)
         self._proof_key = broker_key(key)
+        self._over = asyncio.Event()
 
     @asynccontextmanager
     async def running(self, host: str = "127.0.0.1") -> AsyncIterator["FakeBroker"]:
@@ -55,6 +60,7 @@ class FakeBroker:
             assert server.port is not None
             self.port = server.port
             yield self
+            self._over.set()
 
     @property
     def paths(self) -> list[str]:
@@ -80,6 +86,8 @@ class FakeBroker:
 
     @web.middleware
     async def _answer_raw(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (play := self.attack(request)) is not None:
+            return await play(request, self._over)
         asked_for_proof = request.path == PROOF_PATH
         return await handler(request) if self.raw is None or asked_for_proof else web.Response(body=self.raw)
 

@@ -136,12 +136,15 @@ class SupervisorConnection:
     def follow_events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """Yield the events of the accepted execution from a sequence number up to `end`. Raises what `run` raises."""
         url, timeout = f"{self.url}/v1/execution/events?from={from_seq}", _stream_timeout(timeout_seconds)
-        return self.read_events(self.session.get(url, headers=self.headers, timeout=timeout, allow_redirects=False))
+        request = self.session.get(url, headers=self.headers, timeout=timeout, allow_redirects=False)
+        return self.read_events(request, timeout_seconds=timeout_seconds)
 
     async def read_events(
-        self, request: AbstractAsyncContextManager[aiohttp.ClientResponse]
+        self, request: AbstractAsyncContextManager[aiohttp.ClientResponse], *, timeout_seconds: float
     ) -> AsyncGenerator[Event, None]:
         """Yield the events in the response to a request up to `end`. Raises what `run` raises."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(HEAD_SECONDS):
@@ -155,6 +158,9 @@ class SupervisorConnection:
                     if event.seq <= last:
                         raise SandboxError(f"{self.url}: event {event.seq} follows event {last}")
                     last = event.seq
+                    # aiohttp's own limit holds for waits, and a stream that is never waited for has none
+                    if loop.time() > deadline:
+                        raise SandboxError(f"{self.url}: no end within {timeout_seconds:g} s")
                     yield event
                     if isinstance(event, EndEvent):
                         return
@@ -185,15 +191,16 @@ class PendingRun:
     def __init__(self, *, sandbox: SupervisorConnection, body: bytes, timeout_seconds: float) -> None:
         self._sandbox = sandbox
         self._body = body
+        self._timeout_seconds = timeout_seconds
         self._confirmed = asyncio.Event()
-        self._response = asyncio.create_task(self._send(timeout_seconds))
+        self._response = asyncio.create_task(self._send())
         # retrieves the exception of a withdrawn request, which asyncio would log otherwise
         self._response.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def run(self) -> AsyncGenerator[Event, None]:
         """Confirm the job and yield the events of its run. Raises what `SupervisorConnection.run` raises."""
         self._confirmed.set()
-        return self._sandbox.read_events(self._open_response())
+        return self._sandbox.read_events(self._open_response(), timeout_seconds=self._timeout_seconds)
 
     def withdraw(self) -> None:
         """Abort the request, so that the job never runs."""
@@ -205,10 +212,10 @@ class PendingRun:
         async with await self._response as response:
             yield response
 
-    async def _send(self, timeout_seconds: float) -> aiohttp.ClientResponse:
+    async def _send(self) -> aiohttp.ClientResponse:
         length = {"Content-Length": str(len(self._body))}
         headers = {**self._sandbox.headers, "Content-Type": "application/json", **length}
-        url, timeout = self._sandbox.url + "/v1/execution", _stream_timeout(timeout_seconds)
+        url, timeout = self._sandbox.url + "/v1/execution", _stream_timeout(self._timeout_seconds)
         return await self._sandbox.session.post(
             url, data=self._stream_body(), headers=headers, timeout=timeout, allow_redirects=False
         )

@@ -33,9 +33,9 @@ class FakeResponse:
             yield piece
 
 
-async def read(pieces: list[bytes]) -> list[str]:
+async def read(pieces: list[bytes], *, seconds: float = 60) -> list[str]:
     connection = SupervisorConnection(session=cast(aiohttp.ClientSession, None), url="http://pod", headers={})
-    events = connection.read_events(cast(Any, FakeResponse(pieces)))
+    events = connection.read_events(cast(Any, FakeResponse(pieces)), timeout_seconds=seconds)
     return [event.text async for event in events if isinstance(event, TextEvent)]
 
 
@@ -65,3 +65,8 @@ async def test_a_stream_that_ends_within_a_line_is_an_error() -> None:
 async def test_an_event_that_comes_again_or_too_late_is_an_error(seq: int) -> None:
     with pytest.raises(SandboxError, match=f"event {seq} follows event 2"):
         await read([line("one", 2), line("two", seq)])
+
+
+async def test_a_stream_that_never_pauses_ends_at_its_deadline() -> None:
+    with pytest.raises(SandboxError, match="no end within"):
+        await read([line("x", number) for number in range(1, 1000)], seconds=-1)
