@@ -69,11 +69,15 @@ class Authenticator:
 
     async def _authorize_user(self, user: ServiceAccountUser, namespace: str | None, verb: Verb) -> Caller:
         chosen = namespace or user.namespace
-        self._check_served(chosen)
+        if chosen == user.namespace:
+            self._check_served(chosen)
         kube_verb, subresource = ("update", "approval") if verb == "approve" else (verb, "")
-        if not await self.tokens.is_allowed(user, verb=kube_verb, namespace=chosen, subresource=subresource):
+        # One answer for a foreign namespace, whether it is served or not.
+        if chosen not in self.namespaces or not await self.tokens.is_allowed(
+            user, verb=kube_verb, namespace=chosen, subresource=subresource
+        ):
             resource = "codeexecutions.mcp-exec.dev" + (f"/{subresource}" if subresource else "")
-            raise _forbidden(f"{user.name} may not {kube_verb} {resource} in namespace {chosen}")
+            raise _forbidden(f"{user.name} may not {kube_verb} {resource} in namespace {chosen}, or it is not served")
         return Caller(name=user.name, label=format_caller_label(user.name), namespace=chosen)
 
     def _check_served(self, namespace: str) -> None:

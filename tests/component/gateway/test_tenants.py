@@ -1,0 +1,216 @@
+"""Two tenants at one gateway: every route, by key and by ServiceAccount, shows and changes what is the caller's alone.
+
+B's objects are full of MARK. For each route A asks for B's object and for one that does not exist: the answers must be
+the same but for the name, nothing of B's may change, and MARK may be in no answer. A route without a row fails.
+"""
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.component.gateway.conftest import (
+    KEY,
+    OTHER_KEY,
+    SANDBOX_KEY,
+    SECRETS,
+    Gateway,
+    key_entry,
+    keys_secret,
+    pool,
+    serving,
+)
+from tests.component.gateway.test_auth import allow
+from tests.component.gateway.test_tools import ENDPOINTS, tool
+from tests.support.api_server import FakeApiServer
+from tests.support.broker import FakeBroker
+
+from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS
+from mcp_exec_common.kube.client import custom_resource_path
+
+MARK = "belongs-to-b"
+THEIRS, ABSENT = "exec-of-b", "exec-of-0"
+B_EXECUTIONS = custom_resource_path(EXECUTIONS, namespace="others")
+B_POOLS = custom_resource_path(POOLS, namespace="others")
+ACCOUNT = "system:serviceaccount:agents:a"
+EVERYTHING = ("create", "get", "list", "watch", "patch", "update", "delete", "update/approval")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """How A tries a route: `{name}` is B's object, then one that does not exist."""
+
+    path: str
+    """The path with its parameters filled in."""
+    body: Any = None
+    status: int = 404
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+ROWS: dict[str, list[Row]] = {
+    "POST /v1/executions": [
+        Row(path="/v1/executions?namespace={namespace}", body={"code": "1"}, status=403),
+        Row(path="/v1/executions?wait=0", body={"code": "1", "poolRef": {"name": "pool-{name}"}}, status=422),
+    ],
+    "GET /v1/executions": [
+        Row(path="/v1/executions?namespace={namespace}", status=403),
+        Row(path="/v1/executions", status=200),
+    ],
+    "GET /v1/executions/{name}": [
+        Row(path="/v1/executions/{name}"),
+        Row(path="/v1/executions/{name}?wait=1"),
+        Row(path="/v1/executions/{name}?namespace={namespace}", status=403),
+    ],
+    "DELETE /v1/executions/{name}": [
+        Row(path="/v1/executions/{name}"),
+        Row(path="/v1/executions/{name}?namespace={namespace}", status=403),
+    ],
+    "GET /v1/executions/{name}/events": [
+        Row(path="/v1/executions/{name}/events"),
+        Row(path="/v1/executions/{name}/events", headers={"Last-Event-ID": "1.0.0.1"}),
+        Row(path="/v1/executions/{name}/events?namespace={namespace}", status=403),
+    ],
+    "GET /v1/executions/{name}/approvals": [
+        Row(path="/v1/executions/{name}/approvals"),
+        Row(path="/v1/executions/{name}/approvals?namespace={namespace}", status=403),
+    ],
+    "POST /v1/executions/{name}/approvals/{id}": [
+        Row(path="/v1/executions/{name}/approvals/a1", body={"decision": "Approve"}),
+        Row(path="/v1/executions/{name}/approvals/a1?namespace={namespace}", body={"decision": "Deny"}, status=403),
+    ],
+    "GET /api/v1/mcp/tools/search": [
+        Row(path="/api/v1/mcp/tools/search?query=tool-of-b&detail_level=full", status=200),
+        Row(path="/api/v1/mcp/tools/search?namespace={namespace}", status=403),
+    ],
+    "GET /api/v1/mcp/servers/{name}/tools": [
+        Row(path="/api/v1/mcp/servers/server-{name}/tools"),
+        Row(path="/api/v1/mcp/servers/server-{name}/tools?namespace={namespace}", status=403),
+    ],
+    "GET /v1/audit": [
+        Row(path="/v1/audit?execution={name}", status=200),
+        Row(path="/v1/audit?namespace={namespace}", status=403),
+    ],
+    "GET /healthz": [Row(path="/healthz", status=200)],
+    "GET /readyz": [Row(path="/readyz", status=200)],
+    "GET /metrics": [Row(path="/metrics", status=200)],
+}
+"""By method and path of the OpenAPI document: how A tries to reach what is B's."""
+
+PUBLIC = ("GET /healthz", "GET /readyz", "GET /metrics")
+"""Routes without authentication. Their answers contain counts of the whole process, without names."""
+
+
+def audit_record() -> dict[str, Any]:
+    return {"id": "1", "at": "2026-11-21T20:00:00.000000Z", "namespace": "others", "execution": THEIRS, "tool": MARK}
+
+
+def execution_of_b() -> dict[str, Any]:
+    approval = {"id": "a1", "tool": MARK, "arguments": MARK, "state": "Pending"}
+    times = {"requestedAt": "2026-11-21T20:00:00.000000Z", "expiresAt": "2999-01-01T00:00:00.000000Z"}
+    return {
+        "metadata": {"name": THEIRS, "labels": {LABEL_CALLER: MARK}, "annotations": {"note": MARK}},
+        "spec": {"code": f"print('{MARK}')", "context": {"secret": MARK}, "poolRef": {"name": f"pool-{THEIRS}"}},
+        "status": {"phase": "Running", "podName": MARK, "message": MARK, "approvals": [approval | times]},
+    }
+
+
+@pytest.fixture
+async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
+    """A gateway for both tenants, in which B has one of everything."""
+    entries = {"team-a": {**key_entry(KEY), "approver": True}, "team-b": key_entry(OTHER_KEY, "others")}
+    api.put(SECRETS, keys_secret(**entries))
+    api.put(B_EXECUTIONS, execution_of_b())
+    api.put(B_POOLS, pool(f"pool-{THEIRS}"))
+    async with FakeBroker(key=SANDBOX_KEY).running() as broker:
+        tools = [tool("tool-of-b", MARK)]
+        broker.catalogs["others"] = {"hash": "b", "servers": [{"server": f"server-{THEIRS}", "tools": tools}]}
+        broker.records = [audit_record()]
+        api.put(ENDPOINTS, broker.endpoints())
+        async with serving(api, broker_service="mcp-exec-broker") as made:
+            yield made
+
+
+def fill(value: Any, name: str, namespace: str) -> Any:
+    return json.loads(json.dumps(value).replace("{name}", name).replace("{namespace}", namespace))
+
+
+def cleaned(text: str, name: str, namespace: str) -> str:
+    """Return an answer without what must differ: the names that were asked for, and the new execution's."""
+    return text.replace(name, "NAME").replace(namespace, "NAMESPACE")
+
+
+def routes(gateway: Gateway, document: dict[str, Any]) -> set[str]:
+    methods = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+    return {f"{method.upper()} {path}" for path, of in document["paths"].items() for method in of if method in methods}
+
+
+async def test_every_route_has_a_row(gateway: Gateway) -> None:
+    document = (await gateway.ask("GET", "/openapi.json", key=None)).json
+    assert routes(gateway, document) == set(ROWS), "add a row for a new route: what may another tenant do with it?"
+
+
+@pytest.mark.parametrize("route", list(ROWS))
+async def test_what_is_of_another_tenant_is_as_if_it_were_not(gateway: Gateway, route: str) -> None:
+    account = allow(gateway.api, *EVERYTHING, user=ACCOUNT)
+    before = deepcopy(gateway.api.collections[B_EXECUTIONS]), deepcopy(gateway.api.collections[B_POOLS])
+    method = route.partition(" ")[0]
+    for row, credential in itertools.product(ROWS[route], (KEY, account)):
+        answers = []
+        for name, namespace in ((THEIRS, "others"), (ABSENT, "nobody")):
+            body = {"json": fill(row.body, name, namespace)} if row.body else {}
+            path = fill(row.path, name, namespace)
+            answer = await gateway.ask(method, path, key=credential, headers=dict(row.headers), **body)
+            assert answer.status == row.status, f"{path}: {answer.text}"
+            assert MARK not in answer.text + str(answer.headers)
+            answers.append(cleaned(answer.text, name, namespace))
+        if route not in PUBLIC:
+            assert answers[0] == answers[1], "B's object can be told from one that does not exist"
+    assert (gateway.api.collections[B_EXECUTIONS], gateway.api.collections[B_POOLS]) == before
+
+
+async def test_every_route_but_the_public_ones_needs_a_credential(gateway: Gateway) -> None:
+    for route in set(ROWS) - set(PUBLIC):
+        row = ROWS[route][0]
+        body = {"json": fill(row.body, THEIRS, "others")} if row.body else {}
+        answer = await gateway.ask(route.partition(" ")[0], fill(row.path, THEIRS, "others"), key=None, **body)
+        assert answer.status == 401, route
+        assert THEIRS not in answer.text
+
+
+async def test_public_routes_name_no_tenant(gateway: Gateway) -> None:
+    await gateway.ask("GET", f"/v1/executions/{THEIRS}", key=OTHER_KEY)
+    for route in PUBLIC:
+        text = (await gateway.ask("GET", route.partition(" ")[2], key=None)).text
+        assert not [word for word in (MARK, THEIRS, "others", "team-b", "pool-") if word in text], route
+
+
+async def test_the_owner_sees_all_of_it(gateway: Gateway) -> None:
+    """What makes the rows mean something."""
+    for path in (f"/v1/executions/{THEIRS}", f"/v1/executions/{THEIRS}/approvals", "/v1/executions"):
+        answer = await gateway.ask("GET", path, key=OTHER_KEY)
+        assert (answer.status, THEIRS in answer.text or MARK in answer.text) == (200, True)
+    for path in ("/v1/audit", "/api/v1/mcp/tools/search?detail_level=full"):
+        assert MARK in (await gateway.ask("GET", path, key=OTHER_KEY)).text
+    assert (await gateway.ask("GET", f"/api/v1/mcp/servers/server-{THEIRS}/tools", key=OTHER_KEY)).status == 200
+
+
+async def test_an_idempotency_key_of_another_tenant_means_nothing(gateway: Gateway) -> None:
+    headers = {"Idempotency-Key": "the-same"}
+    first = await gateway.post(query="?wait=0", key=KEY, headers=headers)
+    body = {"code": "2", "poolRef": {"name": f"pool-{THEIRS}"}}
+    second = await gateway.post(body, query="?wait=0", key=OTHER_KEY, headers=headers)
+    assert (first.status, second.status) == (202, 202)
+    assert first.json["name"] != second.json["name"]
+
+
+async def test_a_tenants_executions_do_not_count_against_another(gateway: Gateway, api: FakeApiServer) -> None:
+    for number in range(5):
+        api.put(
+            B_EXECUTIONS, execution_of_b() | {"metadata": {"name": f"b-{number}", "labels": {LABEL_CALLER: "team-a"}}}
+        )
+    listed = await gateway.ask("GET", "/v1/executions")
+    assert listed.json["items"] == []
+    assert gateway.dependencies.index.count_active("agents", "team-a") == 0
