@@ -167,7 +167,7 @@ async def test_what_is_of_another_tenant_is_as_if_it_were_not(gateway: Gateway, 
             assert MARK not in answer.text + str(answer.headers)
             answers.append(cleaned(answer.text, name, namespace))
         if route not in PUBLIC:
-            assert answers[0] == answers[1], "B's object can be told from one that does not exist"
+            assert answers[0] == answers[1], "the answer shows whether B has such an object"
     assert (gateway.api.collections[B_EXECUTIONS], gateway.api.collections[B_POOLS]) == before
 
 

@@ -67,6 +67,7 @@ def test_a_pod_is_told_its_limits_and_no_token() -> None:
 
 def test_a_pod_belongs_to_its_pool() -> None:
     meta = build().body["metadata"]
+    assert meta["namespace"] == "agents"
     assert meta["labels"]["mcp-exec.dev/pool"] == "default"
     assert meta["labels"]["mcp-exec.dev/state"] == "warm"
     assert meta["ownerReferences"][0]["uid"] == "pool-uid"

@@ -1,0 +1,33 @@
+"""Two tenants at one operator: an execution gets a pod of its own namespace's pools alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.world import CEX, World
+
+from mcp_exec_api.constants import POOLS
+from mcp_exec_common.kube.client import custom_resource_path
+
+Operating = Callable[..., Any]
+B_POOLS = custom_resource_path(POOLS, namespace="others")
+
+
+async def test_a_pool_of_another_namespace_is_as_if_it_were_not(world: World, operating: Operating) -> None:
+    world.pool()
+    spec = {"image": "sandbox", "warm": {"min": 1}}
+    metadata = {"name": "of-b", "namespace": "others", "generation": 1}
+    world.put(B_POOLS, {"metadata": metadata, "spec": spec})
+    async with operating(namespaces=("agents", "others"), bind_timeout_seconds=0.5) as operator:
+        operator.manager.observe_pool(world.collections[B_POOLS]["of-b"], deleted=False)
+        await world.warm(1)
+        for name in ("of-b", "absent"):
+            world.execution(f"uses-{name}", poolRef={"name": name})
+        found = [await world.finished(f"uses-{name}") for name in ("of-b", "absent")]
+    texts = [str([each.get(name) for name in NAMED]) for each in found]
+    assert texts[0].replace("of-b", "absent") == texts[1]
+    assert found[0]["reason"] == "PoolNotFound"
+    assert world.ran == []
+    assert [item["status"].get("podName") for item in world.collections[CEX].values()] == [None, None]
+
+
+NAMED = ("phase", "reason", "message")
