@@ -34,6 +34,11 @@ def is_visible(spec: ToolServerSpec, tool: str) -> bool:
     return _matches_any(spec.allow, tool) and not _matches_any(spec.deny, tool)
 
 
+def is_callable(spec: ToolServerSpec, tool: str, annotations: Mapping[str, Any]) -> bool:
+    """Return whether any execution can call the tool. Tools that the policy denies are not shown."""
+    return is_visible(spec, tool) and _apply_policy("", tool, annotations, spec).action is not Action.DENY
+
+
 def evaluate(
     *,
     server: str,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import mcp_exec_tools
+from mcp_exec_broker.access.policy import is_callable
 from mcp_exec_broker.catalog.entry import CatalogEntry
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
@@ -52,7 +53,16 @@ class NamespaceCatalogs:
 
 
 def _list_catalogs(entries: Iterable[tuple[ToolServer, CatalogEntry]]) -> list[Catalog]:
-    return [entry.listing.catalog for _, entry in entries if entry.listing is not None]
+    return [_select_callable(server, entry.listing.catalog) for server, entry in entries if entry.listing is not None]
+
+
+def _select_callable(server: ToolServer, catalog: Catalog) -> Catalog:
+    """Return the catalog without the tools that the server's policy denies. Their functions keep their names."""
+    spec = server.spec
+    if spec is None:
+        return catalog
+    tools = tuple(tool for tool in catalog.tools if is_callable(spec, tool.name, tool.annotations))
+    return catalog if len(tools) == len(catalog.tools) else Catalog(server=catalog.server, tools=tools)
 
 
 @lru_cache
@@ -71,7 +81,7 @@ def _compute_hash(catalogs: Iterable[Catalog]) -> str:
 
 
 def _describe_server(server: ToolServer, entry: CatalogEntry) -> dict[str, Any]:
-    tools = entry.listing.catalog.tools if entry.listing is not None else ()
+    tools = _select_callable(server, entry.listing.catalog).tools if entry.listing is not None else ()
     return {
         "server": server.name,
         "available": entry.available is True,

@@ -136,6 +136,18 @@ async def test_code_sees_what_the_toolserver_lets_it_see(world: World, box: Tool
     assert answer["type"] == "error"
 
 
+async def test_tools_that_the_policy_denies_are_not_shown_and_still_refused_by_it(world: World, box: Toolbox) -> None:
+    world.add("box", url=box.url, allow=["echo", "add"], policy={"rules": [{"tools": ["echo"], "action": "Deny"}]})
+    await until(lambda: world.status("box").get("tools") == 2)
+    _, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
+    assert [tool["name"] for tool in found["servers"][0]["tools"]] == ["add"]
+    _, wrappers = await world.ask("GET", "/v1/namespaces/agents/wrappers")
+    assert "box/echo.py" not in wrappers["files"]
+    assert wrappers["hash"] == found["hash"]
+    answer = await world.call("box.echo", value=1)
+    assert answer["reason"] == "DeniedByPolicy"
+
+
 async def test_wrappers_are_made_of_the_catalog(world: World, box: Toolbox) -> None:
     status, found = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
