@@ -26,6 +26,8 @@ class ApprovalDecision(Model):
     """Caller who decided. The gateway sets it from the authenticated caller."""
     proof: Annotated[str | None, Field(max_length=128)] = None
     """Proof that the gateway wrote the decision. Without it the decision counts, and `by` is recorded as claimed."""
+    arguments_digest: Annotated[str | None, Field(max_length=71)] = None
+    """`argumentsDigest` of the approval. If set, the decision counts only for a call with these arguments."""
     comment: Annotated[str | None, Field(max_length=1024)] = None
     """Reason for the decision. If the call is denied, the code receives it in the error."""
 
@@ -50,7 +52,15 @@ class Approval(Model):
     tool: str
     """Tool as SERVER.TOOL, for example `github.create_issue`."""
     arguments: str
-    """Arguments of the call as JSON, with secrets redacted and long texts shortened."""
+    """Arguments of the call as JSON, with secrets and personal data redacted. Each long value is cut by itself, so the
+    names of all parameters are there, at most 40. Unprintable characters are escaped."""
+    arguments_digest: str = ""
+    """SHA-256 of all arguments as JSON with sorted keys and without spaces: `sha256:` and 64 hexadecimal digits. The
+    audit record of the call has the same."""
+    arguments_bytes: int = 0
+    """Bytes of that JSON."""
+    arguments_complete: bool = True
+    """Whether `arguments` has all arguments, except what is redacted."""
     state: ApprovalState
     """Pending: waits for a decision. Approved, Denied: decided. Expired: nobody decided in time, so the call was
     denied. Withdrawn: the code ended or abandoned the call first."""

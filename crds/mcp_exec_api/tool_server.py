@@ -262,6 +262,15 @@ class Workload(Model):
     """Reason why the pod is not ready, as a sentence for people."""
 
 
+class OmittedTool(Model):
+    """A tool that the server lists and code does not see."""
+
+    name: str
+    """Its name, cut at 80 characters, with unprintable characters escaped."""
+    reason: str
+    """The bound that the tool exceeds."""
+
+
 class ToolServerStatus(Model):
     """State of the server. The broker writes it, except for `workload`, which the operator writes."""
 
@@ -275,6 +284,10 @@ class ToolServerStatus(Model):
     """Name and version that the server reports."""
     tools: int | None = None
     """Number of tools that are visible to code."""
+    omitted: int | None = None
+    """Number of tools that were left out, because they exceed a bound."""
+    omitted_tools: list[OmittedTool] = Field(default_factory=list)
+    """The first 20 tools that were left out."""
     catalog_hash: str | None = None
     """Hash of the catalog. It changes with every change of a tool."""
     last_sync: MicroTime | None = None

@@ -42,11 +42,25 @@ _MAX_COMMENT: Final = 1024
 _FINISHED: Final = frozenset(phase.value for phase in Phase if phase.finished)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CallArguments:
+    """Arguments of a call for its approval."""
+
+    text: str
+    """Redacted JSON, cut."""
+    is_complete: bool
+    digest: str
+    size: int
+    """Bytes of the JSON from which the digest is computed."""
+
+
 @dataclass(kw_only=True)
 class _Decision:
     state: ApprovalState
     by: str | None = None
     comment: str | None = None
+    digest: str | None = None
+    """Digest of the arguments that the decision is on, if it states one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -78,13 +92,16 @@ class _ExecutionApprovals:
                     state=ApprovalState.APPROVED if approved else ApprovalState.DENIED,
                     by=self.attestor.read_approver(decision, uid=self.uid),
                     comment=decision.get("comment"),
+                    digest=decision.get("argumentsDigest"),
                 ),
             )
 
     def settle(self, id: str, decision: _Decision) -> None:
-        """Set the decision on a request; only the first one counts."""
-        future = self.decisions.get(id)
-        if future is not None and not future.done():
+        """Set the decision on a request; only the first one counts, and none on other arguments."""
+        future, request = self.decisions.get(id), self.pending.get(id)
+        if future is None or request is None or future.done():
+            return
+        if decision.digest is None or decision.digest == request.arguments_digest:
             future.set_result(decision)
 
     def withdraw_all(self) -> None:
@@ -132,14 +149,14 @@ class Approvals:
         grant: Grant,
         call: str,
         tool: str,
-        arguments: str,
+        arguments: CallArguments,
         timeout_seconds: float,
         notify: Callable[[Approval], Awaitable[None]],
     ) -> Approval:
         """Wait until the call is approved, and return the approval with the name of who approved it.
 
-        `call` is the call's id, `tool` SERVER.TOOL, `arguments` the redacted JSON; `notify` reports the pending
-        approval to the sandbox. Cancelling the wait withdraws the request.
+        `call` is the call's id, `tool` SERVER.TOOL; `notify` reports the pending approval to the sandbox. Cancelling
+        the wait withdraws the request.
 
         Raises ToolCallError: NotApproved, ApprovalExpired, BudgetExceeded or RateLimited if too many calls wait
         already, and ExecutionEnded if the execution was cancelled, finished or deleted.
@@ -156,7 +173,10 @@ class Approvals:
         request = Approval(
             id=f"approval-{secrets.token_hex(8)}",
             tool=tool,
-            arguments=arguments,
+            arguments=arguments.text,
+            arguments_digest=arguments.digest,
+            arguments_bytes=arguments.size,
+            arguments_complete=arguments.is_complete,
             state=ApprovalState.PENDING,
             requested_at=requested,
             expires_at=requested + timedelta(seconds=timeout_seconds),

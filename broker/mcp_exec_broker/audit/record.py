@@ -90,8 +90,13 @@ class AuditRecord:
 
 def compute_digest(arguments: Any) -> str:
     """Return `sha256:` and the digest of the arguments as JSON with sorted keys, as the code sent them."""
+    return compute_digest_and_size(arguments)[0]
+
+
+def compute_digest_and_size(arguments: Any) -> tuple[str, int]:
+    """Return the digest of the arguments, and the bytes of their JSON."""
     text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest(), len(text)
 
 
 def make_storable(value: Any) -> Any:

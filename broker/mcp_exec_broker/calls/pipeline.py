@@ -14,16 +14,17 @@ from typing import Final
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import Action
-from mcp_exec_broker.access.approvals import Approvals
+from mcp_exec_broker.access.approvals import Approvals, CallArguments
 from mcp_exec_broker.access.policy import evaluate
 from mcp_exec_broker.access.quotas import ExecutionQuotas
 from mcp_exec_broker.audit.log import AuditLog
-from mcp_exec_broker.audit.record import AuditRecord, compute_digest
+from mcp_exec_broker.audit.record import AuditRecord, compute_digest, compute_digest_and_size
 from mcp_exec_broker.calls.call import ApprovalNotifier, Call, CallRequest, ResolvedTool
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher, build_server_error
 from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.calls.response import ResponseBuilder
+from mcp_exec_broker.calls.shown_arguments import show_arguments
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import (
     CallOutcome,
@@ -43,6 +44,7 @@ from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.redaction import redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.arguments import ArgumentValidator, encode_arguments
+from mcp_exec_broker.validation.parameters import parse_parameters
 from mcp_exec_common.broker.grants import Grant
 from mcp_exec_tools.names import snake_case, split_tool
 from mcp_exec_tools.patterns import matches_any, may_use_server
@@ -166,9 +168,10 @@ class CallPipeline:
         text = await self.offload.run(lambda: encode_arguments(resolved.name, arguments), size=size)
         if scan.untokenize:
             await self.offload.run(lambda: check_tokens(text), size=size)
-        redacted = await self._record(call)
+        await self._record(call)
         if call.decision is not None and call.decision.action is Action.APPROVE:
-            await self._wait_for_approval(call, resolved, redacted)
+            await self._wait_for_approval(call, resolved)
+            await self._check_again(call, resolved)
         result = await self.dispatcher.dispatch(call, resolved, arguments)
         return await self.responses.build_line(call, resolved, result)
 
@@ -222,8 +225,8 @@ class CallPipeline:
                 ErrorReason.INVALID_ARGUMENTS, f"the arguments have {size} bytes, allowed are {max_bytes}"
             )
 
-    async def _record(self, call: Call) -> str:
-        """Submit the audit record, and return the redacted arguments."""
+    async def _record(self, call: Call) -> None:
+        """Submit the audit record."""
         grant, decision, request = call.grant, call.decision, call.request
         if request.load is not None:
             redacted, digest = f"(not read: {request.size} bytes)", ""
@@ -244,26 +247,42 @@ class CallPipeline:
         call.record_id = record.id
         # awaited before the call travels: the write overlaps with the wait for slots
         call.recorded = self.audit.begin_call(record, bytes_out=call.request.size)
-        return redacted
 
-    async def _wait_for_approval(self, call: Call, resolved: ResolvedTool, redacted: str) -> None:
+    async def _wait_for_approval(self, call: Call, resolved: ResolvedTool) -> None:
         async def notify(approval: Approval) -> None:
             call.approval = approval  # the audit log names it even if nobody approves
             await call.notify_approval(approval)
 
         await call.wait_until_recorded()
+        arguments, declared = call.request.arguments, parse_parameters(resolved.tool.input_schema).parameters
+        redacted = await self.scanner.redact_value(arguments)
+        shown, (digest, size) = await self.offload.run(
+            lambda: (show_arguments(redacted, declared=declared), compute_digest_and_size(arguments)),
+            size=call.request.size,
+        )
         started = perf_counter()
         try:
             call.approval = await self.approvals.wait_for_approval(
                 grant=call.grant,
                 call=call.request.id,
                 tool=resolved.name,
-                arguments=redacted,
+                arguments=CallArguments(text=shown.text, is_complete=shown.is_complete, digest=digest, size=size),
                 timeout_seconds=resolved.spec.policy.approval_timeout_seconds,
                 notify=notify,
             )
         finally:
             call.external_seconds += perf_counter() - started
+
+    async def _check_again(self, call: Call, approved: ResolvedTool) -> None:
+        """Raise ToolCallError if the tool or the policy changed while the call waited for its approval."""
+        resolved = await self._resolve_tool(call)
+        one, two = (replace(each.tool, output_schema=None, inferred=False) for each in (approved, resolved))
+        if one != two or approved.spec.url != resolved.spec.url:
+            raise build_denial(
+                ErrorReason.NOT_APPROVED,
+                f"{approved.name} changed at its server while the call waited for its approval; call it again",
+            )
+        self._apply_policy(call, resolved)
 
     def _end_call(self, call: Call, outcome: CallOutcome, *, size: int, error: str = "") -> None:
         seconds = perf_counter() - call.started

@@ -11,6 +11,7 @@ from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_broker.access.policy import is_visible
 from mcp_exec_broker.catalog.disk_cache import CatalogCopy
 from mcp_exec_broker.upstream.servers import ToolServer
+from mcp_exec_broker.upstream.tool_bounds import OmittedEntry
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_tools.catalog import Catalog
 
@@ -31,6 +32,11 @@ class ToolListing:
     """Whether the tools are the same for everybody."""
     uses_user_credentials: bool = False
     """Whether the credentials of a single user were needed to list them."""
+    size: int = 0
+    """Bytes of the tools as JSON."""
+    omitted: tuple[OmittedEntry, ...] = ()
+    """The first tools that were left out, because they exceed a bound."""
+    omitted_count: int = 0
 
 
 @dataclass(kw_only=True)

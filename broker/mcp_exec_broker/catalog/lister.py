@@ -13,7 +13,7 @@ from mcp_exec_broker.catalog.entry import ToolListing
 from mcp_exec_broker.catalog.inferred_outputs import OutputInference, add_inferred_output
 from mcp_exec_broker.upstream.credentials import CredentialsMissing, UserUnknown
 from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionError, SessionExpired
-from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_json
+from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.session import ListedTools, UpstreamSession
 from mcp_exec_broker.upstream.session_pool import SessionPool
@@ -113,6 +113,9 @@ class ToolLister:
             expires=monotonic() + lifetime,
             is_public=listed.is_public,
             uses_user_credentials=uses_user_credentials,
+            size=listed.size,
+            omitted=tuple(replace(entry, name=redact_text(entry.name, session.secrets)) for entry in listed.omitted),
+            omitted_count=listed.omitted_count,
         )
         return self.add_inferred_outputs(listing, server.key)
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ _OWN_FIELDS: Final = (
     "protocolVersion",
     "server",
     "tools",
+    "omitted",
+    "omittedTools",
     "catalogHash",
     "lastSync",
     "reason",
@@ -47,6 +49,8 @@ def build_status(server: ToolServer, entry: CatalogEntry, schemas: Schemas, *, m
         "protocolVersion": entry.protocol_version or None,
         "server": entry.identity or None,
         "tools": len(listing.catalog.tools) if listing else None,
+        "omitted": (listing.omitted_count or None) if listing else None,
+        "omittedTools": [asdict(tool) for tool in listing.omitted] or None if listing else None,
         "catalogHash": listing.catalog.hash if listing else None,
         "lastSync": micro_time(entry.listed_at) if entry.listed_at else None,
         "reason": entry.reason or None,

@@ -22,8 +22,14 @@ _MIN_INTERVAL: Final = 0.25
 """Seconds between two listings of one server, which may report changes without end."""
 _MAX_CONCURRENT: Final = 16
 """Listings at once."""
-_MAX_PERSONAL: Final = 1024
-"""Listings for single users in the cache."""
+_MAX_PERSONAL_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of all listings for single users in the cache, as JSON."""
+_LISTING_BYTES: Final = 64 * 1024
+"""Bytes that a listing counts at least: 1,024 listings of usual servers."""
+
+
+def _measure(listing: ToolListing) -> int:
+    return max(listing.size, _LISTING_BYTES)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,7 +43,9 @@ class CatalogSync:
     disk_cache: CatalogDiskCache
     _entries: dict[ObjectKey, CatalogEntry] = field(default_factory=dict)
     _tasks: dict[ObjectKey, asyncio.Task[None]] = field(default_factory=dict)
-    _personal: LRUCache[tuple[ObjectKey, str], ToolListing] = field(default_factory=lambda: LRUCache(_MAX_PERSONAL))
+    _personal: LRUCache[tuple[ObjectKey, str], ToolListing] = field(
+        default_factory=lambda: LRUCache(_MAX_PERSONAL_BYTES, getsizeof=_measure)
+    )
     _locks: dict[tuple[ObjectKey, str], asyncio.Lock] = field(default_factory=dict)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT))
 

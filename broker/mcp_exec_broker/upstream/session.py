@@ -1,6 +1,7 @@
 """A session with an MCP server, in any version of the protocol."""
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -18,13 +19,13 @@ from pydantic import RootModel, ValidationError
 from mcp_exec_broker.upstream.errors import ConnectionLost, SessionExpired, explain_open_failure, interpret_error
 from mcp_exec_broker.upstream.redaction import redact_excerpt
 from mcp_exec_broker.upstream.route import TransportFactory, UpstreamRoute
+from mcp_exec_broker.upstream.tool_bounds import OmittedEntry, ToolCollector
 
 log = logging.getLogger(__name__)
 
 _CLIENT: Final = types.Implementation(name="mcp-exec", version="1")
 _RESUBSCRIBE_SECONDS: Final = 5.0
 _MAX_PAGES: Final = 100
-_MAX_TOOLS: Final = 5000
 _MAX_ACCESS_TOKENS: Final = 4
 """Earlier access tokens that answers must not contain, in addition to the current one."""
 
@@ -42,6 +43,11 @@ class ListedTools:
     """Lifetime of the list, or None if the server does not state one."""
     is_public: bool
     """Whether the server states that the list is the same for everybody."""
+    size: int
+    """Bytes of the tools as JSON."""
+    omitted: list[OmittedEntry]
+    """The first tools that were left out, because they exceed a bound."""
+    omitted_count: int
 
 
 @dataclass(kw_only=True, eq=False)
@@ -122,23 +128,42 @@ class UpstreamSession:
         return result
 
     async def list_tools(self) -> ListedTools:
-        """Return all tools. Raises MCPError, SessionError, and ValueError if an answer is invalid."""
-        tools: list[dict[str, Any]] = []
+        """Return the tools within all bounds. Raises MCPError, SessionError, and ValueError if an answer is invalid."""
+        collector = ToolCollector()
         ttl: float | None = None
-        is_public, cursor, cursors = True, None, set[str]()
+        is_public, cursor, cursors = True, None, set[bytes]()
         for _ in range(_MAX_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
             with self._count_request(), self._interpret_errors():
                 page = await self.client.session.list_tools(params=params)
-            tools += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
+            tools = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
+            await asyncio.to_thread(collector.add_all, tools)
             is_public = is_public and page.cache_scope == "public"
             if page.ttl_ms > 0:
                 ttl = min(page.ttl_ms / 1000, ttl if ttl is not None else float("inf"))
             cursor = page.next_cursor
-            if not cursor or cursor in cursors or len(tools) >= _MAX_TOOLS:
+            if not cursor:
                 break
-            cursors.add(cursor)
-        return ListedTools(tools=tools[:_MAX_TOOLS], ttl_seconds=ttl, is_public=is_public and self.is_modern)
+            if _digest(cursor) in cursors or collector.is_full:
+                collector.omit("(further pages)", "the server has too many tools, or repeats a page")
+                break
+            cursors.add(_digest(cursor))
+        else:
+            collector.omit("(further pages)", f"the server has more than {_MAX_PAGES} pages of tools")
+        self._retain(collector.tools)
+        return ListedTools(
+            tools=collector.tools,
+            ttl_seconds=ttl,
+            is_public=is_public and self.is_modern,
+            size=collector.size,
+            omitted=collector.omitted,
+            omitted_count=collector.omitted_count,
+        )
+
+    def _retain(self, tools: list[dict[str, Any]]) -> None:
+        """Drop what the SDK's session keeps of other tools: it adds those of every page, and removes none."""
+        kept = types.ListToolsResult(tools=[types.Tool.model_validate(tool, by_name=False) for tool in tools])
+        self.client.session._absorb_tool_listing(kept, complete=True)  # noqa: SLF001 - there is no public way
 
     async def close(self, *, now: bool = False, patience_seconds: float = 300.0) -> None:
         """End the session: at once, or after its active requests."""
@@ -244,6 +269,11 @@ class UpstreamSession:
                         self.on_tools_changed()
             await asyncio.sleep(_RESUBSCRIBE_SECONDS)
             self.on_tools_changed()  # changes in between were missed
+
+
+def _digest(cursor: str) -> bytes:
+    """Return what is kept of a cursor, which may be as long as an answer."""
+    return hashlib.sha256(cursor.encode("utf-8", "surrogatepass")).digest()
 
 
 async def _cancel(task: "asyncio.Task[Any]") -> None:

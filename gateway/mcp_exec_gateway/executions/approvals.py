@@ -26,6 +26,8 @@ class NewDecision(Model):
 
     decision: ApprovalChoice
     """Approve or Deny."""
+    arguments_digest: Annotated[str | None, Field(max_length=71)] = None
+    """`argumentsDigest` of the approval that was read. If the call has other arguments, the decision is refused."""
     comment: Annotated[str | None, Field(max_length=1024)] = None
     """Reason for the decision. If the call is denied, the code receives it with the error."""
 
@@ -70,6 +72,7 @@ async def decide_approval(
             if attempt and entry in earlier:
                 return approval  # the previous attempt was written and its response was lost
             _check_pending(execution, approval)
+            _check_digest(approval, decision)
             # with the version that was read, the second of two concurrent decisions gets a 409 and reads again
             version = {"resourceVersion": execution["metadata"]["resourceVersion"]}
             patch = {"metadata": version, "spec": {"approvals": [*earlier, entry]}}
@@ -102,3 +105,10 @@ def _check_pending(execution: Object, approval: Object) -> None:
     if reason:
         detail = f"approval {approval['id']} is not pending: {reason}"
         raise HttpProblem("decided", 409, detail, execution=execution["metadata"]["name"])
+
+
+def _check_digest(approval: Object, decision: NewDecision) -> None:
+    digest = approval.get("argumentsDigest")
+    if decision.arguments_digest is not None and decision.arguments_digest != digest:
+        detail = f"argumentsDigest: approval {approval['id']} is on other arguments, with the digest {digest}"
+        raise HttpProblem("decided", 409, detail)

@@ -55,7 +55,10 @@ PENDING: Final[dict[str, Any]] = {
 APPROVAL: Final[dict[str, Any]] = {
     "id": "apr-7k2mq",
     "tool": "github.merge_pull_request",
-    "arguments": '{"owner":"acme","repo":"site","pull_number":17}',
+    "arguments": '{"owner": "acme", "pull_number": 17, "repo": "site"}',
+    "argumentsDigest": "sha256:ca27c14151d6f3aa5321f43b3b2d4f1b6d1c8f1f9e1c2a7ad8f0f5be8e5f1a46",
+    "argumentsBytes": 47,
+    "argumentsComplete": True,
     "state": "Pending",
     "requestedAt": "2026-11-21T20:00:01.000000Z",
     "expiresAt": "2026-11-21T20:05:01.000000Z",

@@ -29,7 +29,8 @@ _POLL_SECONDS: Final = 2.0
 _MIN_SECONDS: Final = 0.5
 """Shortest interval, however often the sandbox sends approval events."""
 _MAX_APPROVALS: Final = 50
-_MAX_ARGUMENTS: Final = 2048
+_MAX_ARGUMENTS: Final = 12 * 1024
+"""Characters of the arguments of an approval, which the broker bounds already."""
 _MAX_TOOLS: Final = 64
 
 

@@ -15,7 +15,7 @@ from tests.support.until import until
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals
+from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals, CallArguments
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import Grant
@@ -37,6 +37,8 @@ GRANT = Grant(
     expires=0,
 )
 
+ARGUMENTS = CallArguments(text='{"a": 1}', is_complete=True, digest="sha256:one", size=7)
+
 
 class Cluster:
     """API server with two executions, and the approvals of a broker."""
@@ -57,7 +59,7 @@ class Cluster:
                 grant=GRANT,
                 call="c-1",
                 tool="github.delete",
-                arguments="{}",
+                arguments=ARGUMENTS,
                 timeout_seconds=timeout_seconds,
                 notify=self.asked.put,
             )
@@ -136,6 +138,15 @@ async def test_the_first_decision_counts(cluster: Cluster) -> None:
     call = cluster.call()
     id = (await cluster.next()).id
     cluster.decide({"id": id, "decision": "Deny"}, {"id": id, "decision": "Approve"})
+    assert (await failure_of(call)).reason is ErrorReason.NOT_APPROVED
+
+
+async def test_a_decision_on_other_arguments_does_not_count(cluster: Cluster) -> None:
+    call = cluster.call()
+    asked = await cluster.next()
+    assert (asked.arguments, asked.arguments_digest, asked.arguments_bytes) == ('{"a": 1}', "sha256:one", 7)
+    other = {"id": asked.id, "decision": "Approve", "argumentsDigest": "sha256:two"}
+    cluster.decide(other, {"id": asked.id, "decision": "Deny", "by": "jo", "argumentsDigest": "sha256:one"})
     assert (await failure_of(call)).reason is ErrorReason.NOT_APPROVED
 
 
@@ -220,7 +231,7 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     for _ in range(MAX_APPROVALS + 5):
         with pytest.raises(ToolCallError):
             await other.wait_for_approval(
-                grant=GRANT, call="c", tool="a.b", arguments="", timeout_seconds=0, notify=cluster.asked.put
+                grant=GRANT, call="c", tool="a.b", arguments=ARGUMENTS, timeout_seconds=0, notify=cluster.asked.put
             )
     assert len(other.list_approvals("u-1")) == MAX_APPROVALS
     for call in calls:
