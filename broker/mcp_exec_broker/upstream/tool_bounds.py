@@ -53,15 +53,16 @@ class ToolCollector:
     omitted_count: int = 0
     size: int = 0
     """Bytes of the kept tools as JSON."""
+    steps_left: int = _MAX_STEPS
+    """Values in schemas that may still be visited."""
     _names: set[str] = field(default_factory=set)
     _received: int = 0
     _nodes: int = 0
-    _steps_left: int = _MAX_STEPS
 
     @property
     def is_full(self) -> bool:
         """Whether further pages are not worth a request."""
-        return self._received > _MAX_RECEIVED or len(self.tools) >= _MAX_TOOLS or self._steps_left <= 0
+        return self._received > _MAX_RECEIVED or len(self.tools) >= _MAX_TOOLS or self.steps_left <= 0
 
     def add_all(self, tools: Iterable[dict[str, Any]]) -> None:
         """Keep each tool that is within all bounds. Takes up to 0.3 s for a server that tries."""
@@ -104,7 +105,7 @@ class ToolCollector:
 
     def _check_schema(self, key: str, schema: Any) -> int:
         _check_length(key, json.dumps(schema), _MAX_SCHEMA_BYTES, unit="bytes")
-        if self._steps_left <= 0:
+        if self.steps_left <= 0:
             raise _Exceeded("the schemas of the server's other tools are too large")
         walk = _SchemaWalk(root=schema)
         try:
@@ -113,7 +114,7 @@ class ToolCollector:
         except _Exceeded as error:
             raise _Exceeded(f"{key} {error}") from None
         finally:
-            self._steps_left -= walk.steps
+            self.steps_left -= walk.steps
         return nodes
 
 

@@ -1,6 +1,5 @@
 """Bounds of a server's tools: the offender is left out alone, and no check takes long."""
 
-from time import thread_time
 from typing import Any
 
 import pytest
@@ -25,13 +24,6 @@ def laughs(levels: int) -> Object:
     """Return a schema of which each definition refers twice to the next."""
     definitions = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
     return {"$defs": {**definitions, f"d{levels}": {"type": "string"}}, "$ref": "#/$defs/d0"}
-
-
-def overlapping(number: int) -> Object:
-    """Return a schema whose references lead into one another's middle, so that each is another text."""
-    refs = {f"r{n}": {"$ref": "#/$defs" + "/items" * 0 + f"/chain{n}"} for n in range(number)}
-    chain = {f"chain{n}": {"anyOf": [{"type": "string"}] * 300} for n in range(number)}
-    return {"properties": refs, "$defs": chain}
 
 
 OFFENDERS = {
@@ -93,7 +85,7 @@ def test_the_first_of_two_tools_with_one_name_counts() -> None:
     [
         (3000, lambda n: tool(f"t{n}"), 2000),
         (200, lambda n: tool(f"t{n}", {"description": "x" * 100_000}), 42),
-        (200, lambda n: tool(f"t{n}", {"allOf": [[1] * 999] * 9}), 22),
+        (60, lambda n: tool(f"t{n}", {"allOf": [[1] * 999] * 9}), 22),
     ],
 )
 def test_a_server_has_bounds_too(number: int, made: Any, most: int) -> None:
@@ -105,13 +97,10 @@ def test_a_server_has_bounds_too(number: int, made: Any, most: int) -> None:
     assert collector.is_full or most == 22
 
 
-def test_the_check_of_a_whole_catalog_of_offenders_ends_soon() -> None:
-    def measure(number: int) -> float:
-        collector = ToolCollector()
-        began = thread_time()
-        collector.add_all(tool(f"t{each}", laughs(20) | {"properties": {"x": nested(50)}}) for each in range(number))
-        collector.add_all(tool(f"u{each}", overlapping(30)) for each in range(number))
-        return thread_time() - began
-
-    small = min(measure(100) for _ in range(3))
-    assert min(measure(400) for _ in range(3)) < 8 * small + 0.05
+def test_the_check_of_a_whole_catalog_of_offenders_ends() -> None:
+    parts = {f"d{number}": {"enum": list(range(1900))} for number in range(5)}
+    schema = {"$defs": parts, "anyOf": [{"$ref": f"#/$defs/d{number}"} for number in range(5)]}
+    collector = ToolCollector()
+    collector.add_all(tool(f"t{number}", schema) for number in range(200))
+    assert collector.is_full
+    assert -60_000 < collector.steps_left <= 0
