@@ -255,7 +255,7 @@ class CallPipeline:
 
         await call.wait_until_recorded()
         arguments, declared = call.request.arguments, parse_parameters(resolved.tool.input_schema).parameters
-        redacted = await self.scanner.redact_value(arguments)
+        redacted = await self.scanner.redact_value(arguments, size=call.request.size)
         shown, (digest, size) = await self.offload.run(
             lambda: (show_arguments(redacted, declared=declared), compute_digest_and_size(arguments)),
             size=call.request.size,

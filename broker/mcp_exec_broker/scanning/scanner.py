@@ -111,12 +111,12 @@ class Scanner:
             redacted = self._redact(prefix, prefix)[: limit - 1] + "…"
         return redacted.encode("utf-8", "replace").decode()  # lone surrogates cannot be stored
 
-    async def redact_value(self, value: Any) -> Any:
-        """Return a JSON value of any size without secrets and personal data. A large one is scanned in a thread.
+    async def redact_value(self, value: Any, *, size: int) -> Any:
+        """Return a JSON value of `size` bytes without secrets and personal data. A large one is scanned in a thread.
 
         Raises ToolCallError if it is nested too deeply.
         """
-        return (await self._scan(value, _AUDIT, Tokenizer())).value
+        return (await self._scan(value, _AUDIT, Tokenizer(), size=size)).value
 
     def redact_message(self, text: str) -> str:
         """Return a foreign text, such as an error, without secrets and personal data."""

@@ -270,7 +270,7 @@ async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_d
         grant = GRANT.model_copy(update={"execution": f"u-{number}", "name": f"many-{number}"})
         return asyncio.create_task(
             narrow.wait_for_approval(
-                grant=grant, call="c", tool="github.delete", arguments="{}", timeout_seconds=120, notify=asked.put
+                grant=grant, call="c", tool="github.delete", arguments=ARGUMENTS, timeout_seconds=120, notify=asked.put
             )
         )
 
@@ -300,7 +300,7 @@ async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Clus
         grant = GRANT.model_copy(update={"execution": f"{namespace}-{name}", "name": name, "namespace": namespace})
         return asyncio.create_task(
             approvals.wait_for_approval(
-                grant=grant, call="c", tool="a.b", arguments="{}", timeout_seconds=60, notify=cluster.asked.put
+                grant=grant, call="c", tool="a.b", arguments=ARGUMENTS, timeout_seconds=60, notify=cluster.asked.put
             )
         )
 

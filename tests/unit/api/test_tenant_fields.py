@@ -35,6 +35,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "tools[]": SERVERS,
         "user": BROKER + "test_servers_and_users_of_one_name_are_of_their_own_namespace",
         "approvals[].id": "tests/component/broker/test_approvals.py::test_approving_one_call_covers_no_other",
+        "approvals[].argumentsDigest": "tests/component/broker/test_approvals.py"
+        "::test_a_decision_on_other_arguments_does_not_count",
         "approvals[].decision approvals[].comment": OWN,
         "approvals[].proof": "tests/unit/common/test_attestations.py",
         "approvals[].by": "tests/component/chart/test_admission.py::test_an_approver_decides_in_no_name_but_their_own",

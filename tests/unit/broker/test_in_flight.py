@@ -23,6 +23,8 @@ def make_grant(execution: str, namespace: str = "agents") -> Grant:
         tools=["*.*"],
         pool_tools=PoolTools(),
         tool_calls=10,
+        pod_address="",
+        replica="",
         expires=int(time()) + 60,
     )
 
