@@ -26,6 +26,7 @@ from mcp_exec_common.supervisor.protocol import (
     Event,
     ResultEvent,
     SandboxError,
+    SandboxNotProven,
     TextEvent,
     ToolCallEvent,
     ToolResultEvent,
@@ -103,6 +104,7 @@ class EventFollower:
     async def _read_live(self, execution: Object, ending: asyncio.Future[Object]) -> AsyncGenerator[EventFrame, None]:
         """Yield the pod's events up to the end of the run, which is left to the status."""
         pod, uid = execution["status"]["podName"], execution["metadata"]["uid"]
+        warned = False
         for delay in _RETRY_DELAYS:
             if ending.done():
                 return
@@ -119,7 +121,9 @@ class EventFollower:
                                 return
                             yield self._convert(event)
             except (SandboxError, ApiError) as error:
-                log.debug("events of %s/%s: %s", *self.key, error)
+                strange = isinstance(error, SandboxNotProven) and not warned
+                log.log(logging.WARNING if strange else logging.DEBUG, "events of %s/%s: %s", *self.key, error)
+                warned |= strange
             await asyncio.wait({ending}, timeout=delay)
 
     async def _connect(self, pod_name: str) -> SupervisorConnection:

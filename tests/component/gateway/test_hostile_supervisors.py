@@ -50,3 +50,29 @@ async def test_no_attack_keeps_a_client_from_the_end(api: FakeApiServer, route: 
             assert text(frames, "stdout") == "".join(STDOUT)
         assert (await gateway.ask("GET", f"/v1/executions/{scene.name}")).json["phase"] == "Succeeded"
         stage.steps.let_go()
+
+
+async def test_a_stranger_at_a_pods_address_is_logged_once(
+    api: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    hits: list[str] = []
+
+    def attack(supervisor: FakeSupervisor, asked: str, request: web.Request) -> Play | None:
+        hits.append(asked)
+        return EVERYWHERE["a redirect"]
+
+    stage = Stage()
+    stage.attack = attack
+    made = FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD, stage=stage)
+    async with made.running() as supervisor, serving(api, sandbox_port=supervisor.port) as gateway:
+        api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
+        scene = Scene(gateway, supervisor, (await gateway.post(query="?wait=0")).json["name"])
+        scene.bind()
+        reading = asyncio.create_task(scene.read().upto())
+        await until(lambda: len(hits) > 2)
+        scene.finish()
+        await reading
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    [message] = [text for text in warnings if "proof" in text]
+    assert scene.name in message
+    assert set(hits) == {"prove"}
