@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 _RETRY_DELAYS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, *(1.0,) * 20)
 """Seconds between attempts to read from the pod, which is bound shortly before it receives the code."""
 _READ_SECONDS: Final = MAX_TIMEOUT_SECONDS + 60.0
+_LAST_EVENTS: Final = 1000
+"""Events that are still read after the status shows the end, if they have arrived. A hostile pod may send endlessly."""
 _END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations")
 _OUTPUT_TOTALS: Final = ("stdoutBytes", "stderrBytes", "truncated")
 
@@ -174,9 +176,11 @@ class EventFollower:
 async def _read_until(
     ending: asyncio.Future[Object], events: AsyncGenerator[Event, None]
 ) -> AsyncGenerator[Event, None]:
-    """Yield events until the status shows the end of the execution: the pod has nothing to add after that."""
+    """Yield events until the status shows the end of the execution, and then those that have arrived."""
     async with aclosing(events):
-        while True:
+        left = _LAST_EVENTS
+        while left:
+            left -= ending.done()
             next_event = asyncio.ensure_future(anext(events, None))
             either: set[asyncio.Future[Any]] = {next_event, ending}
             try:
