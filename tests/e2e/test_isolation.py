@@ -5,12 +5,14 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import RELEASE, ROOT, SYSTEM, Cluster, Gateway, require_gvisor
+from tests.e2e.conftest import MakePool
+from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, require_gvisor
 from tests.support.until import eventually
 
 PROBE = (ROOT / "tests/e2e/probe.py").read_text()
@@ -138,6 +140,33 @@ def test_a_pod_outside_of_the_pools_does_connect_to_all_of_it(free: Cluster) -> 
     expected = [*NETWORK, *(["connect to the cloud's metadata address"] if metadata else [])]
     assert {name: outcomes[name] for name in expected if not outcomes[name].startswith("open")} == {}
     assert not outcomes["connect to another sandbox's supervisor"].startswith("open"), "only operator and gateway may"
+
+
+OPENED = "opened"
+"""A pool whose sandboxes a policy of somebody else opens, and that policy."""
+OPEN_POLICY = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": OPENED, "namespace": NAMESPACE},
+    "spec": {"podSelector": {"matchLabels": {"mcp-exec.dev/pool": OPENED}}, "policyTypes": ["Egress"], "egress": [{}]},
+}
+
+
+def test_code_ends_if_a_policy_opens_its_sandbox(installed: Cluster, gateway: Gateway, make_pool: MakePool) -> None:
+    make_pool(OPENED)
+    installed.wait_for("Ready", "SandboxPool", OPENED, seconds=90)
+    busy = f"mcp-exec.dev/pool={OPENED},mcp-exec.dev/state=busy"
+    with ThreadPoolExecutor(1) as executor:
+        code = "import threading\nthreading.Event().wait()"
+        running = executor.submit(gateway.run, code, poolRef={"name": OPENED}, timeoutSeconds=60)
+        eventually(lambda: installed.select("Pod", labels=busy), what="a busy sandbox")
+        installed.apply(OPEN_POLICY)
+        try:
+            found = running.result()
+        finally:
+            installed.delete("NetworkPolicy", OPENED)
+    assert (found["phase"], found["reason"]) == ("Failed", "IsolationLost"), str(found)
+    assert "can be reached from the sandbox" in found["error"]["message"]
 
 
 OUTCOMES: dict[str, dict[str, str]] = {}
