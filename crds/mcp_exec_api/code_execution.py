@@ -255,7 +255,7 @@ class ToolCalls(Model):
     bytes_in: Annotated[int, Field(ge=0)] = 0
     """Bytes of tool results that the sandbox received."""
     bytes_kept: Annotated[int, Field(ge=0)] = 0
-    """`bytesIn` minus the bytes of stdout and result: data that the model did not have to read."""
+    """`bytesIn` minus the bytes of stdout, stderr, result and error in this status: data that no model has to read."""
     complete: bool = True
     """False if the broker could not be reached at the end. Some calls may then be missing from the counts."""
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import MakePool
-from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, require_gvisor
+from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, MakePool, require_gvisor
 from tests.support.until import eventually
 
 PROBE = (ROOT / "tests/e2e/probe.py").read_text()

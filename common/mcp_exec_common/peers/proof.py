@@ -94,7 +94,7 @@ def _find_body(answer: bytearray, peer: str) -> bytes | None:
         return None
     status, length = _HEAD.match(head), _LENGTH.search(head)
     if status is None or status[1] != b"200" or length is None:
-        raise PeerNotProven(f"{peer} gives no proof: it answered {head[:60]!r}; its image may be of another version")
+        raise PeerNotProven(f"{peer} gives no proof: it did not answer with status 200 and a length; its image may be of another version")
     if len(body) > int(length[1]):
         raise PeerNotProven(f"{peer} sent more than its proof")
     return body if len(body) == int(length[1]) else None
@@ -108,7 +108,7 @@ def _parse(body: bytes, peer: str) -> Proof:
             return proof
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
-    raise PeerNotProven(f"{peer} answered the request for a proof with {body[:60]!r}")
+    raise PeerNotProven(f"{peer} answered the request for a proof with something else")
 
 
 def _check(proof: Proof, *, key: str, nonce: str, own: str, peer: str) -> None:

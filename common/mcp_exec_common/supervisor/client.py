@@ -31,6 +31,7 @@ MAX_ANSWER_BYTES: Final = 4096
 """Longest accepted answer to any other request."""
 HEAD_SECONDS: Final = 30.0
 """Time for the head of an event stream, which a supervisor sends at once."""
+_STATES: Final = ("idle", "running", "finished")
 _ERRORS: Final = (aiohttp.ClientError, TimeoutError, InvalidAnswer)
 
 
@@ -78,13 +79,14 @@ class SupervisorConnection:
     async def get_state(self, *, timeout_seconds: float = 2.0) -> str:
         """Return `idle`, `running` or `finished`. Raises SandboxError while the supervisor starts."""
         health = await self._request_json("GET", "/healthz", timeout_seconds=timeout_seconds)
-        return str(health.get("state"))
+        state = health.get("state")
+        return str(state) if state in _STATES else "in an unknown state"
 
     async def get_wrappers_hash(self, *, timeout_seconds: float = 2.0) -> str | None:
         """Return the hash of the wrappers in the sandbox. Raises SandboxError if the sandbox is not idle."""
         health = await self._request_json("GET", "/healthz", timeout_seconds=timeout_seconds)
         if health.get("state") != "idle":
-            raise SandboxError(f"{self.url}: the sandbox is {health.get('state')!r}, not idle")
+            raise SandboxError(f"{self.url}: the sandbox is not idle")
         wrappers_hash = health.get("wrappers")
         return wrappers_hash if isinstance(wrappers_hash, str) else None
 
@@ -98,9 +100,9 @@ class SupervisorConnection:
             ) as response:
                 text = await read_answer(response, limit=MAX_ANSWER_BYTES)
                 if response.status != 200:
-                    raise SandboxError(f"{url}: {response.status} {text[:200]!r}")
+                    raise SandboxError(f"{url}: {response.status} with a body of {len(text)} bytes")
         except _ERRORS as error:
-            raise _convert(url, error) from error
+            raise _convert(url, error) from None
 
     async def get_execution(self, *, timeout_seconds: float = 2.0) -> tuple[str, str | None]:
         """Return the sandbox's state and the uid of the execution that it accepted, if any."""
@@ -117,7 +119,7 @@ class SupervisorConnection:
             ) as response:
                 await read_answer(response, limit=MAX_ANSWER_BYTES)
         except _ERRORS as error:
-            raise _convert(self.url, error) from error
+            raise _convert(self.url, error) from None
 
     def prepare_run(self, job: Job, *, timeout_seconds: float) -> "PendingRun":
         """Send a job except for its last byte, so that it cannot start before it is confirmed."""
@@ -165,7 +167,7 @@ class SupervisorConnection:
                     if isinstance(event, EndEvent):
                         return
         except _ERRORS as error:
-            raise _convert(self.url, error) from error
+            raise _convert(self.url, error) from None
         raise SandboxError(f"{self.url}: the event stream ended before the run")
 
     async def _request_json(self, method: str, path: str, *, timeout_seconds: float) -> dict[str, Any]:
@@ -176,10 +178,10 @@ class SupervisorConnection:
             ) as response:
                 body = await read_answer(response, limit=MAX_ANSWER_BYTES)
                 if response.status != 200:
-                    raise SandboxError(f"{self.url}{path}: {response.status} {body[:200]!r}")
+                    raise SandboxError(f"{self.url}{path}: {response.status} with a body of {len(body)} bytes")
                 return parse_answer(body)
         except _ERRORS as error:
-            raise _convert(self.url, error) from error
+            raise _convert(self.url, error) from None
 
 
 class PendingRun:
@@ -236,8 +238,10 @@ def _find_key(headers: Mapping[str, str]) -> str:
 
 
 def _convert(url: str, error: Exception) -> SandboxError:
+    """Return the error for the log. Texts of HTTP errors quote what the peer sent, which may be output of the code."""
     kind = SandboxNotProven if isinstance(error, PeerNotProven) else SandboxError
-    return kind(f"{url}: {type(error).__name__} {error}")
+    text = f" {error}" if isinstance(error, (OSError, InvalidAnswer, PeerNotProven)) else ""
+    return kind(f"{url}: {type(error).__name__}{text}")
 
 
 async def _raise_error(response: aiohttp.ClientResponse) -> None:
@@ -248,7 +252,7 @@ async def _raise_error(response: aiohttp.ClientResponse) -> None:
         except InvalidAnswer:
             accepted = None
         raise SandboxUsed(accepted if isinstance(accepted, str) else None)
-    raise SandboxError(f"{response.url}: {response.status} {body[:200]!r}")
+    raise SandboxError(f"{response.url}: {response.status} with a body of {len(body)} bytes")
 
 
 async def _read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

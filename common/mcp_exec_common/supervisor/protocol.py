@@ -122,11 +122,15 @@ _EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def parse_event(line: bytes) -> Event:
-    """Parse one line of a supervisor's stream. Raises SandboxError if it is not a valid event."""
+    """Parse one line of a supervisor's stream. Raises SandboxError if it is not a valid event.
+
+    The error has nothing of the line, which may be output of the code: errors are logged.
+    """
     try:
         return _EVENTS.validate_json(line)
     except ValidationError as error:
-        raise SandboxError(f"the sandbox sent an invalid event, {line[:200]!r}: {error.errors()[0]['msg']}") from error
+        kind = error.errors(include_input=False, include_context=False)[0]["type"]
+    raise SandboxError(f"the sandbox sent an invalid event of {len(line)} bytes: {kind}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -269,7 +269,8 @@ class ExecutionRun:
         problem = self._find_loss(pod)
         if problem.reason is Reason.STREAM_BROKEN and not responds:
             problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
-        log.warning("a run was lost: %s (%s)", problem.message, error, extra=self.record.log_fields)
+        # the message may quote the log of the container, to which the code can write in gVisor
+        log.warning("a run was lost: %s (%s)", problem.reason, error, extra=self.record.log_fields)
         return self._build_loss(problem)
 
     def _find_loss(self, body: Object | None) -> PodProblem:

@@ -90,7 +90,7 @@ class ToolCallTracker:
             ]
         else:
             calls, approvals = final.tool_calls, _bound_approvals(final.approvals)
-        return replace(outcome, tool_calls=_count_calls(calls, outcome.output), approvals=approvals)
+        return replace(outcome, tool_calls=_count_calls(calls, outcome), approvals=approvals)
 
     async def _watch(self) -> None:
         while True:
@@ -151,11 +151,19 @@ def _bound_approvals(approvals: list[Approval]) -> list[Object]:
     ]
 
 
-def _count_calls(calls: ToolCalls, output: Object | None) -> Object:
-    """Return the counts with `bytesKept`: bytes of results less the bytes that the code wrote and returned."""
-    output = output or {}
-    result = output.get("result")
-    out = int(output.get("stdoutBytes") or 0)
-    out += 0 if result is None else len(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
+def _count_calls(calls: ToolCalls, outcome: ExecutionOutcome) -> Object:
+    """Return the counts with `bytesKept`: bytes of results less the bytes that the status has of the run."""
     by_tool = {name: count for name, count in list(calls.by_tool.items())[:_MAX_TOOLS] if name}
-    return calls.model_copy(update={"bytes_kept": max(0, calls.bytes_in - out), "by_tool": by_tool}).to_api()
+    kept = max(0, calls.bytes_in - _measure_shown(outcome))
+    return calls.model_copy(update={"bytes_kept": kept, "by_tool": by_tool}).to_api()
+
+
+def _measure_shown(outcome: ExecutionOutcome) -> int:
+    """Return the bytes that leave the sandbox: stdout and stderr as kept, the result, and the error with traceback."""
+    output, error = outcome.output or {}, outcome.error
+    texts = [output.get("stdout"), output.get("stderr")]
+    if error is not None:
+        texts += [error.type, error.message, error.traceback]
+    if (result := output.get("result")) is not None:
+        texts.append(json.dumps(result, ensure_ascii=False))
+    return sum(len(text.encode("utf-8", "replace")) for text in texts if text)

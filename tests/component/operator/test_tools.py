@@ -1,5 +1,6 @@
 """Executions with tools: grant, wrappers, counted calls, approvals."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from time import time
 from typing import Any
@@ -209,6 +210,25 @@ async def test_a_pod_that_takes_no_wrappers_is_warm_and_runs_none_the_less(
     assert job["tools"]["wrappers"] is None
 
 
+async def test_all_that_the_status_shows_of_a_run_counts_as_read(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    """Errors and standard error reach the model as the output does; bytes that were cut do not."""
+    shown = {"type": "ValueError", "message": "m" * 50, "traceback": "t" * 300, "line": 1}
+    events = [
+        {"kind": "stdout", "text": "o" * 20},
+        {"kind": "stderr", "text": "é" * 30},
+        {"kind": "end", "phase": "Failed", "reason": "UserError", "error": shown, "stdoutBytes": 10**6, "runMs": 1},
+    ]
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+        uid = world.execution("one", f"say {json.dumps(events)}", tools=["github.*"])
+        broker.calls[uid] = {"toolCalls": {"total": 1, "bytesIn": 1000}, "approvals": []}
+        status = await world.finished("one")
+    assert status["toolCalls"]["bytesKept"] == 1000 - 20 - 2 * 30 - len("ValueError") - 50 - 300
+
+
 async def test_calls_are_counted_at_the_end(world: World, broker: FakeBroker, equipped: Operating) -> None:
     world.pool()
     async with equipped():
@@ -226,7 +246,7 @@ async def test_calls_are_counted_at_the_end(world: World, broker: FakeBroker, eq
         "failed": 1,
         "byTool": {"github.list_issues": 3},
         "bytesIn": 1000,
-        "bytesKept": 998,
+        "bytesKept": 1000 - len("waiting\n"),
         "complete": True,
     }
 
