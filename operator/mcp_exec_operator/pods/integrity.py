@@ -49,6 +49,12 @@ _CONTAINER_FIELDS: Final = (
     "workingDir",
 )
 """Fields of a container that are as requested."""
+_SECCOMP_ANNOTATIONS: Final = (
+    "seccomp.security.alpha.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+)
+"""Annotations by which API servers before Kubernetes 1.27 repeat the pod's seccomp profile, which is checked itself."""
+_RUNTIME_DEFAULT: Final = "runtime/default"
 _CLUSTER_CONTEXT: Final = ("fsGroup", "fsGroupChangePolicy", "supplementalGroups", "seLinuxOptions")
 """Fields of a pod's security context that clusters assign to all pods."""
 
@@ -63,7 +69,8 @@ def find_changes(requested: Object, stored: Object) -> tuple[str, ...]:
             changed.add(f"metadata.labels.{name}")
     given = requested["metadata"].get("annotations") or {}
     for name, value in (stored["metadata"].get("annotations") or {}).items():
-        if given.get(name) != value and is_weakening_annotation(name):
+        repeats = value == _RUNTIME_DEFAULT and name.startswith(_SECCOMP_ANNOTATIONS)
+        if given.get(name) != value and is_weakening_annotation(name) and not repeats:
             changed.add(f"metadata.annotations.{name}")
     return tuple(sorted(changed)[:_MAX_FIELDS])
 

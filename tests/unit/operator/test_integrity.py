@@ -20,6 +20,9 @@ def stored() -> Object:
     pod["metadata"]["annotations"] |= {
         "kubernetes.io/limit-ranger": "set",
         "kubernetes.io/psp": "restricted",
+        # before Kubernetes 1.27
+        "seccomp.security.alpha.kubernetes.io/pod": "runtime/default",
+        "container.seccomp.security.alpha.kubernetes.io/sandbox": "runtime/default",
         "k8s.v1.cni.cncf.io/network-status": "[]",
         "cni.projectcalico.org/podIP": "10.0.0.1/32",
     }
@@ -56,6 +59,9 @@ CHANGES: dict[str, Callable[[Object], object]] = {
     "metadata.annotations.container.apparmor.security.beta.kubernetes.io/sandbox": lambda pod: pod["metadata"][
         "annotations"
     ].update({"container.apparmor.security.beta.kubernetes.io/sandbox": "unconfined"}),
+    "metadata.annotations.seccomp.security.alpha.kubernetes.io/pod": lambda pod: pod["metadata"]["annotations"].update(
+        {"seccomp.security.alpha.kubernetes.io/pod": "unconfined"}
+    ),
     "metadata.annotations.k8s.v1.cni.cncf.io/networks": lambda pod: pod["metadata"]["annotations"].update(
         {"k8s.v1.cni.cncf.io/networks": "other"}
     ),
