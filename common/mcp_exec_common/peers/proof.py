@@ -95,7 +95,7 @@ def _find_body(answer: bytearray, peer: str) -> bytes | None:
     status, length = _HEAD.match(head), _LENGTH.search(head)
     if status is None or status[1] != b"200" or length is None:
         raise PeerNotProven(
-            f"{peer} gives no proof: it did not answer with status 200 and a length; its image may be of another version"
+            f"{peer} gives no proof: it did not answer with 200 and a length; its image may be of another version"
         )
     if len(body) > int(length[1]):
         raise PeerNotProven(f"{peer} sent more than its proof")
