@@ -1,4 +1,4 @@
-"""Two tenants at one operator: an execution gets a pod of its own namespace's pools alone."""
+"""Two tenants at one operator: an execution gets a pod of its own namespace's pools alone, and pods share no user."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,7 @@ from mcp_exec_api.constants import POOLS
 from mcp_exec_common.kube.client import custom_resource_path
 
 Operating = Callable[..., Any]
+NAMED = ("phase", "reason", "message")
 B_POOLS = custom_resource_path(POOLS, namespace="others")
 
 
@@ -30,4 +31,10 @@ async def test_a_pool_of_another_namespace_is_as_if_it_were_not(world: World, op
     assert [item["status"].get("podName") for item in world.collections[CEX].values()] == [None, None]
 
 
-NAMED = ("phase", "reason", "message")
+async def test_each_pod_has_a_user_id_of_its_own(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 6})
+    async with operating():
+        await world.warm(6)
+    contexts = [pod["spec"]["containers"][0]["securityContext"] for pod in world.pods().values()]
+    assert len({context["runAsUser"] for context in contexts}) == 6
+    assert all(context["runAsUser"] == context["runAsGroup"] > 65535 for context in contexts)
