@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.client import VersionApi
+from kubernetes.client import ApiException, VersionApi
 
 from tests.e2e.objects import JSON_PATCH
 from tests.e2e.support import ROOT, Cluster
@@ -210,6 +210,43 @@ def test_the_api_server_accepts_every_object(release: Release, values: dict[str,
     objects = [item for item in yaml.safe_load_all(done.stdout) if item]
     for item in objects:
         release.cluster.objects.validate(item)
+
+
+def forged(kind: str) -> dict[str, Any]:
+    """An object that an admission policy refuses."""
+    metadata: dict[str, Any] = {"name": "forged", "namespace": SERVED}
+    if kind == "CodeExecution":
+        metadata["labels"] = {"mcp-exec.dev/caller": "another"}
+        return {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": {"code": "1"}}
+    if kind == "NetworkPolicy":
+        spec: dict[str, Any] = {"podSelector": {}, "egress": [{}], "policyTypes": ["Egress"]}
+        return {"apiVersion": "networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+    metadata["labels"] = {"app.kubernetes.io/name": "mcp-exec-sandbox"}
+    container = {"name": "main", "image": "none.invalid/none:1", "securityContext": HARDENED}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("CodeExecution", "only the gateway may set"),
+        ("Pod", "only the operator may create sandboxes"),
+        ("NetworkPolicy", "could open sandboxes"),
+    ],
+)
+def test_admission_policies_refuse_what_is_forged(release: Release, kind: str, said: str) -> None:
+    version = VersionApi(release.cluster.objects.api).get_code()
+    if int(re.sub(r"\D", "", version.minor)) < 30:
+        pytest.skip("Kubernetes before 1.30 has no ValidatingAdmissionPolicies")
+
+    def refused() -> bool:
+        try:
+            release.cluster.objects.create(forged(kind), dry_run=True)
+        except ApiException as error:
+            return said in str(error.body)
+        return False
+
+    eventually(refused, seconds=60, every=1, what="the policies are in effect")
 
 
 def test_the_limits_of_a_served_namespace_hold(release: Release) -> None:
