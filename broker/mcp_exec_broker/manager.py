@@ -224,6 +224,7 @@ class BrokerManager:
                 audit=audit,
                 denials=denials,
                 metrics=metrics,
+                serves_metrics=settings.metrics,
             ),
             health=health,
             pipeline=pipeline,

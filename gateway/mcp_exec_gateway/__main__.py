@@ -9,7 +9,7 @@ import uvloop
 from mcp_exec_common.process.file_limit import raise_file_limit
 from mcp_exec_common.process.logging import configure_logging
 from mcp_exec_common.process.settings import SettingsError
-from mcp_exec_gateway.app import build_app
+from mcp_exec_gateway.app import build_app, build_metrics_app
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.server import serve
 from mcp_exec_gateway.settings import Settings
@@ -18,7 +18,8 @@ from mcp_exec_gateway.settings import Settings
 async def run(settings: Settings) -> None:
     """Serve until the process receives SIGTERM or SIGINT."""
     async with Dependencies.connect(settings) as dependencies:
-        await serve(build_app(dependencies), dependencies=dependencies)
+        metrics_app = build_metrics_app(dependencies) if settings.metrics and settings.has_metrics_port else None
+        await serve(build_app(dependencies), dependencies=dependencies, metrics_app=metrics_app)
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from mcp_exec_gateway.http.access_log import CLIENT_CLOSED_REQUEST, AccessLogMid
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_parameters, unavailable
 from mcp_exec_gateway.http.request_body import ClientDisconnected
 from mcp_exec_gateway.openapi import document as openapi
-from mcp_exec_gateway.routes import approvals, audit, events, executions, health, tools
+from mcp_exec_gateway.routes import approvals, audit, docs, events, executions, health, metrics, tools
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,7 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         version="v1alpha1",
         description=openapi.DESCRIPTION,
         redirect_slashes=False,
-        redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        openapi_url=None,
         exception_handlers={
             HttpProblem: _handle_problem,
             RequestValidationError: _handle_invalid_parameters,
@@ -37,10 +36,23 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         },
     )
     app.state.dependencies = dependencies
+    settings = dependencies.settings
     for resource in (executions, events, approvals, tools, audit, health):
         app.include_router(resource.router)
+    if settings.docs:
+        app.include_router(docs.router)
+    if settings.metrics and not settings.has_metrics_port:
+        app.include_router(metrics.router)
     app.add_middleware(AccessLogMiddleware, metrics=dependencies.metrics, shutdown=dependencies.shutdown)
     openapi.add_schemas(app)
+    return app
+
+
+def build_metrics_app(dependencies: Dependencies) -> FastAPI:
+    """Build the application of the metrics' own port."""
+    app = FastAPI(openapi_url=None, exception_handlers={HttpProblem: _handle_problem})
+    app.state.dependencies = dependencies
+    app.include_router(metrics.router)
     return app
 
 

@@ -18,9 +18,21 @@ _FINAL_SECONDS: Final = 5
 """Time to send the responses after all waits have ended."""
 
 
-async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and shut down within the times of the settings."""
+async def serve(
+    app: ASGIApp, *, dependencies: Dependencies, server: HttpServer | None = None, metrics_app: ASGIApp | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and shut down within the times of the settings.
+
+    `metrics_app` is served at the metrics' own port.
+    """
     settings = dependencies.settings
+    metrics_server = metrics_app and build_server(
+        metrics_app,
+        port=settings.metrics_port,
+        keep_alive_seconds=KEEP_ALIVE_SECONDS,
+        shutdown_seconds=1,
+        limits=settings.connection_limits,
+    )
     server = server or build_server(
         app,
         port=settings.port,
@@ -33,8 +45,9 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve())
+    measuring = asyncio.create_task(metrics_server.serve()) if metrics_server else None
     stopping = asyncio.create_task(stop.wait())
-    reporting = asyncio.create_task(_log_ready(server, dependencies))
+    reporting = asyncio.create_task(_log_ready(server, metrics_server, dependencies))
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
@@ -43,13 +56,18 @@ async def serve(app: ASGIApp, *, dependencies: Dependencies, server: HttpServer 
     finally:
         stopping.cancel()
         reporting.cancel()
+        if metrics_server and measuring:
+            metrics_server.should_exit = metrics_server.force_exit = True
+            await asyncio.wait({measuring}, timeout=_FINAL_SECONDS)
         if not serving.done():
             serving.cancel()
             await asyncio.wait({serving})
 
 
-async def _log_ready(server: HttpServer, dependencies: Dependencies) -> None:
+async def _log_ready(server: HttpServer, metrics_server: HttpServer | None, dependencies: Dependencies) -> None:
     await server.listening.wait()
+    if metrics_server:
+        await metrics_server.listening.wait()
     for reflector in dependencies.reflectors.values():
         await reflector.synced.wait()
     log.info("ready", extra={"port": server.config.port, "namespaces": dependencies.settings.namespaces})

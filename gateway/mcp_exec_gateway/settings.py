@@ -19,11 +19,15 @@ class Settings(ProcessSettings):
     audience: str = ""
     """Audience that ServiceAccount tokens must have; empty means the API server's own."""
     port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
-    """Port of the API, of health checks and of metrics."""
+    """Port of the API and of health checks."""
     port_connections: Annotated[int, Field(ge=1, le=100_000)] = 8192
     """Open connections; more than all waits and streams together."""
     peer_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
     """Open connections of each address. Behind a proxy or an ingress each of its pods is one address."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
+    """Port of metrics: that of the API, or one of their own."""
+    docs: bool = True
+    """Whether the API's description is served at `/docs` and `/openapi.json`."""
     max_wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 310
     """Maximum `wait` of a request, in seconds."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024
@@ -44,6 +48,11 @@ class Settings(ProcessSettings):
     """Seconds after SIGTERM in which the gateway is not ready but accepts requests, so that load balancers notice."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20
     """Seconds after the drain in which waiting requests can still receive their complete response."""
+
+    @property
+    def has_metrics_port(self) -> bool:
+        """Whether metrics have a port of their own."""
+        return self.metrics_port not in (GATEWAY_PORT, self.port)
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod

@@ -187,6 +187,13 @@ class InitialApiKeyValues(Model):
     """Allow its callers to decide on tool calls that wait for an approval."""
 
 
+class MetricsValues(Model):
+    """Metrics for Prometheus."""
+
+    enabled: bool = True
+    """Serve `/metrics`."""
+
+
 class GatewayValues(WorkloadValues):
     """The gateway serves the HTTP API."""
 
@@ -206,6 +213,10 @@ class GatewayValues(WorkloadValues):
     """Maximum requests of one caller that wait at the same time, at each replica. An API key may have another limit."""
     max_streams_per_caller: Annotated[int, Field(ge=1, le=512)] = 128
     """Maximum open event streams of one caller, at each replica. An API key may have another limit."""
+    docs: bool = True
+    """Serve the API's description at `/docs` and `/openapi.json`, without authentication."""
+    metrics_port: Annotated[int, Field(ge=1024, le=65535)] = 8080
+    """Port of `/metrics`, which need no authentication. Another one than 8080 is no part of the Service."""
     anonymous_requests_per_minute: Annotated[int, Field(ge=1)] = 300
     """Maximum rate of requests without valid credentials from one address, to each replica."""
     trusted_proxies: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)
@@ -388,7 +399,8 @@ class NetworkPoliciesValues(Model):
     gateway_from: Peers = Field(default_factory=list)
     """Peers that may reach the gateway, as in a NetworkPolicy. Empty means all. Kubelets always may."""
     metrics_from: Peers = Field(default_factory=list)
-    """Peers that may reach metrics of operator and broker. Empty: all for the operator, none for the broker."""
+    """Peers that may reach metrics of operator, broker, and of the gateway on a port of their own. Empty: all for the
+    operator, none for the others."""
     broker_to: Peers = Field(default_factory=list)
     """Peers that the broker may reach besides stdio servers: MCP servers, token endpoints, DNS. Empty: all."""
     api_server: ApiServerValues = ApiServerValues()
@@ -427,6 +439,8 @@ class Values(Model):
     """Additional labels of the namespaces that the chart creates."""
     pod_security: Literal["restricted", "baseline", "privileged"] = "restricted"
     """Pod Security level that is enforced in the namespaces that the chart creates."""
+    metrics: MetricsValues = MetricsValues()
+    """Metrics of operator, gateway and broker."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Log level of operator, gateway and broker."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)

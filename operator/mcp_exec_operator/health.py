@@ -76,7 +76,8 @@ class HealthServer:
     """Returns why the process is not ready, or an empty text."""
     describe_role: Callable[[], dict[str, str]]
     """Returns the role of the process, and the leader if it is another, as the body of `/readyz` has them."""
-    registry: CollectorRegistry
+    registry: CollectorRegistry | None
+    """The metrics; None if they are not served."""
     limits: ConnectionLimits
 
     @asynccontextmanager
@@ -87,7 +88,7 @@ class HealthServer:
             [
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
-                web.get("/metrics", self._metrics),
+                *([web.get("/metrics", self._metrics)] if self.registry is not None else []),
             ]
         )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -111,6 +112,7 @@ class HealthServer:
         return _build_response(report_readiness(missing, stopping=False, **self.describe_role()))
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        assert self.registry is not None  # noqa: S101 - there is no route without it
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -79,7 +79,7 @@ class OperatorProcess:
             find_liveness_problem=find_liveness_problem,
             find_readiness_problem=find_readiness_problem,
             describe_role=describe_role,
-            registry=self.manager.metrics.registry,
+            registry=self.manager.metrics.registry if self.settings.metrics else None,
             limits=self.settings.connection_limits,
         )
 

@@ -47,6 +47,7 @@ class ControlApi:
     audit: AuditLog
     denials: DenialCounter
     metrics: Metrics
+    serves_metrics: bool = True
 
     def build_app(self) -> Starlette:
         """Return the ASGI application."""
@@ -54,7 +55,7 @@ class ControlApi:
             routes=[
                 Route("/healthz", self._get_liveness),
                 Route("/readyz", self._get_readiness),
-                Route("/metrics", self._get_metrics),
+                *([Route("/metrics", self._get_metrics)] if self.serves_metrics else []),
                 Route(PROOF_PATH, self._prove),
                 Route("/v1/executions/{uid}", self._authenticate(self._handle_execution), methods=["GET", "DELETE"]),
                 Route("/v1/namespaces/{namespace}/catalog", self._authenticate(self._get_catalog)),

@@ -127,6 +127,8 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{- define "mcp-exec.commonEnv" -}}
 - name: MCP_EXEC_NAMESPACES
   value: {{ join "," .Values.namespaces | quote }}
+- name: MCP_EXEC_METRICS
+  value: {{ .Values.metrics.enabled | quote }}
 - name: MCP_EXEC_RELEASE_NAMESPACE
   value: {{ .Release.Namespace | quote }}
 - name: MCP_EXEC_RELEASE_SECRETS

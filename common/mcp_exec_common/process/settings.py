@@ -39,6 +39,8 @@ class ProcessSettings(BaseSettings):
     """File with the release's key, from which supervisor tokens, grants and service tokens are derived."""
     kubeconfig: Path | None = None
     """Kubeconfig file. If not set, the pod's service account is used."""
+    metrics: bool = True
+    """Whether `/metrics` is served."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level of records that are logged."""
 

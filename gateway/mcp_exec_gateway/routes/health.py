@@ -1,7 +1,6 @@
-"""Routes of health checks and metrics. They need no authentication."""
+"""Routes of health checks. They need no authentication."""
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from mcp_exec_common.process.health import report_liveness, report_readiness
@@ -28,9 +27,3 @@ async def check_readiness(dependencies: Injected) -> Response:
     """Return 200 if the gateway accepts requests, and 503 while it starts or stops."""
     report = report_readiness(dependencies.find_unsynced(), stopping=dependencies.shutdown.draining.is_set())
     return json_response(report.body, status=report.status_code)
-
-
-@router.get("/metrics", summary="Metrics for Prometheus", response_model=None)
-async def render_metrics(dependencies: Injected) -> Response:
-    """Return the metrics in Prometheus' text format."""
-    return Response(generate_latest(dependencies.metrics.registry), media_type=CONTENT_TYPE_LATEST)

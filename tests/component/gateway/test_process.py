@@ -110,3 +110,17 @@ async def test_a_setting_that_is_wrong_is_named(
         assert await running.ended() == 2
         assert said in running.lines[0]
         assert not any("Traceback" in line for line in running.lines)
+
+
+async def test_metrics_have_a_port_of_their_own_until_it_stops(api: FakeApiServer, tmp_path: Path) -> None:
+    env = gateway(tmp_path, api, MCP_EXEC_METRICS_PORT=str(free_port()))
+    async with started(*MODULE, env=env) as running, aiohttp.ClientSession() as session:
+        await running.says("ready")
+        async with asyncio.timeout(SECONDS):
+            found = []
+            for name in ("MCP_EXEC_METRICS_PORT", "MCP_EXEC_PORT"):
+                async with session.get(f"http://127.0.0.1:{env[name]}/metrics") as response:
+                    found.append(response.status)
+            assert found == [200, 404]
+            running.tell(signal.SIGTERM)
+            assert await running.ended() == 0

@@ -1,0 +1,81 @@
+"""The API's description and the metrics: from the gateway's own files, switched off, or on another port."""
+
+import asyncio
+import re
+import socket
+
+import pytest
+from tests.component.gateway.conftest import Gateway, serving
+from tests.support.api_server import FakeApiServer
+
+from mcp_exec_common.process.http_server import build_server
+from mcp_exec_gateway.app import build_metrics_app
+from mcp_exec_gateway.settings import Settings
+
+
+async def test_the_page_loads_nothing_from_elsewhere_and_runs_no_inline_script(gateway: Gateway) -> None:
+    page = await gateway.ask("GET", "/docs", key=None)
+    assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert "//" not in page.text
+    assert re.findall(r"<script[^>]*>(.*?)</script>", page.text) == ["", ""]
+    links = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert links
+    for link in links:
+        file = await gateway.ask("GET", f"/{link}", key=None) if not link.endswith(".png") else None
+        assert file is None or (file.status, bool(file.text)) == (200, True)
+        assert file is None or file.headers["X-Content-Type-Options"] == "nosniff"
+    async with gateway.request("GET", "/docs/favicon.png", key=None) as icon:
+        assert (icon.status, (await icon.read())[1:4]) == (200, b"PNG")
+    assert "http" not in (await gateway.ask("GET", "/docs/start.js", key=None)).text
+
+
+@pytest.mark.parametrize("file", ["core.py", "..%2fcore.py", "%2e%2e/core.py", "redoc.standalone.js", "", "start.js/x"])
+async def test_no_other_file_is_served(gateway: Gateway, file: str) -> None:
+    assert (await gateway.ask("GET", f"/docs/{file}", key=None)).status == 404
+
+
+async def test_docs_and_metrics_can_be_switched_off(api: FakeApiServer) -> None:
+    async with serving(api, docs=False, metrics=False) as gateway:
+        for path in ("/docs", "/docs/start.js", "/docs/swagger-ui.css", "/openapi.json", "/metrics", "/redoc"):
+            assert (await gateway.ask("GET", path, key=None)).status == 404, path
+        assert (await gateway.ask("GET", "/healthz", key=None)).status == 200
+
+
+async def test_metrics_can_have_a_port_of_their_own(api: FakeApiServer) -> None:
+    async with serving(api, metrics_port=8085) as gateway:
+        assert (await gateway.ask("GET", "/metrics", key=None)).status == 404
+        app = build_metrics_app(gateway.dependencies)
+        server = build_server(app, port=0, keep_alive_seconds=5, shutdown_seconds=1)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            serving_metrics = asyncio.create_task(server.serve(sockets=[listener]))
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            async with gateway.session.get(f"{url}/metrics") as answer:
+                assert "mcp_exec_gateway_requests_total" in await answer.text()
+            for path in ("/v1/executions", "/docs", "/openapi.json"):
+                async with gateway.session.get(url + path) as answer:
+                    assert answer.status == 404
+            server.should_exit = server.force_exit = True
+            await serving_metrics
+
+
+async def test_pages_without_a_caller_have_the_limit_of_their_address(api: FakeApiServer) -> None:
+    async with serving(api, anonymous_requests_per_minute=3) as gateway:
+        statuses = [
+            (await gateway.ask("GET", path, key=None)).status for path in ("/docs", "/openapi.json", "/metrics")
+        ]
+        assert statuses == [200, 200, 200]
+        for path in ("/docs", "/openapi.json", "/metrics", "/docs/start.js"):
+            assert (await gateway.ask("GET", path, key=None)).status == 429
+        assert (await gateway.ask("GET", "/healthz", key=None)).status == 200
+
+
+def test_the_apis_own_port_is_no_port_of_metrics_alone() -> None:
+    given = {"namespaces": ("agents",), "sandbox_key_file": "unused", "release_namespace": "r"}
+    assert not Settings(**given).has_metrics_port  # type: ignore[arg-type]
+    assert not Settings(**given, port=9000, metrics_port=9000).has_metrics_port  # type: ignore[arg-type]
+    assert Settings(**given, metrics_port=9001).has_metrics_port  # type: ignore[arg-type]
