@@ -310,6 +310,7 @@ class CodeExecutionStatus(Model):
 
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [
+    # operator and gateway list executions as tables of these columns, which leave out code, context and output
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
     {"name": "Reason", "type": "string", "jsonPath": ".status.reason"},
     {"name": "Pool", "type": "string", "jsonPath": ".spec.poolRef.name"},
@@ -318,6 +319,9 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Tools", "type": "integer", "jsonPath": ".status.toolCalls.total"},
     {"name": "Variant", "type": "string", "jsonPath": ".status.variant", "priority": 1},
     {"name": "Pod", "type": "string", "jsonPath": ".status.podName", "priority": 1},
+    {"name": "Created", "type": "string", "jsonPath": ".status.createdAt", "priority": 1},
+    {"name": "Finished", "type": "string", "jsonPath": ".status.finishedAt", "priority": 1},
+    {"name": "TTL", "type": "integer", "jsonPath": ".spec.ttlSecondsAfterFinished", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
 

@@ -13,6 +13,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.admission import Admission
 from mcp_exec_operator.executions.binder import Binder
 from mcp_exec_operator.executions.controller import ExecutionController
+from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
 from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
@@ -98,7 +99,8 @@ class Manager:
                 tasks=tasks,
             )
         writer = ExecutionStatusWriter(api=api, priority=write_priority)
-        ttl = TTLController(api=api)
+        ttl = TTLController(api=api, max_seconds=settings.max_ttl_seconds)
+        specs = SpecCache(api=api)
         executions = ExecutionController(
             api=api,
             pools=pools,
@@ -106,12 +108,14 @@ class Manager:
                 pools=pools,
                 writer=writer,
                 supervisors=supervisors,
+                specs=specs,
                 tools=tools,
                 admission=Admission(metrics=metrics),
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             supervisors=supervisors,
+            specs=specs,
             tools=tools,
             ttl=ttl,
             tasks=tasks,
@@ -175,13 +179,12 @@ class Manager:
         """
         self.resync.restart_clock()
         async with self.tool_servers.running() if self.tool_servers is not None else nullcontext():
-            await self.resync.resync()
-            self.pools.open()
-            loops = [
-                self.tasks.spawn(self.resync.run(), name="resync"),
-                self.tasks.spawn(self.ttl.run(), name="ttl"),
-            ]
+            # before the first resync: what is expired is deleted even if that never ends
+            loops = [self.tasks.spawn(self.ttl.run(), name="ttl")]
             try:
+                await self.resync.resync()
+                self.pools.open()
+                loops.append(self.tasks.spawn(self.resync.run(), name="resync"))
                 yield
             finally:
                 for loop in loops:

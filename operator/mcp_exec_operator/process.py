@@ -143,6 +143,7 @@ class OperatorProcess:
             on_execution=manager.observe_execution,
             on_pool=manager.observe_pool,
             on_node=manager.observe_node if self.settings.watch_nodes else None,
+            on_new_watch=manager.resync.request,
         )
         async with (
             follow_pods(kube=self.kube, namespaces=namespaces, on_pod=manager.observe_pod),

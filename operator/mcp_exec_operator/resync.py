@@ -1,10 +1,12 @@
 """Periodic full relist of all caches, once before the first pod is claimed and then every few seconds.
 
-It finds objects that watches missed, executions without a task, and pods without an execution.
+It finds objects that watches missed, executions without a task, and pods without an execution. Executions are listed
+without code, context and output; only those that are unfinished and unknown, or have changed, are then read.
 """
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -12,7 +14,9 @@ from typing import Final
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.executions.controller import ExecutionController
+from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.execution_row import ExecutionRow
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 
@@ -20,6 +24,11 @@ log = logging.getLogger(__name__)
 
 _STALLED_AFTER: Final = 3
 """Resyncs in a row that find objects which no watch delivered, after which the watches count as stalled."""
+_READS: Final = 4
+"""Executions that are read at the same time."""
+_REST: Final = 5.0
+"""Pause after a resync, in durations of that resync: lists of large objects are work for the API server."""
+_MAX_PAUSE_SECONDS: Final = 120.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -34,56 +43,73 @@ class Resync:
     interval_seconds: float
     done: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the first resync has succeeded."""
-    _ended_at: float = field(default_factory=monotonic)
-    """When the last resync ended, whether it succeeded or failed, by the monotonic clock."""
+    _moved_at: float = field(default_factory=monotonic)
+    """When a resync last made progress or ended, by the monotonic clock."""
     _succeeded_at: float = field(default_factory=monotonic)
     """When the last resync succeeded, by the monotonic clock."""
     _missed_in_a_row: int = 0
     """Resyncs in a row that found objects which no watch delivered."""
+    _requested: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to resync at once."""
+    _duration: float = 0.0
+    """Seconds that the last resync took."""
 
     def restart_clock(self) -> None:
         """Measure the time without a resync from now on: a standby makes none."""
-        self._ended_at = self._succeeded_at = monotonic()
+        self._moved_at = self._succeeded_at = monotonic()
 
     def find_problem(self, *, stuck_seconds: float, failing_seconds: float) -> str:
         """Return what is wrong, or an empty text.
 
-        Resyncs may take `stuck_seconds`, and may fail for `failing_seconds`.
+        A resync may make no progress for `stuck_seconds`, and resyncs may fail for `failing_seconds`.
         """
         at = monotonic()
-        if (silence := at - self._ended_at) > stuck_seconds:
-            return f"no resync has ended for {silence:.0f} s"
+        if (silence := at - self._moved_at) > stuck_seconds:
+            return f"no resync has made progress for {silence:.0f} s"
         if (failing := at - self._succeeded_at) > failing_seconds:
             return f"no resync has succeeded for {failing:.0f} s"
         if self._missed_in_a_row >= _STALLED_AFTER:
             return "the watches have stalled: resyncs find objects that no watch delivers"
         return ""
 
+    def request(self) -> None:
+        """Resync at once: watches begin anew, and report only what changes from now on."""
+        self._requested.set()
+
     async def run(self) -> None:
-        """Resync at each interval, until cancelled."""
+        """Resync at each interval and at each request, until cancelled."""
         while True:
-            await asyncio.sleep(self.interval_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(self.interval_seconds, min(_REST * self._duration, _MAX_PAUSE_SECONDS))):
+                    await self._requested.wait()
+            requested = self._requested.is_set()
+            self._requested.clear()
             try:
-                await self.resync()
+                await self.resync(first=requested)
             except ApiError as error:
                 log.warning("a resync failed: %s", error)
                 self.metrics.resync_failures.inc()
             except Exception:
                 log.exception("a resync failed")
                 self.metrics.resync_failures.inc()
-            self._ended_at = monotonic()
+            self._moved_at = monotonic()
 
-    async def resync(self) -> None:
-        """Relist all namespaces once. Raises ApiError."""
-        first, missed = not self.done.is_set(), 0
+    async def resync(self, *, first: bool = True) -> None:
+        """Relist all namespaces once. Raises ApiError.
+
+        What the first resync after the begin of a watch finds was not missed by the watch.
+        """
+        began, missed = monotonic(), 0
+        at_once = not self.done.is_set()
         with self.metrics.time_resync():
             for namespace in self.namespaces:
                 missed += await self._resync_namespace(namespace)
-        self.pools.delete_leftovers(self.executions.list_pods(), at_once=first)
-        if not first and missed:
+        self.pools.delete_leftovers(self.executions.list_pods(), at_once=at_once)
+        if not first:
             self.metrics.missed.inc(missed)
-        self._missed_in_a_row = self._missed_in_a_row + 1 if missed and not first else 0
-        self._ended_at = self._succeeded_at = monotonic()
+            self._missed_in_a_row = self._missed_in_a_row + 1 if missed else 0
+        self._moved_at = self._succeeded_at = monotonic()
+        self._duration = self._moved_at - began
         self.done.set()
 
     async def _resync_namespace(self, namespace: str) -> int:
@@ -93,8 +119,33 @@ class Resync:
         """
         listed_at = now()
         pools = await self.api.list_pools(namespace)
-        executions = await self.api.list_executions(namespace)
+        uids: set[str] = set()
+        unread: list[ExecutionRow] = []
+
+        def take(row: ExecutionRow) -> None:
+            self._moved_at = monotonic()
+            uids.add(row.uid)
+            if self.executions.needs_reading(row):
+                unread.append(row)
+
+        await self.api.scan_executions(namespace, take)
+        records = await self._read(unread)
         pods_listed_at = monotonic()
         pods = await self.api.list_pods(namespace)
         missed = self.pools.replace(namespace, pools, pods, listed_at=pods_listed_at)
-        return missed + self.executions.replace(namespace, executions, listed_at=listed_at)
+        missed += sum(self.executions.start(record) for record in records)
+        self.executions.retain(namespace, uids, listed_at=listed_at)
+        return missed
+
+    async def _read(self, rows: list[ExecutionRow]) -> list[ExecutionRecord]:
+        """Read executions, and return the records of those that are unfinished and unknown, oldest first."""
+        rows.sort(key=lambda row: row.created)
+        records: list[ExecutionRecord | None] = []
+        for start in range(0, len(rows), _READS):
+            records += await asyncio.gather(*(self._read_one(row) for row in rows[start : start + _READS]))
+            self._moved_at = monotonic()
+        return [record for record in records if record is not None]
+
+    async def _read_one(self, row: ExecutionRow) -> ExecutionRecord | None:
+        body = await self.api.get_execution(*row.key)
+        return None if body is None else self.executions.prepare(body)

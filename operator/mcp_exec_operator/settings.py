@@ -23,6 +23,8 @@ class Settings(ProcessSettings):
     the pool gives a pod to another waiting execution, up to 20 times this setting in total."""
     resync_seconds: Annotated[float, Field(gt=0)] = 20.0
     """Seconds between two resyncs, which compare all caches with fresh lists."""
+    max_ttl_seconds: Annotated[float, Field(ge=0)] = 7 * 24 * 3600.0
+    """Seconds after its end at which an execution is deleted at the latest, whatever its `ttlSecondsAfterFinished`."""
     pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
     """Seconds in which a pod's supervisor must respond, before the pod is replaced."""
     watch_nodes: bool = True

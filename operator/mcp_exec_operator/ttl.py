@@ -13,10 +13,12 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.execution_row import ExecutionRow
 
 log = logging.getLogger(__name__)
 
 _DEFAULT_SECONDS: Final = 3600
+_MAX_SECONDS: Final = 7 * 24 * 3600.0
 _CONCURRENCY: Final = 8
 _BATCH: Final = 50
 """Deletions before the loop yields."""
@@ -28,6 +30,8 @@ class TTLController:
     """Finished executions, and when each is due for deletion."""
 
     api: OperatorApi
+    max_seconds: float = _MAX_SECONDS
+    """Longest time that an execution is kept after its end, whatever its spec says."""
     _due: dict[str, float] = field(default_factory=dict)
     """Due times by uid, in seconds since 1970."""
     _heap: list[tuple[float, str, ObjectKey]] = field(default_factory=list)
@@ -41,11 +45,25 @@ class TTLController:
 
     def observe(self, body: Object) -> None:
         """Take in a finished execution, which may have another TTL than before."""
-        uid, due = body["metadata"]["uid"], compute_due_time(body)
+        metadata = body["metadata"]
+        finished = (body.get("status") or {}).get("finishedAt") or metadata["creationTimestamp"]
+        seconds = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
+        self._schedule(metadata["uid"], object_key(body), self._compute_due_time(finished, seconds))
+
+    def observe_row(self, row: ExecutionRow) -> None:
+        """Take in a finished execution of a list."""
+        if row.finished_at is not None and row.ttl_seconds is not None:
+            self._schedule(row.uid, row.key, self._compute_due_time(row.finished_at, row.ttl_seconds))
+
+    def _schedule(self, uid: str, key: ObjectKey, due: float) -> None:
         if self._due.get(uid) != due:
             self._due[uid] = due
-            heapq.heappush(self._heap, (due, uid, object_key(body)))
+            heapq.heappush(self._heap, (due, uid, key))
             self._wakeup.set()
+
+    def _compute_due_time(self, finished: str, seconds: float) -> float:
+        """Return when a finished execution is due for deletion, in seconds since 1970."""
+        return datetime.fromisoformat(finished).timestamp() + min(float(seconds), self.max_seconds)
 
     def forget(self, uid: str) -> None:
         """Forget a deleted execution."""
@@ -89,10 +107,3 @@ class TTLController:
                 log.warning("an execution was not deleted: %s", error, extra={"execution": key[1]})
                 self._due[uid] = time() + _RETRY_SECONDS
                 heapq.heappush(self._heap, (self._due[uid], uid, key))
-
-
-def compute_due_time(body: Object) -> float:
-    """Return when a finished execution is due for deletion, in seconds since 1970."""
-    finished = (body.get("status") or {}).get("finishedAt") or body["metadata"]["creationTimestamp"]
-    seconds = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
-    return datetime.fromisoformat(finished).timestamp() + float(seconds)

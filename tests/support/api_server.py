@@ -18,6 +18,7 @@ from typing import Any, Literal
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from mcp_exec_api.code_execution import PRINTER_COLUMNS
 from tests.support.until import describe
 
 Object = dict[str, Any]
@@ -253,6 +254,8 @@ class FakeApiServer:
         items, start = self._selected(request, collection), int(request.query.get("continue", "0"))
         end = start + int(request.query.get("limit", "500"))
         metadata = {"resourceVersion": str(self.version), **({"continue": str(end)} if end < len(items) else {})}
+        if "as=Table" in request.headers.get("Accept", ""):
+            return web.json_response({"metadata": metadata, **build_table(items[start:end])})
         return web.json_response({"metadata": metadata, "items": items[start:end]})
 
     def _read_history(self, collection: str, since: int) -> list[tuple[int, str, Object]]:
@@ -301,6 +304,25 @@ def _merge(target: Object, patch: Object) -> None:
             _merge(target[name], value)
         else:
             target[name] = deepcopy(value)
+
+
+def build_table(executions: list[Object]) -> Object:
+    """Return columns and rows of executions, as the API server shows them."""
+    columns: list[Object] = [{"name": "Name", "type": "string", "jsonPath": ".metadata.name"}, *PRINTER_COLUMNS]
+    rows = [
+        {
+            "cells": [_read_path(item, column["jsonPath"]) for column in columns],
+            "object": {"kind": "PartialObjectMetadata", "metadata": item["metadata"]},
+        }
+        for item in executions
+    ]
+    return {"kind": "Table", "columnDefinitions": columns, "rows": rows}
+
+
+def _read_path(value: Any, path: str) -> Any:
+    for name in path.strip(".").split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def answer_status(code: int, reason: str, message: str, details: Object | None = None) -> web.Response:

@@ -39,6 +39,7 @@ _MAX_PENDING: Final = 20
 _KEEP_SECONDS: Final = 3600.0
 _MAX_EXECUTIONS: Final = 10_000
 _MAX_COMMENT: Final = 1024
+_IDENTITY: Final = ("namespace", "name", "uid")
 _FINISHED: Final = frozenset(phase.value for phase in Phase if phase.finished)
 
 
@@ -248,7 +249,7 @@ class Approvals:
                 path=custom_resource_path(EXECUTIONS, namespace=grant.namespace),
                 fields=f"metadata.name={grant.name}",
                 on_change=execution.observe,
-                transform=lambda item: {"metadata": item["metadata"]},
+                transform=lambda item: {"metadata": {name: item["metadata"].get(name) for name in _IDENTITY}},
             )
             execution.watch = asyncio.create_task(
                 _watch(reflector, execution), name=f"approvals of {grant.namespace}/{grant.name}"

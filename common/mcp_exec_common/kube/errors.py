@@ -22,3 +22,10 @@ class ApiUnreachable(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(code=0, reason="Unreachable", message=message)
+
+
+class AnswerTooLarge(ApiError):
+    """An answer that was not read to its end, because it is larger than one of the API server can be. `code` is 0."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(code=0, reason="TooLarge", message=message)

@@ -1,7 +1,7 @@
 """Reflector: a local copy of all objects of one kind, filled by a list and kept current by a watch.
 
 A broken watch is opened again. A new list replaces the copy, so objects deleted in the meantime are reported as
-deleted.
+deleted. Lists are read object by object: the reflector holds one object and what `transform` left of the others.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import aiohttp
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.util.backoff import delays
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class Reflector:
     """Field selector."""
     transform: Callable[[Object], Object] = lambda item: item
     """Reduces an object to what the copy needs, so that large fields take no memory."""
+    from_row: Callable[[TableRow], Object] | None = None
+    """Builds an object from a row, if lists are read as tables because objects are large. Watches bring whole ones."""
     items: dict[ObjectKey, Object] = field(default_factory=dict)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first list."""
@@ -77,6 +80,7 @@ class Reflector:
                         pauses = _pauses()
                         if event["type"] != "BOOKMARK":
                             self._apply(event["object"], deleted=event["type"] == "DELETED")
+                        del event  # before the next one is parsed
                 # avoids a tight loop if the server ends each watch at once
                 if asyncio.get_running_loop().time() - began < _SHORT_WATCH_SECONDS:
                     await asyncio.sleep(_FIRST_DELAY)
@@ -98,12 +102,18 @@ class Reflector:
             await asyncio.sleep(pause)
 
     async def _relist(self) -> str:
-        items, version = await self.kube.list(self.path, selector=self.selector, fields=self.fields)
-        keys = {object_key(item) for item in items}
+        keys: set[ObjectKey] = set()
+
+        def take(item: Object) -> None:
+            keys.add(object_key(item))
+            self._apply(item, deleted=False)
+
+        if (from_row := self.from_row) is not None:
+            version = await self.kube.scan_table(self.path, lambda row: take(from_row(row)))
+        else:
+            version = await self.kube.scan(self.path, take, selector=self.selector, fields=self.fields)
         for missing in [key for key in self.items if key not in keys]:
             self._apply(self.items[missing], deleted=True)
-        for item in items:
-            self._apply(item, deleted=False)
         self.synced.set()
         return version
 

@@ -70,11 +70,11 @@ class Admission:
         return CodeCheckResult(rules=rules, findings=stored)
 
 
-def read_spec(record: ExecutionRecord) -> CodeExecutionSpec:
+def parse_spec(record: ExecutionRecord, spec: Object | None) -> CodeExecutionSpec:
     """Return the spec of an execution. Raises EndedBeforeRun if it is invalid or a cancellation is requested."""
     check_still_wanted(record)
     try:
-        return CodeExecutionSpec.model_validate(record.spec)
+        return CodeExecutionSpec.model_validate(spec)
     except ValidationError as error:
         text = "; ".join(f"spec.{invalid.field}: {invalid.message}" for invalid in field_errors(error))
         raise EndedBeforeRun(build_failure(Reason.REJECTED, text)) from error

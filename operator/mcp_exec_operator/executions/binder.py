@@ -14,10 +14,11 @@ from mcp_exec_api.meta import now
 from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.executions.admission import Admission, CodeCheckResult, check_still_wanted, read_spec
-from mcp_exec_operator.executions.binding import Binding, build_job, run_deadline_seconds
+from mcp_exec_operator.executions.admission import Admission, CodeCheckResult, check_still_wanted, parse_spec
+from mcp_exec_operator.executions.binding import Binding, build_job, run_deadline_seconds, strip_spec
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.spec_cache import SpecCache, SpecHold
 from mcp_exec_operator.executions.status import build_bound_status, build_pending_status
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
 from mcp_exec_operator.executions.tools import GrantIssuer
@@ -41,6 +42,7 @@ class Binder:
     pools: PoolRegistry
     writer: ExecutionStatusWriter
     supervisors: SupervisorClient
+    specs: SpecCache
     tools: GrantIssuer
     admission: Admission
     bind_timeout_seconds: float
@@ -51,20 +53,48 @@ class Binder:
 
         Raises EndedBeforeRun, Superseded and what ExecutionStatusWriter raises.
         """
-        spec = read_spec(record)
-        if spec.tools:
-            await self.tools.check_broker()
-        checked = await self.admission.check(spec, self.pools.get(record.pool))
-        # the registry is asked again: the pool may have been deleted and created meanwhile
-        pool = self.pools.get(record.pool)
-        partition = pool.assign(record.variant_key)
-        pod, start = partition.take(), Start.WARM
-        if pod is None:
-            start = Start.COLD
-            partition, pod = await self._wait(record, pool, partition, spec.priority)
-        record.pod = pod.name
-        binding = Binding(partition=partition, pod=pod, spec=spec)
+        hold = await self.specs.acquire(record)
         try:
+            spec = parse_spec(record, hold.spec)
+            if spec.tools:
+                await self.tools.check_broker()
+            checked = await self.admission.check(spec, self.pools.get(record.pool))
+            # the registry is asked again: the pool may have been deleted and created meanwhile
+            pool = self.pools.get(record.pool)
+            partition = pool.assign(record.variant_key)
+            pod, start, priority = partition.take(), Start.WARM, spec.priority
+            if pod is None:
+                del spec
+                self.specs.release(hold)  # thousands may wait
+                start = Start.COLD
+                partition, pod = await self._wait(record, pool, partition, priority)
+            return await self._bind_to(record, partition, pod, start=start, checked=checked, hold=hold)
+        except BaseException:
+            self.specs.release(hold)
+            raise
+
+    async def _bind_to(
+        self,
+        record: ExecutionRecord,
+        partition: Partition,
+        pod: Pod,
+        *,
+        start: Start,
+        checked: CodeCheckResult,
+        hold: SpecHold,
+    ) -> Binding:
+        record.pod = pod.name
+        binding: Binding | None = None
+        try:
+            if hold.spec is None:
+                hold.take(await self.specs.acquire(record))
+            spec = parse_spec(record, hold.spec)
+            binding = Binding(
+                partition=partition,
+                pod=pod,
+                spec=strip_spec(spec),
+                release_job=lambda: self.specs.release(hold),
+            )
             checked = await self.admission.check(spec, partition, earlier=checked)
             seconds = run_deadline_seconds(spec)
             if spec.tools:
@@ -78,7 +108,8 @@ class Binder:
             )
             await self._record(record, binding, start, checked)
         except BaseException as error:
-            binding.withdraw()
+            if binding is not None:
+                binding.withdraw()
             # after a cancellation it is unknown whether the binding was recorded, so the pod is not released
             if isinstance(error, Exception):
                 record.pod = None
@@ -88,15 +119,21 @@ class Binder:
         binding.bind_milliseconds = (binding.bound - began) * 1000
         return binding
 
-    def adopt(self, record: ExecutionRecord) -> Binding:
-        """Return the binding to the pod that the status names. Raises EndedBeforeRun if the spec is invalid now."""
+    async def adopt(self, record: ExecutionRecord) -> Binding:
+        """Return the binding to the pod that the status names.
+
+        Raises EndedBeforeRun if the spec is invalid now, and what SpecCache raises.
+        """
         record.pod = str(record.status.get("podName") or "")
         partition, pod = self.pools.get(record.pool).adopt(record.pod, uid=record.pod_uid, now=monotonic())
+        hold = await self.specs.acquire(record)
         try:
-            spec = CodeExecutionSpec.model_validate(record.spec)
+            spec = strip_spec(CodeExecutionSpec.model_validate(hold.spec))
         except ValidationError as error:
             message = "the spec was changed after its binding and is invalid"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message)) from error
+        finally:
+            self.specs.release(hold)
         return Binding(partition=partition, pod=pod, spec=spec)
 
     async def _record(self, record: ExecutionRecord, binding: Binding, start: Start, checked: CodeCheckResult) -> None:

@@ -1,5 +1,6 @@
 """The binding of an execution to its pod, and the job that the pod runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ class Binding:
     partition: Partition
     pod: Pod
     spec: CodeExecutionSpec
-    """The spec that runs."""
+    """The spec that runs, without code and context, which only the job needs."""
     bound: float | None = None
     """When the binding was recorded, by the monotonic clock; None if another operator recorded it."""
     bind_milliseconds: float | None = None
@@ -30,12 +31,20 @@ class Binding:
     """Tools of the job; None if it has none, or if another operator bound it."""
     pending_run: PendingRun | None = None
     """The job on its way to the pod; None once it is dispatched."""
+    release_job: Callable[[], None] = lambda: None
+    """Releases the memory of the job, once the sandbox has it or never gets it."""
 
     def withdraw(self) -> None:
-        """Withdraw the job if it is not dispatched."""
+        """Withdraw the job if it is not dispatched, and release its memory."""
         if self.pending_run is not None:
             self.pending_run.withdraw()
             self.pending_run = None
+        self.release_job()
+
+
+def strip_spec(spec: CodeExecutionSpec) -> CodeExecutionSpec:
+    """Return a spec without code and context."""
+    return spec.model_copy(update={"code": "", "context": {}})
 
 
 def build_job(uid: str, spec: CodeExecutionSpec, tools: JobTools | None = None) -> Job:

@@ -28,18 +28,21 @@ from mcp_exec_operator.executions.outcome import (
     Superseded,
     build_failure,
 )
-from mcp_exec_operator.executions.record import ExecutionRecord, list_changed_fields
+from mcp_exec_operator.executions.record import ExecutionRecord, is_older
 from mcp_exec_operator.executions.run import ExecutionRun
+from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.status import (
     SMALL_STATUS_BYTES,
     build_changed_status,
     build_finished_status,
+    count_spare_bytes,
     has_condition,
 )
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
 from mcp_exec_operator.executions.tool_call_tracker import ToolCallTracker
 from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.execution_row import ExecutionRow
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
@@ -49,6 +52,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
+_MAX_CHANGES: Final = 2
+"""Reports of changed specs at the same time: each reads the whole object."""
 _MAX_FAILURES: Final = 5
 """Failures in a row, over about 15 s, after which an execution is ended as Failed."""
 _MAX_APPROVAL_WRITES: Final = 8
@@ -64,6 +69,7 @@ class ExecutionController:
     binder: Binder
     writer: ExecutionStatusWriter
     supervisors: SupervisorClient
+    specs: SpecCache
     tools: GrantIssuer
     ttl: TTLController
     tasks: TaskRegistry
@@ -77,13 +83,14 @@ class ExecutionController:
     """Unknown phases that were logged."""
     _stopping: bool = False
     _approval_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_APPROVAL_WRITES))
+    _changes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CHANGES))
 
     def observe(self, body: Object, *, deleted: bool) -> bool:
         """Take in an execution's object. Return whether it was not known before."""
         uid = body["metadata"]["uid"]
         record = self._records.get(uid)
-        was_ignored = self._ignored.pop(uid, None) is not None
         if deleted:
+            self._ignored.pop(uid, None)
             self.ttl.forget(uid)
             if record is not None:
                 self._abandon(record)
@@ -91,26 +98,62 @@ class ExecutionController:
         if record is not None:
             record.observe(body)
             if record.changed:
-                self._report_change(record)
+                self._report_change(record, changed=lambda body: record.list_changes(body.get("spec") or {}))
             return False
+        is_known = uid in self._ignored or uid in self.ttl
+        if (new := self.prepare(body)) is not None:
+            self.start(new)
+        return not is_known
+
+    def prepare(self, body: Object) -> ExecutionRecord | None:
+        """Return the record of an unfinished execution that was not known, to be started. Take in any other object."""
+        uid = body["metadata"]["uid"]
+        self._ignored.pop(uid, None)
+        if uid in self._records:
+            self.observe(body, deleted=False)
+            return None
         phase = read_phase(body)
         if phase is None:
             self._ignore(body)
-            return not was_ignored
-        if phase.finished:
-            return self._observe_finished(body)
-        if uid in self.ttl:
-            return False  # a late event of an execution that has ended since
-        if not self._stopping:
-            self._start(body)
+        elif phase.finished:
+            self._observe_finished(body)
+        elif uid not in self.ttl:  # else it is a late event of an execution that has ended since
+            record = ExecutionRecord.from_object(body, caller=Attestor(key=self.supervisors.key).read_caller(body))
+            self.specs.keep(record)
+            return record
+        return None
+
+    def start(self, record: ExecutionRecord) -> bool:
+        """Start the task of a prepared execution. Return whether it was not known before."""
+        if record.uid in self._records or record.uid in self.ttl:
+            return False
+        if self._stopping:
+            self.specs.forget(record)
+            return True
+        self._records[record.uid] = record
+        if record.phase is Phase.RUNNING and record.pod:
+            # before the task's first step: no other execution may claim the pod
+            pool = self.pools.get(record.pool)
+            pool.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+            if pool.body is None:
+                record.withdraw(f"the pool {pool.name} was deleted")
+        self.metrics.active.inc()
+        record.task = self.tasks.spawn(self._reconcile(record), name=f"execution {record.name}")
         return True
 
-    def replace(self, namespace: str, items: list[Object], *, listed_at: datetime) -> int:
-        """Take in a fresh list of a namespace. Return how many executions no watch had delivered."""
-        missed = 0
-        for item in sorted(items, key=lambda item: str(item["metadata"]["creationTimestamp"])):
-            missed += self.observe(item, deleted=False)
-        uids = {item["metadata"]["uid"] for item in items}
+    def needs_reading(self, row: ExecutionRow) -> bool:
+        """Take in an execution of a list. Return whether the list does not show enough of it."""
+        if (record := self._records.get(row.uid)) is not None:
+            return is_older(record.version, row.version)
+        if row.uid in self._ignored:
+            return row.phase is not None
+        if row.is_expirable:
+            self.ttl.observe_row(row)
+            return False
+        return row.uid not in self.ttl
+
+    def retain(self, namespace: str, uids: set[str], *, listed_at: datetime) -> None:
+        """Forget the executions of a namespace that are not in a fresh list."""
         for uid, record in list(self._records.items()):
             if record.namespace == namespace and uid not in uids and record.first_seen < listed_at:
                 self._abandon(record)
@@ -118,7 +161,6 @@ class ExecutionController:
             if owner == namespace and uid not in uids:
                 del self._ignored[uid]
         self.ttl.retain(namespace, uids)
-        return missed
 
     def withdraw_pool(self, pool: WarmPool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
@@ -165,19 +207,6 @@ class ExecutionController:
                 extra=record.log_fields,
             )
 
-    def _start(self, body: Object) -> None:
-        record = self._records[body["metadata"]["uid"]] = ExecutionRecord.from_object(
-            body, caller=Attestor(key=self.supervisors.key).read_caller(body)
-        )
-        if record.phase is Phase.RUNNING and record.pod:
-            # before the task's first step: no other execution may claim the pod
-            pool = self.pools.get(record.pool)
-            pool.adopt(record.pod, uid=record.pod_uid, now=monotonic())
-            if pool.body is None:
-                record.withdraw(f"the pool {pool.name} was deleted")
-        self.metrics.active.inc()
-        record.task = self.tasks.spawn(self._reconcile(record), name=f"execution {record.name}")
-
     def _abandon(self, record: ExecutionRecord) -> None:
         """End the task of a deleted execution."""
         record.deleted = True
@@ -197,6 +226,7 @@ class ExecutionController:
                 raise
         finally:
             self._records.pop(record.uid, None)
+            self.specs.forget(record)
             self.metrics.active.dec()
             if over:
                 self._retire_pod(record)
@@ -242,7 +272,7 @@ class ExecutionController:
                 if self._stopping:
                     raise asyncio.CancelledError
             else:
-                record.binding = self.binder.adopt(record)
+                record.binding = await self.binder.adopt(record)
             return await self._run(record)
         except EndedBeforeRun as ended:
             return ended.outcome
@@ -269,6 +299,7 @@ class ExecutionController:
             supervisors=self.supervisors,
             tasks=self.tasks,
             nodes=self.pools.nodes,
+            specs=self.specs,
             tools=self.tools,
             tracker=tracker,
         )
@@ -287,7 +318,7 @@ class ExecutionController:
     async def _finish(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
         """Write the final status, and measure the execution. Raises ExecutionGone."""
         moment, created = self.clock(), record.created_at()
-        limit: int | None = None
+        limit = count_spare_bytes(record.rest_bytes)
 
         def decide(body: Object) -> Object | None:
             phase = read_phase(body)
@@ -295,7 +326,7 @@ class ExecutionController:
                 raise Superseded
             if phase.finished:
                 return None  # an earlier attempt succeeded
-            return build_finished_status(body, outcome, moment=moment, created=created, limit=limit)
+            return build_finished_status(body.get("status") or {}, outcome, moment=moment, created=created, limit=limit)
 
         try:
             await self.writer.write(record, decide, what="finish")
@@ -333,17 +364,17 @@ class ExecutionController:
                 self.pools.retire(pool, pod)
         self.pools.discard(pool)
 
-    def _observe_finished(self, body: Object) -> bool:
-        missed = body["metadata"]["uid"] not in self.ttl
+    def _observe_finished(self, body: Object) -> None:
         self.ttl.observe(body)
         recorded = (body.get("status") or {}).get("specDigest")
         touched = int(body["metadata"].get("generation", 1)) > 1
         if touched and recorded and not self._stopping and recorded != spec_digest(body.get("spec") or {}):
-            self._report_change(ExecutionRecord.from_object(body))
-        return missed
+            record = ExecutionRecord.from_object(body)
+            record.drop_spec()
+            self._report_change(record, changed=lambda body: [])
 
-    def _report_change(self, record: ExecutionRecord) -> None:
-        """Write once to the status that the spec is not the one that ran."""
+    def _report_change(self, record: ExecutionRecord, *, changed: Callable[[Object], list[str]]) -> None:
+        """Write once to the status that the spec is not the one that ran. `changed` names the changed fields."""
         if record.phase in (Phase.PENDING, None) or has_condition(record.status, "SpecUnchanged"):
             return
 
@@ -351,14 +382,14 @@ class ExecutionController:
             status = body.get("status") or {}
             if has_condition(status, "SpecUnchanged"):
                 return None
-            fields = list_changed_fields(record.spec, body.get("spec") or {})
-            return build_changed_status(status, fields=fields, moment=self.clock())
+            return build_changed_status(status, fields=changed(body), moment=self.clock())
 
         self.tasks.spawn(self._write_change(record, decide), name=f"change of {record.name}")
 
     async def _write_change(self, record: ExecutionRecord, decide: Callable[[Object], Object | None]) -> None:
         try:
-            await self.writer.write(record, decide, what="changed")
+            async with self._changes:
+                await self.writer.write(record, decide, what="changed", whole=True)
         except ExecutionGone:
             log.info("the execution was deleted meanwhile", extra=record.log_fields)
         except ApiError as error:

@@ -1,33 +1,43 @@
 """One unfinished execution in memory."""
 
 import asyncio
+import hashlib
+import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mcp_exec_api.code_execution import IMMUTABLE, Phase, spec_digest
-from mcp_exec_api.constants import ANNOTATION_VARIANT_KEY
+from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY
 from mcp_exec_api.execution_state import read_created_at, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.binding import Binding
+from mcp_exec_operator.executions.status import measure_stored_bytes
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)
+_MAX_KEY: Final = 256
+"""Characters of a variant key that are kept. The digest of a longer one takes its place."""
+_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
+_MUTABLE_SPEC: Final = ("cancelRequested", "ttlSecondsAfterFinished")
 
 
 @dataclass(kw_only=True, eq=False)
 class ExecutionRecord:
-    """The newest object of an execution, and the state of its task."""
+    """The newest state of an execution, and the state of its task."""
 
     body: Object
-    """The newest object."""
+    """The newest object without what may be large: code, context, output, and metadata that nothing reads."""
     key: ObjectKey
     uid: str
-    spec: Object
-    """The spec as it was first seen, which is the one that runs."""
+    spec: Object | None
+    """The spec as it was first seen, which is the one that runs; None once it was dropped to save memory."""
     digest: str
+    """Digest of that spec."""
+    rest_bytes: int
+    """Bytes that the object without its status takes in the API server, at most."""
     first_seen: datetime
     pool: ObjectKey
     """Namespace and name of the requested pool."""
@@ -39,6 +49,8 @@ class ExecutionRecord:
     """The key that assigns it to a variant of the pool: its annotation, else its caller, else its name."""
     pod: str | None = None
     """Name of the pod that it has or is bound to."""
+    weight: int = 0
+    """Bytes of memory of the spec."""
     binding: Binding | None = None
     task: asyncio.Task[None] | None = None
     deleted: bool = False
@@ -53,6 +65,8 @@ class ExecutionRecord:
     """Set when a cancellation is requested, the spec changes, the pod is lost, or the pod's node changes."""
     changed: list[str] = field(default_factory=list)
     """Immutable fields of the spec that were changed, on a cluster that did not reject it."""
+    _field_digests: dict[str, bytes] = field(default_factory=dict)
+    """Digests of the fields of a spec that was dropped."""
 
     @classmethod
     def from_object(cls, body: Object, *, caller: str = "") -> "ExecutionRecord":
@@ -61,17 +75,19 @@ class ExecutionRecord:
         pool = (spec.get("poolRef") or {}).get("name") or "default"
         claimed = caller if caller.startswith(CLAIMED) else ""
         caller = "" if claimed else caller
+        key = str((meta.get("annotations") or {}).get(ANNOTATION_VARIANT_KEY) or caller or meta["name"])
         return cls(
-            body=body,
+            body=reduce_body(body),
             key=object_key(body),
             uid=meta["uid"],
             spec=spec,
             digest=spec_digest(spec),
+            rest_bytes=measure_stored_bytes({"metadata": meta, "spec": spec}),
             first_seen=now(),
             pool=(meta["namespace"], str(pool)),
             caller=caller,
             claimed_caller=claimed,
-            variant_key=str((meta.get("annotations") or {}).get(ANNOTATION_VARIANT_KEY) or caller or meta["name"]),
+            variant_key=key if len(key) <= _MAX_KEY else hashlib.sha256(key.encode()).hexdigest(),
             pod=(body.get("status") or {}).get("podName"),
         )
 
@@ -128,16 +144,28 @@ class ExecutionRecord:
 
     def observe(self, body: Object) -> None:
         """Take in a newer object. An older one, which a watch may deliver late, changes nothing."""
-        if is_older(body, self.body):
+        if is_older(str(body["metadata"]["resourceVersion"]), self.version):
             return
         spec_touched = body["metadata"].get("generation") != self.body["metadata"].get("generation")
         was_requested = self.cancel_requested
-        self.body = body
+        self.body = reduce_body(body)
         if spec_touched and spec_digest(body.get("spec") or {}) != self.digest:
-            self.changed = list_changed_fields(self.spec, body.get("spec") or {})
+            self.changed = self.list_changes(body.get("spec") or {})
             self.wakeup.set()
         if self.cancel_requested and not was_requested:
             self.wakeup.set()
+
+    def drop_spec(self) -> None:
+        """Drop the spec to save memory. What can still change in it is recognised by digests."""
+        if self.spec is not None:
+            self._field_digests = {name: _digest(self.spec.get(name)) for name in IMMUTABLE}
+            self.spec = None
+
+    def list_changes(self, spec: Object) -> list[str]:
+        """Return the names of the immutable fields in which a spec differs from the one that runs."""
+        if self.spec is not None:
+            return [name for name in IMMUTABLE if self.spec.get(name) != spec.get(name)]
+        return [name for name in IMMUTABLE if self._field_digests.get(name) != _digest(spec.get(name))]
 
     def created_at(self) -> datetime:
         """Return the time of creation.
@@ -151,12 +179,27 @@ class ExecutionRecord:
         return self.first_seen if timedelta() <= self.first_seen - created < _MAX_WATCH_DELAY else created
 
 
-def is_older(body: Object, than: Object) -> bool:
-    """Return whether an object is an earlier version than another; False if the versions are not numbers."""
-    version, other = body["metadata"]["resourceVersion"], than["metadata"]["resourceVersion"]
-    return str(version).isdigit() and str(other).isdigit() and int(version) < int(other)
+def is_older(version: str, than: str) -> bool:
+    """Return whether a resource version is earlier than another; False if they are not numbers."""
+    return version.isdigit() and than.isdigit() and int(version) < int(than)
 
 
-def list_changed_fields(before: Object, after: Object) -> list[str]:
-    """Return the names of the immutable fields that differ."""
-    return [name for name in IMMUTABLE if before.get(name) != after.get(name)]
+def reduce_body(body: Object) -> Object:
+    """Return an object without what may be large and is needed once at most.
+
+    A status that was reduced must not be written: that of a finished execution has lost its output.
+    """
+    metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    created = (metadata.get("annotations") or {}).get(ANNOTATION_CREATED)
+    return {
+        "metadata": {
+            **{name: metadata[name] for name in _METADATA if name in metadata},
+            **({} if created is None else {"annotations": {ANNOTATION_CREATED: str(created)[:_MAX_KEY]}}),
+        },
+        "spec": {name: spec[name] for name in _MUTABLE_SPEC if name in spec},
+        "status": {name: value for name, value in status.items() if name != "output"},
+    }
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()

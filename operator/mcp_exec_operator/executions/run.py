@@ -9,7 +9,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Durations, ExecutionError, Phase
+from mcp_exec_api.code_execution import CodeExecutionSpec, Durations, ExecutionError, Phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.errors import ApiError
@@ -26,6 +26,7 @@ from mcp_exec_operator.executions.outcome import (
 )
 from mcp_exec_operator.executions.output import OutputCollector
 from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.tool_call_tracker import ToolCallTracker
 from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
@@ -64,6 +65,7 @@ class ExecutionRun:
     supervisors: SupervisorClient
     tasks: TaskRegistry
     nodes: NodeCache
+    specs: SpecCache
     tools: GrantIssuer
     tracker: ToolCallTracker | None
     """Tracks its tool calls; None if it may call none."""
@@ -154,8 +156,12 @@ class ExecutionRun:
         while True:
             before = self.output.seq
             try:
-                async with aclosing(self._open_stream(connection)) as events:
+                async with aclosing(await self._open_stream(connection)) as events:
                     async for event in events:
+                        if not self._accepted:
+                            self._accepted = True
+                            self.binding.release_job()
+                            self.specs.drop_if_large(self.record)
                         if self.output.add(event):
                             return
                         if isinstance(event, ApprovalEvent) and self.tracker is not None:
@@ -171,15 +177,20 @@ class ExecutionRun:
                 log.info("the stream of a run broke: %s", error, extra=self.record.log_fields)
                 await asyncio.sleep(_RECONNECT_DELAYS[failures - 1])
 
-    def _open_stream(self, connection: SupervisorConnection) -> AsyncGenerator[Event, None]:
-        spec, pending = self.binding.spec, self.binding.pending_run
-        seconds = run_deadline_seconds(spec)
+    async def _open_stream(self, connection: SupervisorConnection) -> AsyncGenerator[Event, None]:
+        pending, seconds = self.binding.pending_run, run_deadline_seconds(self.binding.spec)
         if self._accepted or self.output.seq:
             return connection.follow_events(from_seq=self.output.seq + 1, timeout_seconds=seconds)
         if pending is not None:
             self.binding.pending_run = None
             return pending.run()
         # a sandbox accepts one execution in its life: to send the same one again can't run anything twice
+        self.binding.release_job()
+        hold = await self.specs.acquire(self.record)
+        self.binding.release_job = lambda: self.specs.release(hold)
+        if self.record.changed:
+            raise _Lost("the spec was changed meanwhile, so that the job can't be sent again")
+        spec = CodeExecutionSpec.model_validate(hold.spec)
         return connection.run(build_job(self.record.uid, spec, self.binding.tools), timeout_seconds=seconds)
 
     async def _observe(self, connection: SupervisorConnection) -> None:

@@ -74,18 +74,14 @@ def build_bound_status(
 
 
 def build_finished_status(
-    body: Object, outcome: ExecutionOutcome, *, moment: datetime, created: datetime, limit: int | None = None
+    status: Object, outcome: ExecutionOutcome, *, moment: datetime, created: datetime, limit: int = MAX_STATUS_BYTES
 ) -> Object:
-    """Return the final status of an object.
-
-    The output is cut until it has at most `limit` bytes, or as many as the rest of the object leaves.
-    """
-    status = body.get("status") or {}
+    """Return the final status. The output is cut until it has at most `limit` bytes."""
     output = outcome.output
     if output is not None:
         # most outputs are small, and their estimate is far cheaper than the size of the object
-        if _estimate_bytes(output) > (limit or SMALL_STATUS_BYTES):
-            output = fit_output(output, limit or count_spare_bytes(body))
+        if _estimate_bytes(output) > limit:
+            output = fit_output(output, limit)
         output = drop_empty_fields(output)
     total = _to_milliseconds(moment - created)
     durations = {**(status.get("durations") or {}), **outcome.durations.to_api(), "total": total}
@@ -123,10 +119,9 @@ def build_changed_status(status: Object, *, fields: list[str], moment: datetime)
     )
 
 
-def count_spare_bytes(body: Object) -> int:
-    """Return the bytes that the status may have, given the rest of its object."""
-    rest = {name: value for name, value in body.items() if name != "status"}
-    return max(16 * 1024, min(MAX_STATUS_BYTES, MAX_OBJECT_BYTES - measure_stored_bytes(rest)))
+def count_spare_bytes(rest_bytes: int) -> int:
+    """Return the bytes that the status may have, given those of the rest of its object."""
+    return max(16 * 1024, min(MAX_STATUS_BYTES, MAX_OBJECT_BYTES - rest_bytes))
 
 
 def measure_stored_bytes(value: Any) -> int:

@@ -41,8 +41,12 @@ class ExecutionStatusWriter:
     api: OperatorApi
     priority: WritePriority = field(default_factory=WritePriority)
 
-    async def write(self, record: ExecutionRecord, decide: Callable[[Object], Object | None], *, what: str) -> bool:
+    async def write(
+        self, record: ExecutionRecord, decide: Callable[[Object], Object | None], *, what: str, whole: bool = False
+    ) -> bool:
         """Write the status that `decide` returns for the newest object. Return False if it returns None.
+
+        With `whole`, `decide` gets the object as the API server has it, else as the record keeps it.
 
         After a conflict or a lost response the object is read and `decide` is called again, since the write may have
         been made. An exception of `decide` ends the attempts. Raises ExecutionGone, StatusTooLarge, and ApiError if
@@ -51,14 +55,17 @@ class ExecutionStatusWriter:
         failures = 0
         record.writing += 1
         try:
+            read = await self._read(record) if whole else None
             while True:
-                status = decide(record.body)
+                body = record.body if read is None else read
+                status = decide(body)
                 if status is None:
                     return False
                 try:
                     with self.priority.writing():
+                        version = str(body["metadata"]["resourceVersion"])
                         written = await self.api.replace_execution_status(
-                            record.namespace, record.name, version=record.version, status=status, what=what
+                            record.namespace, record.name, version=version, status=status, what=what
                         )
                     record.observe(written)
                 except ApiError as error:
@@ -68,7 +75,10 @@ class ExecutionStatusWriter:
                         await self.record_event(record, "Warning", "StatusWriteDelayed", f"status writes fail: {error}")
                 else:
                     return True
-                record.observe(await self._read(record))
+                newest = await self._read(record)
+                record.observe(newest)
+                read = newest if whole else None
+                del newest
                 await asyncio.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
         finally:
             record.writing -= 1

@@ -1,5 +1,6 @@
 """Requests of the operator to the API server. Every write is counted in a metric."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,7 @@ from mcp_exec_api.constants import (
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.kube.execution_row import ExecutionRow
 from mcp_exec_operator.metrics import Metrics
 
 POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NAME}"
@@ -44,9 +46,10 @@ class OperatorApi:
     kube: KubeClient
     metrics: Metrics
 
-    async def list_executions(self, namespace: str) -> list[Object]:
-        """Return all executions of a namespace."""
-        return (await self.kube.list(custom_resource_path(EXECUTIONS, namespace=namespace), chunk=_PAGE_SIZE))[0]
+    async def scan_executions(self, namespace: str, take: Callable[[ExecutionRow], None]) -> None:
+        """Pass the state of each execution of a namespace to `take`, without its code, context and output."""
+        path = custom_resource_path(EXECUTIONS, namespace=namespace)
+        await self.kube.scan_table(path, lambda row: take(ExecutionRow.from_table(row)))
 
     async def list_pools(self, namespace: str) -> list[Object]:
         """Return all pools of a namespace."""

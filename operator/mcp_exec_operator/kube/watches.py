@@ -2,6 +2,9 @@
 
 kopf delivers watch events and does nothing else: no patches, no finalizers, no state on objects. A single-use pod
 causes five events or more; reflectors instead of kopf save a fifth of the operator's CPU time per execution.
+
+kopf would list executions whole before it watches them, and a namespace may have gigabytes of them. Its list gets an
+answer without executions, and a resync reads what it would have reported.
 """
 
 import asyncio
@@ -10,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
+import aiohttp
 import kopf
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, VERSION
@@ -22,6 +26,9 @@ from mcp_exec_operator.kube.api import NETWORKING_GROUP, POD_SELECTOR
 OnEvent = Callable[[Object, bool], None]
 """Receives an object and whether it was deleted. Must not block."""
 
+_NO_OBJECT: Final = "metadata.name=-"
+"""Field selector that no object matches: `-` is no name."""
+_IDENTITY: Final = ("namespace", "name", "uid", "resourceVersion")
 _EMPTY: Final[Any] = kopf.BodyEssence({})
 
 
@@ -71,7 +78,7 @@ def build_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 10
     settings.networking.connect_timeout = 3
     settings.networking.error_backoffs = (0.1, 0.3, 1, 2, 5)
-    settings.watching.chunk_size = 100
+    settings.watching.chunk_size = 10  # pools and nodes, each of up to 1.5 MB
     settings.persistence.diffbase_storage = EmptyDiffBaseStorage()
     settings.persistence.progress_storage = EmptyProgressStorage()
     settings.peering.standalone = True
@@ -80,14 +87,30 @@ def build_settings() -> kopf.OperatorSettings:
 
 
 def build_registry(
-    *, credentials: KubeCredentials, on_execution: OnEvent, on_pool: OnEvent, on_node: OnEvent | None
+    *,
+    credentials: KubeCredentials,
+    on_execution: OnEvent,
+    on_pool: OnEvent,
+    on_node: OnEvent | None,
+    on_new_watch: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """Build the registry of handlers. They must be quick and do no I/O. Without `on_node`, nodes are not watched."""
+    """Build the registry of handlers. They must be quick and do no I/O. Without `on_node`, nodes are not watched.
+
+    `on_new_watch` is called when a watch of executions begins, which reports none of those that exist.
+    """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await build_connection_info(credentials)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        session = build_session(credentials, on_new_watch=on_new_watch)
+        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
+
+    @kopf.on.event(GROUP, VERSION, EXECUTIONS, registry=registry, id=EXECUTIONS)
+    async def handle_execution(event: Any, **_: Any) -> None:
+        body = event["object"]
+        # kopf keeps an event for a second, and with it the code or output of thousands of executions
+        event["object"] = {"metadata": {name: body["metadata"].get(name) for name in _IDENTITY}}
+        on_execution(body, event["type"] == "DELETED")
 
     def build_handler(on_event: OnEvent) -> Callable[..., Awaitable[None]]:
         async def handle(event: Any, **_: Any) -> None:
@@ -95,11 +118,28 @@ def build_registry(
 
         return handle
 
-    for plural, on_event in ((EXECUTIONS, on_execution), (POOLS, on_pool)):
-        kopf.on.event(GROUP, VERSION, plural, registry=registry, id=plural)(build_handler(on_event))
+    kopf.on.event(GROUP, VERSION, POOLS, registry=registry, id=POOLS)(build_handler(on_pool))
     if on_node is not None:
         kopf.on.event("", "v1", "nodes", registry=registry, id="nodes")(build_handler(on_node))
     return registry
+
+
+def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[], None]) -> aiohttp.ClientSession:
+    """Build the session of kopf's requests, with the current token. Lists of executions return none."""
+
+    async def handle(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if header := await credentials.authorization():
+            request.headers["Authorization"] = header
+        lists = request.url.path.endswith(f"/{EXECUTIONS}") and "watch" not in request.url.query
+        if lists:
+            request.url = request.url.update_query(fieldSelector=_NO_OBJECT)
+        response = await send(request)
+        if lists and response.status == 200:
+            on_new_watch()
+        return response
+
+    connector = aiohttp.TCPConnector(limit=0, ssl=credentials.build_tls_context())
+    return aiohttp.ClientSession(connector=connector, headers={"Accept-Encoding": "identity"}, middlewares=(handle,))
 
 
 @asynccontextmanager
@@ -139,21 +179,6 @@ def _strip_pod(pod: Object) -> Object:
     """Return what a deletion missed by the watch has to name; PodCache keeps everything else."""
     metadata = pod["metadata"]
     return {"metadata": {name: metadata.get(name) for name in ("name", "namespace", "uid", "labels")}}
-
-
-async def build_connection_info(credentials: KubeCredentials) -> kopf.ConnectionInfo:
-    """Build kopf's credentials from the current token. kopf asks again if the API server rejects them."""
-    header = await credentials.authorization()
-    scheme, _, token = (header or "").rpartition(" ")
-    return kopf.ConnectionInfo(
-        server=credentials.server,
-        ca_path=credentials.ca_file,
-        insecure=not credentials.verify,
-        scheme=scheme or ("Bearer" if token else None),
-        token=token or None,
-        certificate_path=credentials.certificate_file,
-        private_key_path=credentials.key_file,
-    )
 
 
 async def watch(

@@ -151,7 +151,7 @@ async def test_health_and_metrics_are_served(
         failing = process.build_health_server(failing_seconds=-1)
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="warm"} 1.0' in answers["metrics"][1]
-    assert "no resync has ended" in stuck.find_liveness_problem()
+    assert "no resync has made progress" in stuck.find_liveness_problem()
     assert "no resync has succeeded" in failing.find_liveness_problem()
     assert json.loads(answers["healthz"][1]) == {"status": "ok"}
     assert json.loads(answers["readyz"][1]) == {"status": "ready", "missing": [], "role": "leader"}

@@ -47,16 +47,14 @@ def test_a_life_leaves_a_valid_status_at_each_step() -> None:
         moment=NOW,
         created=created,
     )
-    done = build_finished_status(
-        {"status": bound}, build_failure(Reason.SANDBOX_LOST, "gone"), moment=NOW, created=created
-    )
+    done = build_finished_status(bound, build_failure(Reason.SANDBOX_LOST, "gone"), moment=NOW, created=created)
     for status in (pending, bound, done):
         CodeExecutionStatus.model_validate(status)
         assert "" not in status.values()
     assert (pending["reason"], "reason" in bound, done["reason"]) == ("PoolUnavailable", False, "SandboxLost")
     assert pending["queue"] == {"position": 12, "of": 40, "expectedWaitSeconds": 6.2}
     assert pending["conditions"][0]["message"] == "none; position 12 of 40, about 6 s"
-    unbound = build_finished_status({"status": pending}, build_failure(Reason.CANCELLED, ""), moment=NOW, created=NOW)
+    unbound = build_finished_status(pending, build_failure(Reason.CANCELLED, ""), moment=NOW, created=NOW)
     assert "queue" not in {**bound, **unbound}
     assert bound["conditions"][0]["message"] == "pod p was ready for 48 s"
     assert (done["duration"], done["durations"]) == ("20ms", {"queued": 20.0, "total": 20.0})
