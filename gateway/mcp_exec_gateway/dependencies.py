@@ -25,6 +25,7 @@ from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.pools import PoolCache
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
+from mcp_exec_gateway.http.memory import MemoryBudget
 from mcp_exec_gateway.http.shutdown import ShutdownSignals
 from mcp_exec_gateway.http.slots import RequestSlots
 from mcp_exec_gateway.metrics import Metrics
@@ -46,6 +47,7 @@ class Dependencies:
     """None if no broker is configured."""
     attestor: Attestor
     index: ExecutionIndex
+    memory: MemoryBudget
     pools: PoolCache
     keys: ApiKeyStore
     rate_limiter: RateLimiter
@@ -85,8 +87,8 @@ class Dependencies:
     @classmethod
     def build(cls, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> Self:
         """Build everything with these clients. The caller runs the reflectors."""
-        attestor = Attestor(key=supervisors.key)
-        index = ExecutionIndex(max_waits=settings.max_waits, attestor=attestor)
+        attestor, memory = Attestor(key=supervisors.key), MemoryBudget()
+        index = ExecutionIndex(max_waits=settings.max_waits, attestor=attestor, memory=memory)
         pools, keys = PoolCache(), ApiKeyStore()
         reflectors = {}
         for namespace in settings.namespaces:
@@ -123,6 +125,7 @@ class Dependencies:
             broker=broker,
             attestor=attestor,
             index=index,
+            memory=memory,
             pools=pools,
             keys=keys,
             rate_limiter=rate_limiter,

@@ -73,7 +73,7 @@ class Resync:
         return ""
 
     def request(self) -> None:
-        """Resync at once: watches begin anew, and report only what changes from now on."""
+        """Resync at once: watches begin again, and report only what changes from now on."""
         self._requested.set()
 
     async def run(self) -> None:

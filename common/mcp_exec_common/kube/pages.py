@@ -7,7 +7,7 @@ So a page is never parsed as a whole. Each object is parsed alone and reduced be
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_common.kube.objects import Object
@@ -18,7 +18,6 @@ _PAGE_BYTES: Final = 2 * 1024 * 1024
 """Bytes of a page that is neither shortened nor lengthened."""
 _PAGE_SECONDS: Final = 1.0
 """Seconds in which a page should arrive: an API server reads 10 to 100 objects of maximal size in a second."""
-_FIRST_PAGE: Final = 25
 _GROWTH: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
@@ -30,10 +29,11 @@ class PageSize:
     """Number of objects to request with the next page. It follows the size and the time of the pages before."""
 
     maximum: int = 500
-    objects: int = field(init=False)
+    objects: int = 25
+    """Objects of the next page."""
 
     def __post_init__(self) -> None:
-        self.objects = min(_FIRST_PAGE, self.maximum)
+        self.objects = min(self.objects, self.maximum)
 
     def adapt(self, *, size: int, seconds: float) -> None:
         """Take in the bytes of a page and the seconds that it took."""

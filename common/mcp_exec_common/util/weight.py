@@ -5,7 +5,7 @@ from typing import Any
 
 _SCALAR_BYTES = 32
 _ENTRY_BYTES = 16
-"""Reference from a container, and the unused space beside it."""
+"""Reference from a container, and unused space."""
 
 
 def weigh(value: Any, *, limit: int) -> int:

@@ -31,8 +31,10 @@ from mcp_exec_common.supervisor.protocol import (
     ToolCallEvent,
     ToolResultEvent,
 )
+from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, is_bound
+from mcp_exec_gateway.http.memory import MemoryBudget
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ class EventFollower:
     kube: KubeClient
     supervisors: SupervisorClient
     index: ExecutionIndex
+    memory: MemoryBudget
     position: StreamPosition
     resumed: bool
     """Whether the client has read a part of the stream before."""
@@ -84,28 +87,40 @@ class EventFollower:
             self.index.wait_for(self.key, is_finished) as ending,
         ):
             try:
-                execution = await self.kube.get(
-                    custom_resource_path(EXECUTIONS, namespace=self.key[0], name=self.key[1])
-                )
+                execution = await self._read()
                 if not is_bound(execution):
                     if not self.resumed:
                         # not counted by the position: the supervisor's events start at sequence number 1
                         pending = {"phase": "Pending"}
                         yield EventFrame(type="status", position=self.position, at=micro_time(now()), fields=pending)
-                    execution = await binding
+                    execution = await binding or await self._read()
                 if not is_finished(execution):
-                    async with aclosing(self._read_live(execution, ending)) as frames:
+                    pod, uid = execution["status"]["podName"], execution["metadata"]["uid"]
+                    del execution  # the run may take minutes
+                    async with aclosing(self._read_live(pod, uid, ending)) as frames:
                         async for frame in frames:
                             yield frame
-                    execution = await ending
-                for frame in self._read_status(execution):
-                    yield frame
+                    execution = await ending or await self._read()
+                with self.memory.reserving() as reservation:
+                    # the client may accept the output slowly
+                    reservation.require(weigh(execution, limit=self.memory.limit))
+                    for frame in self._read_status(execution):
+                        yield frame
             except ExecutionDeleted:
                 yield self._advance("end", at=micro_time(now()), phase=None, reason="Deleted")
 
-    async def _read_live(self, execution: Object, ending: asyncio.Future[Object]) -> AsyncGenerator[EventFrame, None]:
+    async def _read(self) -> Object:
+        try:
+            return await self.kube.get(custom_resource_path(EXECUTIONS, namespace=self.key[0], name=self.key[1]))
+        except ApiError as error:
+            if error.code == 404:
+                raise ExecutionDeleted(self.key[1]) from error
+            raise
+
+    async def _read_live(
+        self, pod: str, uid: str, ending: asyncio.Future[Object | None]
+    ) -> AsyncGenerator[EventFrame, None]:
         """Yield the pod's events up to the end of the run, which is left to the status."""
-        pod, uid = execution["status"]["podName"], execution["metadata"]["uid"]
         warned = False
         for delay in _RETRY_DELAYS:
             if ending.done():
@@ -174,7 +189,7 @@ class EventFollower:
 
 
 async def _read_until(
-    ending: asyncio.Future[Object], events: AsyncGenerator[Event, None]
+    ending: asyncio.Future[Object | None], events: AsyncGenerator[Event, None]
 ) -> AsyncGenerator[Event, None]:
     """Yield events until the status shows the end of the execution, and then those that have arrived."""
     async with aclosing(events):

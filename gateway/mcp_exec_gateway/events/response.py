@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS: Final = 15.0
 MAX_STREAM_SECONDS: Final = 900.0
 """Maximum duration of a stream; the client then resumes it."""
-_MAX_BUFFERED_EVENTS: Final = 32
+_MAX_BUFFERED_BYTES: Final = 128 * 1024
+"""Bytes of a stream that wait for a slow client, besides one event: 64 MiB for 512 streams."""
 _SEND_SECONDS: Final = 60.0
 """Maximum time that a client may take to accept one event."""
 
@@ -66,6 +67,30 @@ def choose_encoding(accept: str) -> StreamEncoding:
     raise HttpProblem("not-acceptable", 406, "events are available as text/event-stream and application/x-ndjson")
 
 
+class _EventBuffer:
+    """Encoded events that wait to be sent, bounded in bytes. None ends the stream."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._size = 0
+        self._has_room = asyncio.Event()
+
+    async def put(self, event: bytes | None) -> None:
+        """Add an event once there is room. One event always has room."""
+        while event is not None and self._size and self._size + len(event) > _MAX_BUFFERED_BYTES:
+            self._has_room.clear()
+            await self._has_room.wait()
+        self._size += len(event or b"")
+        self._events.put_nowait(event)
+
+    async def get(self) -> bytes | None:
+        """Return the next event."""
+        event = await self._events.get()
+        self._size -= len(event or b"")
+        self._has_room.set()
+        return event
+
+
 class StreamingEventResponse(Response):
     """Sends frames as they arrive, until they end, the client disconnects, the gateway closes or time runs out."""
 
@@ -99,7 +124,7 @@ class StreamingEventResponse(Response):
                 stack.enter_context(slot)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self._encoding.head, "more_body": True})
-            queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_BUFFERED_EVENTS)
+            queue = _EventBuffer()
             pump = asyncio.create_task(self._fill(queue))
             stops = {asyncio.create_task(wait_for_disconnect(receive)), asyncio.create_task(self._wait_closing())}
             try:
@@ -119,7 +144,7 @@ class StreamingEventResponse(Response):
     async def _wait_closing(self) -> None:
         await self._closing.wait()
 
-    async def _fill(self, queue: "asyncio.Queue[bytes | None]") -> None:
+    async def _fill(self, queue: "_EventBuffer") -> None:
         try:
             async with aclosing(self._frames):
                 async for frame in self._frames:
@@ -131,9 +156,7 @@ class StreamingEventResponse(Response):
             log.exception("event stream failed")
         await queue.put(None)
 
-    async def _send_all(
-        self, queue: "asyncio.Queue[bytes | None]", stops: "set[asyncio.Task[None]]", send: Send
-    ) -> None:
+    async def _send_all(self, queue: "_EventBuffer", stops: "set[asyncio.Task[None]]", send: Send) -> None:
         getting: asyncio.Task[bytes | None] | None = None
         try:
             while True:

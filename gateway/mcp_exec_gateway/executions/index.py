@@ -1,7 +1,7 @@
 """Index of all executions: who is active, and which requests wait for which execution.
 
 One watch per namespace feeds it, however many requests wait. It keeps neither code nor output, only what counting and
-waking need; a wait returns the object of the watch event itself.
+waking need, and lists tables without them. A wait returns the object of the watch event itself if there is memory.
 """
 
 import asyncio
@@ -18,7 +18,10 @@ from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
+from mcp_exec_common.util.weight import weigh
+from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import too_many
 
 _EXPECTATION_SECONDS: Final = 30.0
@@ -52,6 +55,20 @@ def strip_execution(execution: Object) -> Object:
     }
 
 
+def read_row(row: TableRow) -> Object:
+    """Return the part of an execution that a list shows: without spec, so that it is never taken for a whole one."""
+    status = {"phase": row.cells.get("Phase"), "podName": row.cells.get("Pod")}
+    return {"metadata": row.metadata, "status": {name: value for name, value in status.items() if value}}
+
+
+@dataclass(kw_only=True, eq=False)
+class _Wait:
+    predicate: Predicate
+    future: asyncio.Future[Object | None]
+    memory: Reservation
+    """Memory of the future's object."""
+
+
 @dataclass(kw_only=True)
 class ExecutionIndex:
     """Active executions by caller, and waits by execution. The reflectors call `on_change` for each change in order."""
@@ -59,11 +76,13 @@ class ExecutionIndex:
     max_waits: int
     """Maximum number of concurrent waits."""
     attestor: Attestor
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
+    """Memory of the objects that waits return."""
     clock: Callable[[], float] = time.monotonic
     wait_count: int = field(default=0, init=False)
     """Number of waits now."""
     _shutting_down: bool = field(default=False, init=False)
-    _waits: dict[ObjectKey, list[tuple[Predicate, asyncio.Future[Object]]]] = field(default_factory=dict, init=False)
+    _waits: dict[ObjectKey, list["_Wait"]] = field(default_factory=dict, init=False)
     _active: dict[ObjectKey, str] = field(default_factory=dict, init=False)
     """Caller of each unfinished execution, as it was first seen: a label that is changed later moves no execution."""
     _active_counts: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
@@ -74,34 +93,43 @@ class ExecutionIndex:
     def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
         """Build the reflector of one namespace's executions."""
         path = custom_resource_path(EXECUTIONS, namespace=namespace)
-        return Reflector(kube=kube, path=path, on_change=self.on_change, transform=strip_execution)
+        return Reflector(kube=kube, path=path, on_change=self.on_change, transform=strip_execution, from_row=read_row)
 
     def on_change(self, execution: Object, deleted: bool) -> None:
         """Observe one change."""
         key = object_key(execution)
         self._expected.pop(key, None)
         self._update_active(key, execution, active=not deleted and not is_finished(execution))
-        for predicate, future in self._waits.get(key, ()):
-            if future.done():
+        for wait in self._waits.get(key, ()):
+            if wait.future.done():
                 continue
             if deleted:
-                _fail(future, ExecutionDeleted(key[1]))
-            elif predicate(execution):
-                future.set_result(execution)
+                _fail(wait.future, ExecutionDeleted(key[1]))
+            elif wait.predicate(execution):
+                is_whole = "spec" in execution
+                fits = is_whole and wait.memory.resize(weigh(execution, limit=self.memory.limit))
+                wait.future.set_result(execution if fits else None)
 
     def _update_active(self, key: ObjectKey, execution: Object, *, active: bool) -> None:
         if active and key not in self._active:
-            caller = self._active[key] = self.attestor.read_caller(execution)
-            self._active_counts[key[0], caller] += 1
+            self._active[key] = self._read_caller(execution)
+            self._active_counts[key[0], self._active[key]] += 1
         elif not active and key in self._active:
             owner = (key[0], self._active.pop(key))
             self._active_counts[owner] -= 1
             if not self._active_counts[owner]:
                 del self._active_counts[owner]
 
+    def _read_caller(self, execution: Object) -> str:
+        if "spec" in execution:
+            return self.attestor.read_caller(execution)
+        return self.attestor.read_listed_caller(execution["metadata"])
+
     @contextmanager
-    def wait_for(self, key: ObjectKey, predicate: Predicate) -> Iterator[asyncio.Future[Object]]:
+    def wait_for(self, key: ObjectKey, predicate: Predicate) -> Iterator[asyncio.Future[Object | None]]:
         """Yield a future of the first observed state of an execution that satisfies the predicate.
+
+        The future yields None if the execution has to be read: the memory for waits is used up, or a list showed it.
 
         The execution need not exist yet, so that its creator can wait from before the creation and miss no event. A
         state from before the wait is not observed again: all others read the execution once after the wait starts.
@@ -109,29 +137,30 @@ class ExecutionIndex:
         """
         if self.wait_count >= self.max_waits:
             raise too_many(f"{self.wait_count} requests wait for executions, which is the limit of this replica")
-        future: asyncio.Future[Object] = asyncio.get_running_loop().create_future()
-        entry = (predicate, future)
+        future: asyncio.Future[Object | None] = asyncio.get_running_loop().create_future()
+        wait = _Wait(predicate=predicate, future=future, memory=Reservation(budget=self.memory))
         if self._shutting_down:
             _fail(future, ShuttingDown())
-        self._waits.setdefault(key, []).append(entry)
+        self._waits.setdefault(key, []).append(wait)
         self.wait_count += 1
         try:
             yield future
         finally:
             future.cancel()
+            wait.memory.release()
             self.wait_count -= 1
-            entries = self._waits[key]
-            entries.remove(entry)
-            if not entries:
+            waits = self._waits[key]
+            waits.remove(wait)
+            if not waits:
                 del self._waits[key]
 
     def shut_down(self) -> None:
         """End all present and future waits with ShuttingDown."""
         self._shutting_down = True
-        for entries in self._waits.values():
-            for _, future in entries:
-                if not future.done():
-                    _fail(future, ShuttingDown())
+        for waits in self._waits.values():
+            for wait in waits:
+                if not wait.future.done():
+                    _fail(wait.future, ShuttingDown())
 
     def has_waits(self, key: ObjectKey) -> bool:
         """Return whether any request waits for this execution."""
@@ -154,6 +183,6 @@ class ExecutionIndex:
         return expected + self._active_counts[namespace, caller]
 
 
-def _fail(future: asyncio.Future[Object], error: Exception) -> None:
+def _fail(future: asyncio.Future[Object | None], error: Exception) -> None:
     future.set_exception(error)
     future.exception()  # marks it as retrieved: the request may have stopped waiting

@@ -1,6 +1,8 @@
 """Operations on executions: create, get, list, cancel."""
 
-from contextlib import AbstractContextManager, nullcontext
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +14,7 @@ from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.pages import TablePage
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.code_check import check_code
@@ -23,6 +26,7 @@ from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.executions.views import build_summary
 from mcp_exec_gateway.executions.wait import wait_for_end
 from mcp_exec_gateway.http.access_log import get_trace
+from mcp_exec_gateway.http.memory import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found, unavailable
 from mcp_exec_gateway.http.query_params import CreateQuery, ListQuery
 from mcp_exec_gateway.http.request_body import ClientDisconnected
@@ -56,43 +60,32 @@ class ExecutionService:
         caller: Caller,
         query: CreateQuery,
         idempotency_key: str | None,
+        memory: Reservation,
     ) -> Object:
-        """Create an execution and return it as it is at its end, or when the wait ends."""
+        """Create an execution and return it as it is at its end, or when the wait ends.
+
+        The wait may take minutes. It keeps neither code nor context, and releases their `memory`.
+        """
         spec = fit_spec(spec, caller=caller, pools=self.pools)
         with self._hold_wait(caller, query.wait):
             await check_code(spec, namespace=caller.namespace, pools=self.pools, metrics=self.metrics)
             for _ in range(_MAX_NAMES):
-                execution = await self._create_once(request, spec, caller, query, idempotency_key)
-                if execution is not None:
-                    return execution
+                submission = self.submitter.build_submission(spec, caller=caller, idempotency_key=idempotency_key)
+                key = submission.key
+                get_trace(request.scope).execution = key[1]
+                # the wait starts before the creation, so that no event between the two is lost
+                async with self._cancelling_at_disconnect(key, query):
+                    with self.index.wait_for(key, is_finished) as ending:
+                        with self.metrics.measure_stage("create"):
+                            execution = await self.submitter.submit(submission, caller=caller)
+                        if execution is None:
+                            continue
+                        if is_finished(execution) or query.wait <= 0:
+                            return execution
+                        del spec, submission, execution
+                        memory.release()
+                        return await self._wait(request, ending, key, seconds=query.wait)
         raise unavailable(f"{_MAX_NAMES} names in a row were taken")
-
-    async def _create_once(
-        self,
-        request: Request,
-        spec: CodeExecutionSpec,
-        caller: Caller,
-        query: CreateQuery,
-        idempotency_key: str | None,
-    ) -> Object | None:
-        submission = self.submitter.build_submission(spec, caller=caller, idempotency_key=idempotency_key)
-        key = submission.key
-        get_trace(request.scope).execution = key[1]
-        try:
-            # the wait starts before the creation, so that no event between the two is lost
-            with self.index.wait_for(key, is_finished) as ending:
-                with self.metrics.measure_stage("create"):
-                    execution = await self.submitter.submit(submission, caller=caller)
-                if execution is None or is_finished(execution) or query.wait <= 0:
-                    return execution
-                with self.metrics.measure_stage("wait"):
-                    ended = await wait_for_end(ending, name=key[1], receive=request.receive, seconds=query.wait)
-                return ended or await self.find(key)
-        except ClientDisconnected:
-            # a retry with the same Idempotency-Key may wait for the same execution
-            if query.on_disconnect == "cancel" and not self.index.has_waits(key):
-                await self._request_cancellation(key)
-            raise
 
     async def get(self, request: Request, name: str, *, caller: Caller, wait_seconds: float) -> Object:
         """Return one execution, at its end if that comes within the wait."""
@@ -102,32 +95,32 @@ class ExecutionService:
             execution = await self.find(key)
             if wait_seconds <= 0 or is_finished(execution):
                 return execution
-            with self.metrics.measure_stage("wait"):
-                ended = await wait_for_end(ending, name=key[1], receive=request.receive, seconds=wait_seconds)
-            return ended or await self.find(key)
+            del execution
+            return await self._wait(request, ending, key, seconds=wait_seconds)
+
+    async def _wait(
+        self, request: Request, ending: "asyncio.Future[Object | None]", key: ObjectKey, *, seconds: float
+    ) -> Object:
+        with self.metrics.measure_stage("wait"):
+            ended = await wait_for_end(ending, name=key[1], receive=request.receive, seconds=seconds)
+        return ended or await self.find(key)
 
     async def list_page(self, namespace: str, query: ListQuery) -> Object:
         """Return one page: `items`, and `continue` if there are more."""
         token = query.continue_token
         for _ in range(_MAX_PAGES):
             page = await self._fetch_page(namespace, query, token)
-            token = page["metadata"].get("continue") or None
-            summaries = [
-                build_summary(execution, attestor=self.submitter.attestor) for execution in page.get("items") or []
-            ]
+            token = page.token
+            summaries = [build_summary(row, attestor=self.submitter.attestor) for row in page.rows]
             matches = [summary for summary in summaries if query.phase in (None, summary["phase"])]
             if matches or token is None:
                 break
         return {"items": matches, **({"continue": token} if token else {})}
 
-    async def _fetch_page(self, namespace: str, query: ListQuery, token: str | None) -> Object:
-        params = {"limit": str(query.limit)}
-        if query.label_selector:
-            params["labelSelector"] = query.label_selector
-        if token:
-            params["continue"] = token
+    async def _fetch_page(self, namespace: str, query: ListQuery, token: str | None) -> TablePage:
+        path = custom_resource_path(EXECUTIONS, namespace=namespace)
         try:
-            return await self.kube.get(custom_resource_path(EXECUTIONS, namespace=namespace), **params)
+            return await self.kube.get_table(path, limit=query.limit, token=token, selector=query.label_selector or "")
         except ApiError as error:
             if error.code == 410:
                 detail = "the `continue` has expired; list again from the start"
@@ -157,6 +150,16 @@ class ExecutionService:
         except ApiError as error:
             if error.code == 404:
                 raise not_found(*key) from error
+            raise
+
+    @asynccontextmanager
+    async def _cancelling_at_disconnect(self, key: ObjectKey, query: CreateQuery) -> AsyncIterator[None]:
+        try:
+            yield
+        except ClientDisconnected:
+            # a retry with the same Idempotency-Key may wait for the same execution
+            if query.on_disconnect == "cancel" and not self.index.has_waits(key):
+                await self._request_cancellation(key)
             raise
 
     async def _request_cancellation(self, key: ObjectKey) -> Object | None:

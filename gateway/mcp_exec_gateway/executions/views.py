@@ -15,6 +15,7 @@ from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.reasons import Reason
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.pages import TableRow
 
 _EMPTY_OUTPUT: Final[dict[str, Any]] = {
     "stdout": "",
@@ -23,7 +24,13 @@ _EMPTY_OUTPUT: Final[dict[str, Any]] = {
     "stderrBytes": 0,
     "truncated": False,
 }
-_SUMMARY_FIELDS: Final = ("reason", "start", "podName", "duration", "finishedAt")
+_SUMMARY_COLUMNS: Final = {
+    "reason": "Reason",
+    "start": "Start",
+    "podName": "Pod",
+    "duration": "Duration",
+    "finishedAt": "Finished",
+}
 
 
 class ExecutionView(CodeExecutionStatus):
@@ -141,7 +148,7 @@ def build_view(execution: Object, *, attestor: Attestor) -> dict[str, Any]:
     """Return one execution as a response shows it, with the empty texts that old API servers do not store."""
     status = execution.get("status") or {}
     view = {
-        **_read_identity(execution, attestor),
+        **_read_identity(execution, attestor.read_caller(execution)),
         "phase": "Pending",
         "reason": "",
         "createdAt": read_created_at(execution),
@@ -154,21 +161,22 @@ def build_view(execution: Object, *, attestor: Attestor) -> dict[str, Any]:
     return view
 
 
-def build_summary(execution: Object, *, attestor: Attestor) -> dict[str, Any]:
+def build_summary(row: TableRow, *, attestor: Attestor) -> dict[str, Any]:
     """Return one execution as a list shows it."""
-    status = execution.get("status") or {}
+    metadata, cells = row.metadata, row.cells
+    pool = {"poolRef": {"name": cells["Pool"]}} if cells.get("Pool") else {}
+    execution = {"metadata": metadata, "spec": pool, "status": {"createdAt": cells.get("Created")}}
     return {
-        **_read_identity(execution, attestor),
-        "phase": status.get("phase", "Pending"),
+        **_read_identity(execution, attestor.read_listed_caller(metadata)),
+        "phase": cells.get("Phase") or "Pending",
         "reason": "",
         "createdAt": read_created_at(execution),
-        **{name: status[name] for name in _SUMMARY_FIELDS if name in status},
+        **{name: cells[column] for name, column in _SUMMARY_COLUMNS.items() if cells.get(column)},
     }
 
 
-def _read_identity(execution: Object, attestor: Attestor) -> dict[str, Any]:
+def _read_identity(execution: Object, caller: str) -> dict[str, Any]:
     metadata, spec = execution["metadata"], execution.get("spec") or {}
-    caller = attestor.read_caller(execution)
     return {
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),

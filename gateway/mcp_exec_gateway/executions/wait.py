@@ -11,8 +11,10 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import ClientDisconnected, wait_for_disconnect
 
 
-async def wait_for_end(future: asyncio.Future[Object], *, name: str, receive: Receive, seconds: float) -> Object | None:
-    """Return the execution of the future, or None after a time-out or if the gateway shuts down.
+async def wait_for_end(
+    future: asyncio.Future[Object | None], *, name: str, receive: Receive, seconds: float
+) -> Object | None:
+    """Return the execution of the future, or None if it has to be read: after a time-out, or if memory is short.
 
     Raises ClientDisconnected if the client disconnects first, and HttpProblem if the execution is deleted.
     """

@@ -1,8 +1,20 @@
 """JSON in responses."""
 
+import asyncio
 import json
+from typing import Final
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_gateway.http.problems import HttpProblem
+
+_LARGE_BYTES: Final = 64 * 1024
+"""Size up to which a response is handed to the socket's buffer at once, and not counted."""
+_CHUNK_BYTES: Final = 64 * 1024
+_SEND_SECONDS: Final = 60.0
+"""Time in which a client must accept a large response."""
 
 
 def to_json(data: object) -> bytes:
@@ -10,6 +22,48 @@ def to_json(data: object) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def json_response(data: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a JSON response. Starlette's JSONResponse fails on lone surrogates, which user code can print."""
-    return Response(to_json(data), status, headers=headers, media_type="application/json")
+def json_response(
+    data: object, *, status: int = 200, headers: dict[str, str] | None = None, memory: MemoryBudget | None = None
+) -> Response:
+    """Return a JSON response. Starlette's JSONResponse fails on lone surrogates, which user code can print.
+
+    A large one counts in `memory` until the client has accepted it.
+    """
+    body = to_json(data)
+    if memory is None or len(body) <= _LARGE_BYTES:
+        return Response(body, status, headers=headers, media_type="application/json")
+    return LargeResponse(body, memory=memory, status=status, headers=headers)
+
+
+class LargeResponse(Response):
+    """A response that is sent in pieces as the client accepts them. If memory is short, the response is a 503."""
+
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        memory: MemoryBudget,
+        status: int,
+        headers: dict[str, str] | None,
+        seconds: float = _SEND_SECONDS,
+    ) -> None:
+        super().__init__(body, status, headers=headers, media_type="application/json")
+        self._memory = memory
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response. Raises TimeoutError, which closes the connection, if the client is too slow."""
+        with self._memory.reserving() as reservation:
+            try:
+                reservation.require(len(self.body))
+            except HttpProblem as problem:
+                self.body = b""
+                await problem.response()(scope, receive, send)
+                return
+            async with asyncio.timeout(self._seconds):
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                body = memoryview(self.body)
+                for start in range(0, len(body), _CHUNK_BYTES):
+                    more = start + _CHUNK_BYTES < len(body)
+                    piece = bytes(body[start : start + _CHUNK_BYTES])
+                    await send({"type": "http.response.body", "body": piece, "more_body": more})

@@ -21,6 +21,8 @@ from starlette.types import Receive
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.meta import FieldError, Model, field_errors
+from mcp_exec_common.util.weight import weigh
+from mcp_exec_gateway.http.memory import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem, invalid
 from mcp_exec_gateway.http.repeated import find_repeated
 
@@ -49,8 +51,10 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def read_body(request: Request, *, limit: int, seconds: float = _BODY_SECONDS) -> bytes:
-    """Read the body: at most `limit` bytes, counted as they arrive, within `seconds`.
+async def read_body(
+    request: Request, *, limit: int, memory: Reservation | None = None, seconds: float = _BODY_SECONDS
+) -> bytes:
+    """Read the body: at most `limit` bytes, counted as they arrive, within `seconds`. Count it in `memory`.
 
     Raises HttpProblem or ClientDisconnected.
     """
@@ -65,6 +69,8 @@ async def read_body(request: Request, *, limit: int, seconds: float = _BODY_SECO
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 size += len(chunk)
+                if memory is not None:
+                    memory.require(min(size, limit))
                 if size <= limit:
                     body += chunk
                 elif size > limit + _DISCARDED_BYTES:
@@ -86,8 +92,11 @@ def _too_large(limit: int) -> HttpProblem:
     return HttpProblem("body-too-large", 413, detail, errors=errors, headers={"Connection": "close"})
 
 
-def parse_spec(body: bytes) -> CodeExecutionSpec:
-    """Parse the spec of a new execution. Raises HttpProblem: 400 for invalid JSON, 422 for an invalid field."""
+def parse_spec(body: bytes, memory: Reservation | None = None) -> CodeExecutionSpec:
+    """Parse the spec of a new execution, and count it in `memory`.
+
+    Raises HttpProblem: 400 for invalid JSON, 422 for an invalid field, 503 if there is not enough memory.
+    """
     data = _parse_json(body)
     errors = []
     if isinstance(data, dict):
@@ -101,6 +110,8 @@ def parse_spec(body: bytes) -> CodeExecutionSpec:
         errors = [FieldError(field="context", message=reason)]
     if errors:
         raise invalid(*errors)
+    if memory is not None:
+        memory.require(weigh([spec.code, spec.context], limit=memory.budget.limit))
     return spec
 
 

@@ -40,6 +40,7 @@ async def stream_events(
         kube=dependencies.kube,
         supervisors=dependencies.supervisors,
         index=dependencies.index,
+        memory=dependencies.memory,
         position=position,
         resumed=bool(resumed_from),
     )

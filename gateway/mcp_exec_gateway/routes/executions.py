@@ -31,20 +31,32 @@ async def create_execution(
     """Create an execution and wait for its end."""
     service = dependencies.executions
     service.check_wait(query.wait)
-    spec = parse_spec(await read_body(request, limit=dependencies.settings.max_body_bytes))
-    execution = await service.create(request, spec, caller=caller, query=query, idempotency_key=idempotency_key)
+    with dependencies.memory.reserving() as memory:
+        execution = await service.create(
+            request,
+            parse_spec(await read_body(request, limit=dependencies.settings.max_body_bytes, memory=memory), memory),
+            caller=caller,
+            query=query,
+            idempotency_key=idempotency_key,
+            memory=memory,
+        )
     suffix = f"?namespace={quote(query.namespace)}" if query.namespace else ""
     location = f"/v1/executions/{execution['metadata']['name']}{suffix}"
     status = 200 if is_finished(execution) else 202
+    headers = {"Location": location}
     return json_response(
-        build_view(execution, attestor=dependencies.attestor), status=status, headers={"Location": location}
+        build_view(execution, attestor=dependencies.attestor),
+        status=status,
+        headers=headers,
+        memory=dependencies.memory,
     )
 
 
 @router.get("", **openapi.LIST)
 async def list_executions(dependencies: Injected, caller: ListCaller, query: Annotated[ListQuery, Query()]) -> Response:
     """List executions."""
-    return json_response(await dependencies.executions.list_page(caller.namespace, query))
+    page = await dependencies.executions.list_page(caller.namespace, query)
+    return json_response(page, memory=dependencies.memory)
 
 
 @router.get("/{name}", **openapi.GET)
@@ -54,7 +66,7 @@ async def get_execution(
     """Get an execution, optionally at its end."""
     dependencies.executions.check_wait(query.wait)
     execution = await dependencies.executions.get(request, name, caller=caller, wait_seconds=query.wait)
-    return json_response(build_view(execution, attestor=dependencies.attestor))
+    return json_response(build_view(execution, attestor=dependencies.attestor), memory=dependencies.memory)
 
 
 @router.delete("/{name}", **openapi.CANCEL)
@@ -67,6 +79,7 @@ async def cancel_execution(
 ) -> Response:
     """Request the cancellation of an execution."""
     execution = await dependencies.executions.cancel(request, (caller.namespace, name))
+    status = 200 if is_finished(execution) else 202
     return json_response(
-        build_view(execution, attestor=dependencies.attestor), status=200 if is_finished(execution) else 202
+        build_view(execution, attestor=dependencies.attestor), status=status, memory=dependencies.memory
     )

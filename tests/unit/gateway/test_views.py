@@ -1,9 +1,11 @@
 from typing import Any
 
 import pytest
+from tests.support.api_server import build_table
 from tests.support.constants import SANDBOX_KEY
 
 from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.kube.pages import TableRow, name_cells
 from mcp_exec_gateway.executions.views import (
     ExecutionSummary,
     ExecutionView,
@@ -30,6 +32,11 @@ def made(status: dict[str, Any] | None = None, **annotations: str) -> dict[str, 
     }
 
 
+def listed(execution: dict[str, Any]) -> TableRow:
+    table = build_table([execution])
+    return name_cells(table["columnDefinitions"], table["rows"][0])
+
+
 def test_what_has_no_status_yet_is_pending_since_it_was_created() -> None:
     view = build_view(made(**{"mcp-exec.dev/created-at": CREATED}), attestor=ATTESTOR)
     assert (view["phase"], view["reason"], view["createdAt"], view["pool"]) == ("Pending", "", CREATED, "big")
@@ -52,7 +59,14 @@ def test_empty_texts_that_are_not_stored_are_shown() -> None:
 @pytest.mark.parametrize("status", [None, {"phase": "Running", "podName": "p"}, {"phase": "Succeeded", "output": {}}])
 def test_views_are_what_their_models_say(status: dict[str, Any] | None) -> None:
     ExecutionView.model_validate_json(to_json(build_view(made(status), attestor=ATTESTOR)))
-    ExecutionSummary.model_validate_json(to_json(build_summary(made(status), attestor=ATTESTOR)))
+    ExecutionSummary.model_validate_json(to_json(build_summary(listed(made(status)), attestor=ATTESTOR)))
+
+
+def test_a_list_shows_an_execution_as_a_get_does() -> None:
+    status = {"phase": "Failed", "reason": "UserError", "start": "Warm", "podName": "p", "duration": "12ms"}
+    item = made({**status, "createdAt": CREATED, "finishedAt": CREATED, "output": {"stdout": "x"}})
+    summary, view = build_summary(listed(item), attestor=ATTESTOR), build_view(item, attestor=ATTESTOR)
+    assert summary == {name: value for name, value in view.items() if name != "output"}
 
 
 def test_what_came_past_the_gateway_is_shown_as_well() -> None:
