@@ -116,7 +116,8 @@ class CodeExecutionSpec(Model):
     approvals: Annotated[list[ApprovalDecision], Field(max_length=256)] = Field(default_factory=list)
     """Decisions on tool calls that wait for an approval. The first decision on each call counts."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
-    """Seconds after its end at which the execution is deleted; the default is 1 hour."""
+    """Seconds after its end at which the execution is deleted; the default is 1 hour. The operator deletes it after
+    7 days at the latest, or after the chart's `operator.maxTtlSeconds`."""
     cancel_requested: bool = False
     """Set to true to cancel the execution. It cannot be set back to false."""
 

@@ -121,6 +121,9 @@ class OperatorValues(WorkloadValues):
     """Seconds that a pending execution waits while its pool binds no pod. Then it fails."""
     resync_seconds: Seconds = 20
     """Seconds between two resyncs, which compare all caches of the operator with fresh lists."""
+    max_ttl_seconds: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 7 * 24 * 3600
+    """Seconds after its end at which an execution is deleted at the latest. A longer `ttlSecondsAfterFinished` has no
+    effect."""
     pod_start_timeout_seconds: Seconds = 120
     """Seconds after which a sandbox pod that is not ready is replaced."""
     watch_nodes: bool = True
@@ -356,8 +359,16 @@ class QuotaValues(Model):
 
     enabled: bool = True
     """Create it."""
-    hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "100Gi"}
-    """Limits by resource, also `count/codeexecutions.mcp-exec.dev` and `count/toolservers.mcp-exec.dev`."""
+    hard: dict[str, Amount] = {
+        "pods": 200,
+        "limits.cpu": 200,
+        "limits.memory": "100Gi",
+        "count/codeexecutions.mcp-exec.dev": 2000,
+    }
+    """Limits by resource, also `count/toolservers.mcp-exec.dev`. The count of CodeExecutions includes finished ones
+    until their `ttlSecondsAfterFinished`: 2,000 executions in an hour, at the default TTL. They take 10 MB of etcd if
+    they are of ordinary size, and 2.8 GB at maximal size, which is more than etcd's default quota of 2 GiB. Raise it
+    for more executions, or lower their TTL; lower it where callers are not trusted."""
 
 
 class BoundsValues(Model):

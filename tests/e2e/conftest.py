@@ -60,6 +60,8 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "servers.image.repository": os.environ.get("SERVERS_REPOSITORY", "localhost/mcp-exec-servers"),
         "servers.image.tag": os.environ.get("TAG", "dev"),
         "pool.warm.min": "2",
+        # ten minutes of chaos leave more executions than the default
+        "quota.hard.count/codeexecutions\\.mcp-exec\\.dev": "100000",
         "pool.runtimeClassName": runtimes.get("gvisor") or "NodeDefault",
         # The tests write what the policies refuse. test_chart tests them where the cluster has them.
         "admissionPolicy.enabled": "false",

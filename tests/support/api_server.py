@@ -149,6 +149,14 @@ class FakeApiServer:
             if seen.method == method and seen.path.endswith(suffix) and "watch" not in seen.query
         ]
 
+    def encode(self, item: Object) -> bytes:
+        """Return an object as it is sent."""
+        return json.dumps(item).encode()
+
+    def answer_item(self, item: Object, *, status: int = 200) -> web.Response:
+        """Return an answer with one object."""
+        return web.Response(body=self.encode(item), status=status, content_type="application/json")
+
     def _record(self, collection: str, event: str, item: Object) -> None:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
@@ -215,18 +223,18 @@ class FakeApiServer:
         if wanted not in (None, self.collections[collection][name]["metadata"]["resourceVersion"]):
             return answer_status(409, "Conflict", "the object has been modified")
         if request.method == "PATCH":
-            return web.json_response(self.merge(collection, name, body))
+            return self.answer_item(self.merge(collection, name, body))
         if request.method == "DELETE":
             self.remove(collection, name)
             return web.json_response({"kind": "Status", "status": "Success"})
-        return web.json_response(self.collections[collection][name])
+        return self.answer_item(self.collections[collection][name])
 
     def _create(self, collection: str, body: Object) -> web.Response:
         name = body["metadata"]["name"]
         if name in self.collections.get(collection, {}):
             return answer_status(409, "AlreadyExists", f"{name} already exists")
         item = self.put(collection, body)
-        answer = web.json_response(item, status=201)
+        answer = self.answer_item(item, status=201)
         self.on_create(collection, item)
         return answer
 
@@ -256,7 +264,9 @@ class FakeApiServer:
         metadata = {"resourceVersion": str(self.version), **({"continue": str(end)} if end < len(items) else {})}
         if "as=Table" in request.headers.get("Accept", ""):
             return web.json_response({"metadata": metadata, **build_table(items[start:end])})
-        return web.json_response({"metadata": metadata, "items": items[start:end]})
+        encoded = b", ".join(self.encode(item) for item in items[start:end])
+        body = b'{"metadata": %s, "items": [%s]}' % (json.dumps(metadata).encode(), encoded)
+        return web.Response(body=body, content_type="application/json")
 
     def _read_history(self, collection: str, since: int) -> list[tuple[int, str, Object]]:
         history = self.history.get(collection, [])
@@ -285,7 +295,7 @@ class FakeApiServer:
                 for version, event, item in self._read_history(request.path, since):
                     since = version
                     if name in ("", item["metadata"]["name"]):
-                        await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
+                        await response.write(b'{"type": "%s", "object": %s}\n' % (event.encode(), self.encode(item)))
                 async with self._changed:
                     newest = (self.history.get(request.path) or [(0, "", {})])[-1][0]
                     if newest <= since and self._expiries == expiries:

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.execution_state import is_finished
-from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, PatchCaller
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller, PatchCaller
 from mcp_exec_gateway.executions.views import build_view
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import CreateQuery, GetQuery, IdempotencyKey, ListQuery, NamespaceQuery
@@ -43,7 +44,6 @@ async def create_execution(
     suffix = f"?namespace={quote(query.namespace)}" if query.namespace else ""
     location = f"/v1/executions/{execution['metadata']['name']}{suffix}"
     status = 200 if is_finished(execution) else 202
-    headers = {"Location": location}
     return json_response(
         build_view(execution, attestor=dependencies.attestor),
         status=status,
@@ -66,7 +66,7 @@ async def get_execution(
     """Get an execution, optionally at its end."""
     dependencies.executions.check_wait(query.wait)
     execution = await dependencies.executions.get(request, name, caller=caller, wait_seconds=query.wait)
-    return json_response(build_view(execution, attestor=dependencies.attestor), memory=dependencies.memory)
+    return _respond(execution, dependencies, status=200)
 
 
 @router.delete("/{name}", **openapi.CANCEL)
@@ -83,3 +83,10 @@ async def cancel_execution(
     return json_response(
         build_view(execution, attestor=dependencies.attestor), status=status, memory=dependencies.memory
     )
+
+
+def _respond(
+    execution: Object, dependencies: Dependencies, *, status: int, headers: dict[str, str] | None = None
+) -> Response:
+    view = build_view(execution, attestor=dependencies.attestor)
+    return json_response(view, status=status, headers=headers, memory=dependencies.memory)

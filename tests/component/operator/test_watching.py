@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
+from tests.support.discovery import Discovered
 from tests.support.processes import write_kubeconfig
 from tests.support.world import CEX, KEY, NODES, World
 
@@ -21,35 +21,6 @@ from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.process import OperatorProcess, run_operator
 from mcp_exec_operator.settings import Settings
-
-
-class Discovered(World):
-    """A cluster with the discovery API that kopf uses."""
-
-    installed = True
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        verbs = ["get", "list", "watch", "patch", "create", "delete"]
-        ours = [
-            {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": verbs}
-            for name, kind in (("codeexecutions", "CodeExecution"), ("sandboxpools", "SandboxPool"))
-        ]
-        core = [
-            {"name": "namespaces", "singularName": "", "namespaced": False, "kind": "Namespace", "verbs": verbs},
-            {"name": "nodes", "singularName": "", "namespaced": False, "kind": "Node", "verbs": verbs},
-            {"name": "pods", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": verbs},
-        ]
-        version = {"groupVersion": "mcp-exec.dev/v1alpha1", "version": "v1alpha1"}
-        group = {"name": "mcp-exec.dev", "versions": [version], "preferredVersion": version}
-        answers = {
-            "/api": {"versions": ["v1"]},
-            "/apis": {"groups": [group]},
-            "/api/v1": {"groupVersion": "v1", "resources": core},
-            "/apis/mcp-exec.dev/v1alpha1": {"groupVersion": "mcp-exec.dev/v1alpha1", "resources": ours},
-        }
-        if request.path in answers and self.installed:
-            return web.json_response(answers[request.path])
-        return await super()._handle(request)
 
 
 @pytest.fixture

@@ -1,0 +1,125 @@
+"""Specs of waiting executions, with an API server that counts what is read."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.executions.outcome import ExecutionGone
+from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.spec_cache import LARGE_BYTES, SpecCache
+from mcp_exec_operator.kube.api import OperatorApi
+
+
+class Api:
+    """The API server's executions."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Object] = {}
+        self.read: list[str] = []
+
+    async def get_execution(self, namespace: str, name: str) -> Object | None:
+        self.read.append(name)
+        return self.items.get(name)
+
+    def add(self, name: str, size: int = 100) -> ExecutionRecord:
+        metadata = {"name": name, "namespace": "agents", "uid": name, "resourceVersion": "1", "generation": 1}
+        self.items[name] = {
+            "metadata": metadata | {"creationTimestamp": "2026-11-21T20:00:00Z"},
+            "spec": {"code": "x" * size, "context": {}, "user": "u"},
+        }
+        return ExecutionRecord.from_object(self.items[name])
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+def build(api: Api, **limits: Any) -> SpecCache:
+    return SpecCache(api=cast("OperatorApi", api), **limits)
+
+
+async def test_the_largest_specs_are_dropped_first_and_read_again(api: Api) -> None:
+    cache = build(api, limit=1_000_000)
+    small = [api.add(f"small-{number}") for number in range(50)]
+    large = [api.add(f"large-{number}", 400_000) for number in range(5)]
+    for record in [*small, *large]:
+        cache.keep(record)
+    assert cache.used_bytes <= 1_000_000
+    assert all(record.spec is not None for record in small)
+    assert [record.spec is None for record in large].count(True) == 3
+    dropped = next(record for record in large if record.spec is None)
+    hold = await cache.acquire(dropped)
+    assert hold.spec == api.items[dropped.name]["spec"]
+    assert api.read == [dropped.name]
+    assert (await cache.acquire(small[0])).spec == small[0].spec
+    assert api.read == [dropped.name]
+
+
+async def test_what_ended_takes_no_memory(api: Api) -> None:
+    cache = build(api)
+    for number in range(300):
+        cache.keep(record := api.add(f"e{number}"))
+        cache.forget(record)
+        cache.forget(record)
+    assert cache.used_bytes == 0
+
+
+async def test_large_specs_wait_for_each_other_and_small_ones_never_wait(api: Api) -> None:
+    cache = build(api, in_use_limit=5 * LARGE_BYTES)
+    first, second, small = api.add("first", LARGE_BYTES), api.add("second", LARGE_BYTES), api.add("small")
+    for record in (first, second, small):
+        cache.keep(record)
+    hold = await cache.acquire(first)
+    waiting = asyncio.create_task(cache.acquire(second))
+    assert (await cache.acquire(small)).spec is not None
+    assert not waiting.done()
+    cache.release(hold)
+    cache.release(hold)
+    assert (await waiting).spec is not None
+
+
+async def test_a_cancelled_wait_leaves_its_memory_to_the_next(api: Api) -> None:
+    cache = build(api, in_use_limit=5 * LARGE_BYTES)
+    records = [api.add(f"e{number}", LARGE_BYTES) for number in range(3)]
+    for record in records:
+        cache.keep(record)
+    hold = await cache.acquire(records[0])
+    cancelled = asyncio.create_task(cache.acquire(records[1]))
+    next_one = asyncio.create_task(cache.acquire(records[2]))
+    await asyncio.wait({cancelled, next_one}, timeout=0)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    cache.release(hold)
+    assert (await next_one).spec is not None
+
+
+async def test_a_spec_that_changed_while_it_was_dropped_is_noticed(api: Api) -> None:
+    cache = build(api, limit=1000)
+    cache.keep(record := api.add("changed", 5000))
+    assert record.spec is None
+    changed = api.items["changed"]
+    changed["spec"] = {**changed["spec"], "user": "another"}
+    await cache.acquire(record)
+    assert record.changed == ["user"]
+
+
+async def test_a_deleted_execution_has_no_spec(api: Api) -> None:
+    cache = build(api, limit=1000)
+    cache.keep(record := api.add("deleted", 5000))
+    del api.items["deleted"]
+    with pytest.raises(ExecutionGone):
+        await cache.acquire(record)
+
+
+def test_a_record_keeps_neither_code_nor_output_nor_foreign_metadata(api: Api) -> None:
+    api.add("e", 5000)
+    body = api.items["e"]
+    body["metadata"] |= {"managedFields": ["x" * 5000], "annotations": {"a": "x" * 5000}, "labels": {"b": "x" * 5000}}
+    body["status"] = {"phase": "Running", "podName": "p", "output": {"stdout": "x" * 5000}}
+    record = ExecutionRecord.from_object(body)
+    record.drop_spec()
+    assert len(str(vars(record))) < 3000
+    assert (record.phase, record.pod) == ("Running", "p")
