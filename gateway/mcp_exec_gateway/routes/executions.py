@@ -44,12 +44,7 @@ async def create_execution(
     suffix = f"?namespace={quote(query.namespace)}" if query.namespace else ""
     location = f"/v1/executions/{execution['metadata']['name']}{suffix}"
     status = 200 if is_finished(execution) else 202
-    return json_response(
-        build_view(execution, attestor=dependencies.attestor),
-        status=status,
-        headers=headers,
-        memory=dependencies.memory,
-    )
+    return _respond(execution, dependencies, status=status, headers={"Location": location})
 
 
 @router.get("", **openapi.LIST)
