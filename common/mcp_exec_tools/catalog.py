@@ -114,11 +114,13 @@ def assign_modules(catalogs: Iterable[Catalog]) -> dict[str, str]:
     If two names collide, the server that is later in the alphabet gets a suffix made from its name.
     """
     modules: dict[str, str] = {}
+    taken: set[str] = set()
     for catalog in sorted(catalogs, key=lambda catalog: catalog.server):
         module = catalog.module
-        if len(module) > 64 or module.casefold() in {taken.casefold() for taken in modules.values()}:
+        if len(module) > 64 or module.casefold() in taken:
             module = f"{module[:57]}_{hashlib.sha256(catalog.server.encode(errors='replace')).hexdigest()[:6]}"
         modules[catalog.server] = module
+        taken.add(module.casefold())
     return modules
 
 

@@ -92,7 +92,8 @@ class Bridge:
         self._settings = settings
         self._command = command
         self._environment = {name: value for name, value in environment.items() if not name.startswith("MCP_EXEC_")}
-        self._unauthenticated = 0
+        self._unauthenticated: dict[asyncio.Task[None], None] = {}
+        """Connections that have not sent their token yet, the oldest first."""
         self._sessions = 0
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.AbstractServer | None = None
@@ -143,16 +144,20 @@ class Bridge:
 
     async def _authenticate(self, reader: asyncio.StreamReader) -> None:
         """Read the first line. Raises SessionRefused unless it has the token."""
-        if self._unauthenticated >= MAX_UNAUTHENTICATED:
-            raise SessionRefused("too many unauthenticated connections")
-        self._unauthenticated += 1
+        if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
+            oldest = next(iter(self._unauthenticated))  # a client that is slower than 64 others makes room
+            del self._unauthenticated[oldest]
+            oldest.cancel()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # asyncio runs this method in a task
+        self._unauthenticated[task] = None
         try:
             hello = await _read_first_line(reader)
         finally:
-            self._unauthenticated -= 1
+            self._unauthenticated.pop(task, None)
         try:
             message = json.loads(hello)
-        except ValueError:
+        except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict) or not isinstance(message.get("token"), str):
             raise SessionRefused("the first line must be a JSON object with token and version")
@@ -184,7 +189,11 @@ class Bridge:
 
 async def _read_first_line(reader: asyncio.StreamReader) -> bytes:
     line = asyncio.ensure_future(reader.readuntil(b"\n"))
-    done, _ = await asyncio.wait({line}, timeout=HELLO_SECONDS)
+    try:
+        done, _ = await asyncio.wait({line}, timeout=HELLO_SECONDS)
+    except asyncio.CancelledError:
+        line.cancel()
+        raise
     if not done:
         line.cancel()
         raise SessionRefused(f"no line was received within {HELLO_SECONDS:.0f} s")

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 Result = TypeVar("Result")
 
-INLINE_BYTES: Final = 16 * 1024
-"""Bytes of a body up to which its work is done on the loop: it takes less time than the change of threads would."""
+INLINE_BYTES: Final = 4 * 1024
+"""Bytes of a body up to which its work is done on the loop: the change of threads takes longer, mostly."""
 SWITCH_SECONDS: Final = 0.001
 """How long the loop waits for the interpreter while a thread works; Python's own value is 0.005."""
 _WORKERS: Final = 2

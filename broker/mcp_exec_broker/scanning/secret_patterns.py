@@ -178,8 +178,10 @@ def _find_end(texts: TextIndex, kind: str, start: int, end: int) -> int:
         last = texts.find_end_of_text(end)
         match = _KEY_END.search(texts.data, end, last)
         return last if match is None else match.end()
+    if kind in _GROUPED:
+        return end
     rest = _TOKEN_REST.match(texts.data, end)
-    return end if rest is None or kind in _GROUPED else rest.end()
+    return end if rest is None else rest.end()
 
 
 def _is_jwt(texts: TextIndex, start: int, end: int) -> bool:

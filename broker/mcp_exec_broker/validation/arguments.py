@@ -24,11 +24,15 @@ _MAX_STEPS: Final = 50_000
 _MAX_NONES: Final = 1000
 _MAX_TEXT: Final = 300
 _MAX_NAMES: Final = 8
+_MAX_SUGGESTED: Final = 3
+"""Unknown names with suggestions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ParsedSchema:
     parameters: ToolParameters
+    names: frozenset[str]
+    """All parameters, for a look-up of each argument."""
     properties: Mapping[str, Any]
     """Subschema of each parameter."""
     validator: BoundedValidator
@@ -67,7 +71,7 @@ class ArgumentValidator:
         unset = _find_unset(schema, arguments)
         arguments = {name: value for name, value in arguments.items() if name not in unset}
         arguments |= {name: value for name, value in parameters.defaults.items() if name not in arguments}
-        unknown = [name for name in arguments if name not in parameters.parameters] if parameters.is_closed else []
+        unknown = [name for name in arguments if name not in schema.names] if parameters.is_closed else []
         missing = [name for name in parameters.required if name not in arguments]
         if unknown or missing:
             raise _build_name_error(tool, parameters, unknown, missing)
@@ -83,8 +87,10 @@ class ArgumentValidator:
         with self._lock:  # large arguments are validated in threads
             schema = self._schemas.get(key)
             if schema is None:
+                parameters = parse_parameters(tool.input_schema)
                 schema = self._schemas[key] = _ParsedSchema(
-                    parameters=parse_parameters(tool.input_schema),
+                    parameters=parameters,
+                    names=frozenset(parameters.parameters),
                     properties=read_properties(tool.input_schema),
                     validator=BoundedValidator(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS),
                 )
@@ -127,8 +133,8 @@ def _build_name_error(tool: Tool, parameters: ToolParameters, unknown: list[str]
     if missing:
         parts.append("missing: " + ", ".join(missing[:_MAX_NAMES]))
     suggestions: list[str] = []
-    for name in unknown[:_MAX_NAMES]:
-        near = find_close_names(name, parameters.parameters, limit=2)
+    for number, name in enumerate(unknown[:_MAX_NAMES]):
+        near = find_close_names(name, parameters.parameters, limit=2) if number < _MAX_SUGGESTED else []
         suggestions += near
         parts.append(f"unknown: {name[:_MAX_TEXT]}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
     return build_rejection(
@@ -148,7 +154,7 @@ def _build_value_error(tool: Tool, parameters: ToolParameters, error: Validation
     elif error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
         known = error.schema.get("properties") if isinstance(error.schema, Mapping) else None
         if isinstance(known, Mapping):
-            for name in islice((name for name in error.instance if name not in known), _MAX_NAMES):
+            for name in islice((name for name in error.instance if name not in known), _MAX_SUGGESTED):
                 suggestions += find_close_names(name, known, limit=2)
     return build_rejection(
         ErrorReason.INVALID_ARGUMENTS, message, parameters=parameters.marked_names, suggestions=suggestions

@@ -25,6 +25,8 @@ DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1000
 MAX_QUERY: Final = 1000
 """Maximum length of a query in characters."""
+_MAX_TERMS: Final = 40
+"""Words and pairs of words of a query that count. Each may match every tool."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -261,7 +263,7 @@ class Index:
     def _score(self, query: str) -> dict[int, float]:
         totals: dict[int, float] = {}
         covered: dict[int, int] = {}
-        groups = _expand_query(_split_query(query, self._postings))
+        groups = _expand_query(_split_query(query, self._postings))[:_MAX_TERMS]
         for group in groups:
             best: dict[int, float] = {}
             for term, weight in group.items():

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -291,3 +291,19 @@ def test_it_needs_python_3_9_and_the_standard_library_alone() -> None:
     modules = {name for node in imports for name in ([node.module] if isinstance(node, ast.ImportFrom) else
                [alias.name for alias in node.names])}  # fmt: skip
     assert {str(module).split(".")[0] for module in modules} <= sys.stdlib_module_names
+
+
+async def test_a_client_is_served_while_silent_ones_take_all_places(start: Start) -> None:
+    running = await start(*ECHO)
+    async with AsyncExitStack() as stack:
+        silent = [await stack.enter_async_context(running.connected(b"")) for _ in range(bridge.MAX_UNAUTHENTICATED)]
+        async with running.session() as session:
+            session.send({"text": 1})
+            assert json.loads(await session.line()) == {"text": 1}
+        assert await silent[0].line() == b""  # the one that has waited longest has made room
+
+
+async def test_a_first_line_nested_too_deeply_is_refused(start: Start) -> None:
+    running = await start(*ECHO)
+    async with running.connected(b"[" * 4000 + b"\n") as session:
+        assert "JSON object" in json.loads(await session.line())["error"]
