@@ -1,10 +1,13 @@
 """HTTP connections of the supervisor, with handlers of the test's choice."""
 
 import asyncio
+import contextlib
 
 import pytest
+from tests.support.until import until
 
 from mcp_exec_sandbox.supervisor.execution.event_log import EventBatch
+from mcp_exec_sandbox.supervisor.http import connection
 from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
 from mcp_exec_sandbox.supervisor.http.messages import HttpResponse
 
@@ -69,3 +72,65 @@ async def test_an_unexpected_error_during_a_stream_closes_it_before_its_end(requ
     assert b'{"seq":1}' in response
     assert not response.endswith(b"0\r\n\r\n")
     assert "RuntimeError: stream" in capsys.readouterr().err
+
+
+async def connect(registry, **options):
+    """Connect to a server of the registry; return the server and the streams."""
+    server = await asyncio.get_running_loop().create_server(registry.create, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), **options)
+    return server, reader, writer
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"])
+async def test_a_client_that_sends_nothing_or_a_part_is_cut_off(monkeypatch, sent):
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.05)
+    server, reader, writer = await connect(ConnectionRegistry(FaultyApi()))
+    writer.write(sent)
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+    writer.close()
+    server.close()
+
+
+class TalkativeApi(FaultyApi):
+    """Handlers whose stream does not end."""
+
+    async def _stream(self):
+        while True:
+            yield EventBatch(lines=b"x" * 65536, is_last=False)
+
+
+def is_streaming():
+    return any("_write_stream" in repr(task) for task in asyncio.all_tasks())
+
+
+async def test_a_client_that_reads_nothing_is_cut_off(monkeypatch):
+    monkeypatch.setattr(connection, "WRITE_SECONDS", 0.05)
+    server, _, writer = await connect(ConnectionRegistry(TalkativeApi()), limit=1024)
+    writer.write(b"POST /stream HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+    await until(is_streaming)
+    await until(lambda: not is_streaming())
+    writer.close()
+    server.close()
+
+
+async def test_a_connection_waits_for_its_next_request_longer_than_for_the_first(monkeypatch):
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.05)
+    api = QuietApi()
+    server, reader, writer = await connect(ConnectionRegistry(api))
+    slow_server, slow_reader, slow_writer = await connect(ConnectionRegistry(api))
+    request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+    writer.write(request)
+    await asyncio.wait_for(reader.readuntil(b"{}"), 20)
+    assert await asyncio.wait_for(slow_reader.read(), 20) == b""  # so much time has passed
+    writer.write(request)
+    await asyncio.wait_for(reader.readuntil(b"{}"), 20)
+    for each in (writer, slow_writer, server, slow_server):
+        each.close()
+
+
+class QuietApi(FaultyApi):
+    """Handlers that respond at once."""
+
+    def handle(self, request):
+        return HttpResponse(status=200, body=b"{}")

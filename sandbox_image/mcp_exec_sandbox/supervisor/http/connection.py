@@ -23,7 +23,13 @@ MAX_UNREAD_BYTES = 64 * 1024
 """Bytes that a client may send ahead during a response."""
 
 REQUEST_SECONDS = 10.0
-"""Time for a request to arrive after its first byte."""
+"""Time for a request to arrive after its first byte, and for the first byte of a new connection."""
+
+IDLE_SECONDS = 3660.0
+"""Time until the next request on a connection. The operator keeps its connections for an hour."""
+
+WRITE_SECONDS = 60.0
+"""Time for a client to read what fills the buffer of a response."""
 
 LINGER_SECONDS = 2.0
 """Time for a client to read the response to a request whose body was not read."""
@@ -76,6 +82,9 @@ class HttpConnection(asyncio.Protocol):
         self._lingering = False
         self._response: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._is_idle = False
+        """Whether the deadline is that of the next request's first byte."""
+        self._write_deadline: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -91,33 +100,46 @@ class HttpConnection(asyncio.Protocol):
             transport.abort()
             return
         self._peer = normalize_address(peer[0])
+        self._set_deadline(REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the response, because the client has disconnected."""
         self._transport = None
         self._registry.discard(self)
         self._clear_deadline()
-        self._writable.set()
+        self.resume_writing()
         if self._response is not None:
             self._response.cancel()
 
     def pause_writing(self) -> None:
         """Pause the response, because the client reads slowly."""
         self._writable.clear()
+        if self._write_deadline is None:
+            self._write_deadline = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._abort)
 
     def resume_writing(self) -> None:
         """Resume the response."""
         self._writable.set()
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
 
     def close(self) -> None:
         """Close after pending writes."""
         if self._transport is not None:
             self._transport.close()
 
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """Handle bytes of a request."""
         if self._lingering:
             return
+        if self._is_idle:
+            self._clear_deadline()
+            self._set_deadline(REQUEST_SECONDS)
         if self._response is not None:
             self._unread += len(data)
             if self._unread > MAX_UNREAD_BYTES:
@@ -144,7 +166,7 @@ class HttpConnection(asyncio.Protocol):
             if event is h11.NEED_DATA or event is h11.PAUSED:
                 self._continue_client()
                 if self._http.trailing_data[0] or self._request is not None:
-                    self._set_deadline()
+                    self._set_deadline(REQUEST_SECONDS)
                 return
             if isinstance(event, h11.Request):
                 self._begin_request(event)
@@ -253,6 +275,8 @@ class HttpConnection(asyncio.Protocol):
     def _prepare_next_request(self) -> None:
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
+            self._set_deadline(IDLE_SECONDS)
+            self._is_idle = True
         else:
             self._linger()
 
@@ -274,11 +298,12 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is not None and data:
             self._transport.write(data)
 
-    def _set_deadline(self) -> None:
+    def _set_deadline(self, seconds: float) -> None:
         if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().call_later(REQUEST_SECONDS, self.close)
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self._abort)
 
     def _clear_deadline(self) -> None:
+        self._is_idle = False
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
