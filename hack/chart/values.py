@@ -208,6 +208,8 @@ class GatewayValues(WorkloadValues):
     """Maximum `wait` of a request, in seconds. A terminating pod gets the same time to answer its callers."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024
     """Maximum bytes of a request body. The API server accepts objects of about 1.5 MiB."""
+    max_connections_per_peer: Annotated[int, Field(ge=1, le=100_000)] = 4096
+    """Maximum open connections of one address at each pod, of 8,192 in all. Each pod of an ingress is one address."""
     drain_seconds: Annotated[int, Field(ge=0, le=60)] = 5
     """Seconds in which a terminating pod still accepts requests, until every node has removed it from the Service."""
     audience: str = ""
