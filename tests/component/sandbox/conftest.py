@@ -42,7 +42,7 @@ class SandboxProcess:
     def __init__(self, *, wrapper: tuple[str, ...] = (), **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mcp-exec-test-"))
         self.workspace, self.temporary = self.folder / "workspace", self.folder / "tmp"
-        self.uid = random.randrange(1_000_000, 2_000_000_000) if os.getuid() == 0 else None
+        self.uid = random.SystemRandom().randrange(1_000_000, 2_000_000_000) if os.getuid() == 0 else None
         self.folder.chmod(0o755)
         for folder in (self.workspace, self.temporary):
             folder.mkdir()
