@@ -1,6 +1,11 @@
 """hack/images with Docker: one build for each content, with dependencies that were fetched before."""
 
+import json
+import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests.component.hack.shims import ROOT, Machine, refusal
@@ -51,6 +56,23 @@ def test_dependencies_come_from_the_lock_file_with_hashes_for_the_images_interpr
     assert "--only-binary=:all:" in call
     assert "--python-version 3.11" in call
     assert call.endswith("locks/operator.txt")
+
+
+def test_the_base_image_is_the_locked_digest(docker: Machine) -> None:
+    docker.run("images")
+    for call in builds(docker):
+        assert re.search(r"--build-arg BASE=docker\.io/library/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64} ", call)
+
+
+def test_every_image_lists_its_packages(tmp_path: Path) -> None:
+    for path in ROOT.glob("*/Dockerfile"):
+        assert "RUN python3 /usr/share/mcp-exec/sbom.py /usr/share/mcp-exec/sbom.cdx.json" in path.read_text(), path
+    output = tmp_path / "sbom.cdx.json"
+    subprocess.run([sys.executable, ROOT / "hack/sbom.py", output], check=True)
+    document = json.loads(output.read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    assert {"type", "name", "version", "purl"} == set(document["components"][0])
+    assert "pkg:generic/python@" in output.read_text()
 
 
 def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:

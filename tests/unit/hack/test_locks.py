@@ -71,5 +71,17 @@ def test_what_npm_has_is_locked_by_digest_and_from_no_particular_registry() -> N
     assert all(package["integrity"].startswith("sha512-") and "resolved" not in package for package in packages)
 
 
+def test_the_base_image_is_locked_by_digest_and_no_dockerfile_names_another() -> None:
+    lines = [line for line in (ROOT / "locks/images.txt").read_text().splitlines() if not line.startswith("#")]
+    assert len(lines) == 1
+    assert re.fullmatch(r"docker\.io/library/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", lines[0])
+    dockerfiles = list(ROOT.glob("*/Dockerfile"))
+    assert len(dockerfiles) == 5
+    for path in dockerfiles:
+        text = path.read_text()
+        assert re.findall(r"^(?:ARG|FROM) .*", text, re.M) == ["ARG BASE", "FROM ${BASE}"], path
+    assert not re.findall(r"python:3[\w.-]+", (ROOT / "hack/images").read_text()), "the digest is in locks/images.txt"
+
+
 def test_the_sandbox_holds_h11_alone() -> None:
     assert set(locked("sandbox")) == {"h11"}
