@@ -6,8 +6,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.component.operator.conftest import Operator, settings
 from tests.support.discovery import Discovered
-from tests.support.large import MEMORY_MIB, WITHIN, LargeObjects, finished, peak_mib
+from tests.support.large import CEX, MEMORY_MIB, WITHIN, LargeObjects, finished, peak_mib
 from tests.support.processes import SECONDS, environment, free_port, started
 
 FINISHED = 1_900
@@ -67,3 +68,19 @@ async def test_it_starts_and_serves_with_2000_executions_of_maximal_size(crowded
             crowded.execution("small", priority="High")
             await crowded.served("small", "queued-0000", "nested-0000")
         assert peak_mib(process) < MEMORY_MIB
+
+
+async def test_expired_executions_are_deleted_although_the_first_resync_never_ends() -> None:
+    async with LargeWorld().up() as world:
+        for number in range(30):
+            old = {**finished(), "finishedAt": "2026-01-01T00:00:00.000000Z"}
+            world.add_large(f"expired-{number}", status=old)
+        world.add_large("kept", status=finished())
+        world.hanging.add("/pods")
+        operator = Operator(world, settings())
+        starting = asyncio.create_task(operator.start())
+        await world.until(lambda: list(world.collections[CEX]) == ["kept"])
+        assert not starting.done()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await operator.stop()
