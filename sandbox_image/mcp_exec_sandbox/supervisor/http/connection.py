@@ -5,7 +5,6 @@ A connection has at most one request at a time. A client that disconnects ends i
 
 import asyncio
 import socket
-import traceback
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from http import HTTPStatus
@@ -17,6 +16,7 @@ from mcp_exec_sandbox.supervisor.execution.event_log import EventBatch
 from mcp_exec_sandbox.supervisor.http.messages import HttpRequest, HttpResponse, build_error
 from mcp_exec_sandbox.supervisor.http.peers import PeerLimits, normalize_address
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
+from mcp_exec_sandbox.supervisor.process_log import log_failure
 
 MAX_HEADER_BYTES = 16 * 1024
 MAX_UNREAD_BYTES = 64 * 1024
@@ -266,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _handle_failure(self, error: Exception) -> None:
         """Log an unexpected error and answer 500, or break off the response that has begun. Close the connection."""
-        traceback.print_exception(error)
+        log_failure("a request could not be handled", error)
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._respond(build_error(500, "the supervisor failed to handle the request; see its log"), close=True)
         else:
