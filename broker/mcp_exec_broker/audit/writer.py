@@ -79,6 +79,7 @@ class AuditWriter:
         """Rows written since `has_written_much` was set last."""
         self._batch_since: float | None = None
         """When the batch began that the thread writes."""
+        self._batch: list[_Job | _RowJob] = []
         self._death = ""
         self._jobs: SimpleQueue[_Job | _RowJob | None] = SimpleQueue()
         self._closed = True
@@ -160,7 +161,6 @@ class AuditWriter:
                 self._batch_since = None
         except BaseException as error:
             self._die(error)
-            raise
         finally:
             self._file.close()
             self._call_in_loop(self._ended.set)
@@ -168,14 +168,17 @@ class AuditWriter:
     def _die(self, error: BaseException) -> None:
         """Fail all jobs that wait, and those that will."""
         self._death = f"the writer of the audit log has ended: {type(error).__name__}"
+        log.critical(self._death)
         self._call_in_loop(self._fail_waiting)
 
     def _fail_waiting(self) -> None:
+        waiting: list[_Job | _RowJob | None] = [*self._batch]
         with suppress(Empty):
             while True:
-                job = self._jobs.get_nowait()
-                if job is not None and not job.result.done():
-                    job.result.set_exception(sqlite3.OperationalError(self._death))
+                waiting.append(self._jobs.get_nowait())
+        for job in waiting:
+            if job is not None and not job.result.done():
+                job.result.set_exception(sqlite3.OperationalError(self._death))
 
     def _bound_log(self) -> None:
         """Empty the write-ahead log if it is large: checkpoints during many writes never reach its end."""
@@ -191,6 +194,7 @@ class AuditWriter:
                 is_last = job is None
                 if job is not None:
                     batch.append(job)
+        self._batch = batch
         rows: list[_RowJob] = []
         for job in batch:
             if isinstance(job, _RowJob):
