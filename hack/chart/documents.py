@@ -128,8 +128,12 @@ command.
 - **Upgrade.** If the cluster's CRDs are of another version, a Job with the operator's image upgrades them
   (`crds.upgrade`). The sandbox key, the initial API key and all keys that you added to the Secret `<release>-api-keys`
   remain. With `--force`, Helm replaces this Secret and removes your keys.
-- **Uninstall.** CRDs, executions, namespaces that the chart created and the Secret with the API keys remain. Pools and
-  all sandbox pods are deleted.
+- **Uninstall.** CRDs, executions, namespaces that the chart created, the operators' Lease and the Secret with the API
+  keys remain. A Job with the operator's image cancels the executions that run or wait, and deletes all pools of the
+  served namespaces and their pods; it takes at most three minutes. If it fails, for example because the image cannot be
+  pulled, uninstall with `--no-hooks`: sandboxes stay isolated until they are gone in any case
+  ([security.md](../../docs/platform/security.md#how-sandboxes-end)).
+- **A namespace that is removed from `namespaces`** is cleaned up by the same Job before the upgrade.
 - **Kubernetes before 1.21** does not label namespaces with their name, by which NetworkPolicies select them. Label the
   release's namespace and each served one that the chart does not create:
   `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.

@@ -1,5 +1,6 @@
 """The manager: builds all controllers, feeds them with watch events, and runs them while this operator leads."""
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from mcp_exec_operator.toolservers.broker import BrokerDiscovery
 from mcp_exec_operator.toolservers.component import ToolServerComponent
 from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
 from mcp_exec_operator.ttl import TTLController
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -160,6 +163,15 @@ class Manager:
         """Take in a watch event of a NetworkPolicy."""
         self.metrics.events.labels("policy").inc()
         self.pools.observe_policy(body, deleted=deleted)
+
+    def observe_namespace(self, namespace: str, deleting: bool) -> None:
+        """End the sandboxes of a namespace that is being deleted, and serve one that was created again."""
+        if not deleting:
+            self.pools.closed.discard(namespace)
+        elif namespace not in self.pools.closed:
+            log.warning("the namespace is being deleted: its executions are cancelled", extra={"namespace": namespace})
+            self.executions.withdraw_namespace(namespace)
+            self.pools.close_namespace(namespace)
 
     def observe_node(self, body: Object, deleted: bool) -> None:
         """Take in a watch event of a node."""

@@ -13,6 +13,7 @@ from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.health import HealthServer
 from mcp_exec_operator.kube.leader_election import LeaderElector
+from mcp_exec_operator.kube.namespaces import follow_namespaces
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart, check_api
@@ -55,6 +56,8 @@ class OperatorProcess:
     elector: LeaderElector
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by SIGTERM and SIGINT."""
+    left_out: set[str] = field(default_factory=set)
+    """Namespaces that could not be served at the start."""
 
     def build_health_server(
         self, *, stuck_seconds: float = STUCK_SECONDS, failing_seconds: float = FAILING_SECONDS
@@ -87,12 +90,14 @@ class OperatorProcess:
         """Run until `stop` is set. Raises CannotStart and LeaseLost."""
         self._handle_signals()
         async with self.build_health_server().serving(self.settings.port):
-            await check_api(
+            served = await check_api(
                 self.kube,
                 namespaces=self.settings.namespaces,
                 watch_nodes=self.settings.watch_nodes,
                 wait_seconds=self.settings.api_wait_seconds,
             )
+            self.left_out.update(set(self.settings.namespaces) - set(served))
+            self.manager.pools.closed.update(self.left_out)
             if await self._wait_until_leader():
                 await self._lead()
 
@@ -137,7 +142,7 @@ class OperatorProcess:
         await _import_watches()  # executions that wait are served meanwhile
         from mcp_exec_operator.kube.watches import build_registry, follow_pods, follow_policies
 
-        namespaces, manager = self.settings.namespaces, self.manager
+        namespaces, manager = self._served_namespaces(), self.manager
         registry = build_registry(
             credentials=self.kube.credentials,
             on_execution=manager.observe_execution,
@@ -148,6 +153,7 @@ class OperatorProcess:
         async with (
             follow_pods(kube=self.kube, namespaces=namespaces, on_pod=manager.observe_pod),
             follow_policies(kube=self.kube, namespaces=namespaces, on_policy=manager.observe_policy),
+            follow_namespaces(kube=self.kube, namespaces=self.settings.namespaces, on_deletion=self._observe_namespace),
         ):
             await self._watch(registry, stack)
 
@@ -159,7 +165,7 @@ class OperatorProcess:
         from mcp_exec_operator.kube.watches import watch
 
         loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        namespaces = self.settings.namespaces
+        namespaces = self._served_namespaces()
         watching = loop.create_task(
             watch(registry=registry, namespaces=namespaces, ready=ready, stop=watches_stop), name="watching"
         )
@@ -180,6 +186,16 @@ class OperatorProcess:
             await watching
         if ended_early:
             raise CannotStart("the watches have ended")
+
+    def _served_namespaces(self) -> tuple[str, ...]:
+        return tuple(each for each in self.settings.namespaces if each not in self.left_out)
+
+    def _observe_namespace(self, namespace: str, deleting: bool) -> None:
+        if namespace in self.left_out and not deleting:
+            log.info("namespace %s exists again: the operator ends, to serve it from its next start on", namespace)
+            self.stop.set()
+        elif namespace not in self.left_out:
+            self.manager.observe_namespace(namespace, deleting)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

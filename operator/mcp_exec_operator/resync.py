@@ -103,6 +103,8 @@ class Resync:
         at_once = not self.done.is_set()
         with self.metrics.time_resync():
             for namespace in self.namespaces:
+                if namespace in self.pools.closed:
+                    continue  # the rights in it are deleted with it
                 missed += await self._resync_namespace(namespace)
         self.pools.delete_leftovers(self.executions.list_pods(), at_once=at_once)
         if not first:

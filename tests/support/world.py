@@ -36,6 +36,7 @@ SBP = custom_resource_path(POOLS, namespace=NAMESPACE)
 PODS = resource_path("pods", namespace=NAMESPACE)
 POLICIES = resource_path("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
 NODES = resource_path("nodes")
+NAMESPACES = resource_path("namespaces")
 EVENTS = resource_path("events", namespace=NAMESPACE)
 DEADLINE = 20.0
 
@@ -170,6 +171,13 @@ class World(FakeApiServer, Stage):
         self.put(NODES, {"metadata": {"name": name}, "spec": spec, "status": {"conditions": conditions}})
 
     # what it does
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        watched, _, name = request.path.partition("/watch/namespaces/")
+        if name:  # the path for a single object
+            query = {**request.query, "fieldSelector": f"metadata.name={name}"}
+            request = request.clone(rel_url=request.rel_url.with_path(f"{watched}/namespaces").with_query(query))
+        return await super()._watch(request)
 
     def _find_supervisor(self, request: web.Request) -> FakeSupervisor | None:
         assert request.transport is not None

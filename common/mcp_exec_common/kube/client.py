@@ -237,9 +237,14 @@ class KubeClient:
         """
         return await self._request("PUT", path, body=body)
 
-    async def delete(self, path: str, *, grace_seconds: int | None = None, uid: str | None = None) -> None:
-        """Delete an object, if `uid` is given only the one with this uid. A missing object is not an error."""
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    async def delete(
+        self, path: str, *, grace_seconds: int | None = None, uid: str | None = None, propagation: str = "Background"
+    ) -> None:
+        """Delete an object, if `uid` is given only the one with this uid. A missing object is not an error.
+
+        With the propagation Foreground, Kubernetes deletes the object after its blocking dependents.
+        """
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         if uid is not None:

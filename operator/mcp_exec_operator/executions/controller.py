@@ -137,6 +137,8 @@ class ExecutionController:
             pool.adopt(record.pod, uid=record.pod_uid, now=monotonic())
             if pool.body is None:
                 record.withdraw(f"the pool {pool.name} was deleted")
+        if record.namespace in self.pools.closed:
+            record.withdraw(f"the namespace {record.namespace} is being deleted")
         self.metrics.active.inc()
         record.task = self.tasks.spawn(self._reconcile(record), name=f"execution {record.name}")
         return True
@@ -168,11 +170,11 @@ class ExecutionController:
             if record.pool == (pool.namespace, pool.name) and record.pod:
                 record.withdraw(f"the pool {pool.name} was deleted")
 
-    def withdraw_namespace(self, namespace: str, why: str) -> None:
-        """Cancel all executions of a namespace."""
+    def withdraw_namespace(self, namespace: str) -> None:
+        """Cancel all executions of a namespace that is being deleted."""
         for record in self._records.values():
             if record.namespace == namespace:
-                record.withdraw(why)
+                record.withdraw(f"the namespace {namespace} is being deleted")
 
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that executions have."""

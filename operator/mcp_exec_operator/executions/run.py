@@ -40,6 +40,8 @@ _LABEL_AFTER_SECONDS: Final = 0.1
 """How long a run lasts before its pod is labelled: most runs end earlier and save one API write."""
 _CANCEL_SECONDS: Final = 10.0
 """How long a cancelled run may take to send its end."""
+_WITHDRAWAL_SECONDS: Final = 2.0
+"""The same if its namespace is being deleted: after five seconds Kubernetes deletes the NetworkPolicies."""
 _LAST_EVENTS_SECONDS: Final = 1.0
 """How long the events of a lost pod are still read: its end may be in flight."""
 _POLL_SECONDS: Final = 1.0
@@ -203,7 +205,7 @@ class ExecutionRun:
                 self._shorten_deadline(_LAST_EVENTS_SECONDS)
             if self.record.is_unwanted and not self._cancelling:
                 self._cancelling = True
-                self._shorten_deadline(_CANCEL_SECONDS)
+                self._shorten_deadline(_WITHDRAWAL_SECONDS if self.record.withdrawn else _CANCEL_SECONDS)
                 self.tasks.spawn(self._cancel(connection), name=f"cancel {self.record.name}")
             # a sandbox may go on without its node, as it does while a kubelet restarts
             if not self._polling and self.nodes.loss_reason(pod.node):

@@ -149,7 +149,7 @@ class PoolController:
                 orphaned = pod.state is PodState.BUSY or (pod.state is PodState.STARTING and pod.labelled_busy)
                 undeleted = pod.state is PodState.TERMINATING and (overdue or not deleted_for)
                 # an earlier operator had no time to seal it, or somebody copied one of its pods
-                unknown = not pod.verified and not pod.created_here
+                unknown = not pod.verified and not pod.created_here and pod.state is not PodState.TERMINATING
                 if not orphaned and not undeleted and not unknown:
                     continue
                 found.add(pod.name)

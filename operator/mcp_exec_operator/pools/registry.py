@@ -37,6 +37,8 @@ class PoolRegistry:
     """NetworkPolicies of others, by served namespace."""
     on_removed: Callable[[WarmPool], None] = lambda pool: None
     """Receives each pool that was deleted."""
+    closed: set[str] = field(default_factory=set)
+    """Namespaces that are being deleted."""
     opened: bool = False
     """Whether controllers run. They start after the first resync, which shows what pods executions have."""
     _pools: dict[ObjectKey, WarmPool] = field(default_factory=dict)
@@ -89,8 +91,9 @@ class PoolRegistry:
                 self.on_removed(pool)
             self.discard(pool)
             return
-        pool.configure(body)
-        self._start(pool)
+        if pool.namespace not in self.closed:
+            pool.configure(body)
+            self._start(pool)
 
     def observe_pod(self, item: Object, *, deleted: bool) -> Pod | None:
         """Process a pod's object of a watch. A pod without all labels of a pool belongs to none."""
@@ -157,6 +160,16 @@ class PoolRegistry:
         for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
             missed += self._replace_pods(self.get(key), by_pool.get(key, []), listed_at=listed_at)
         return missed
+
+    def close_namespace(self, namespace: str) -> None:
+        """Delete the idle pods of a namespace that is being deleted, and create none."""
+        self.closed.add(namespace)
+        for pool in self:
+            if pool.namespace == namespace:
+                for partition in pool:
+                    for pod in partition.pods.all(PodState.STARTING, PodState.WARM, PodState.NOT_READY):
+                        self.retire(pool, pod)
+                pool.remove()
 
     def open(self) -> None:
         """Start the controllers."""

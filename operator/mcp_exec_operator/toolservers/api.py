@@ -51,13 +51,13 @@ class ToolServerApi:
         return await self.kube.replace(self._path(manifest["kind"], metadata["namespace"], metadata["name"]), body)
 
     async def delete_owned(self, namespace: str, name: str, *, owner_uid: str) -> None:
-        """Delete the objects of that name that the ToolServer with this uid owns."""
+        """Delete the objects of that name that the ToolServer with this uid owns; the policy after the last pod."""
         for kind in _RESOURCES:
             path = self._path(kind, namespace, name)
             stored = await get_or_none(self.kube, path)
             if stored is not None and is_owned(stored, owner_uid):
                 self._count()
-                await self.kube.delete(path, uid=stored["metadata"]["uid"])
+                await self.kube.delete(path, uid=stored["metadata"]["uid"], propagation="Foreground")
 
     async def list_pods(self, namespace: str, server: str) -> list[Object]:
         """Return the pods of a stdio server."""

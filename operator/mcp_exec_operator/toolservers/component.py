@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from mcp_exec_api.constants import TOOL_SERVERS
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path
+from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, TOOL_SERVERS
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -18,7 +18,7 @@ from mcp_exec_operator.toolservers.api import ToolServerApi
 from mcp_exec_operator.toolservers.broker import BrokerDiscovery
 from mcp_exec_operator.toolservers.bundle_refresher import BundleRefresher
 from mcp_exec_operator.toolservers.controller import ToolServerController
-from mcp_exec_operator.toolservers.manifests import BridgeImage
+from mcp_exec_operator.toolservers.manifests import TOOL_SERVER_NAME, BridgeImage
 from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 
 _SYNC_SECONDS: Final = 3.0
@@ -83,6 +83,14 @@ class ToolServerComponent:
                 path = custom_resource_path(TOOL_SERVERS, namespace=namespace)
                 reflector = Reflector(kube=self.kube, path=path, on_change=self._observe)
                 await stack.enter_async_context(reflector.run_in_background())
+                pods = Reflector(
+                    kube=self.kube,
+                    path=resource_path("pods", namespace=namespace),
+                    selector=f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={TOOL_SERVER_NAME}",
+                    on_change=lambda pod, deleted: self.controller.observe_pod(pod, deleted=deleted),
+                    transform=_strip_pod,
+                )
+                await stack.enter_async_context(pods.run_in_background())
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SYNC_SECONDS):
                     await self.broker.wait_until_synced()
@@ -103,3 +111,8 @@ class ToolServerComponent:
     def _observe(self, body: Object, deleted: bool) -> None:
         self.controller.observe(body, deleted=deleted)
         self.distributor.bundles[body["metadata"]["namespace"]].observe(body, deleted=deleted)
+
+
+def _strip_pod(pod: Object) -> Object:
+    """Return what a deletion missed by the watch has to name."""
+    return {"metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace")}}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.constants import BRIDGE_PORT
+from mcp_exec_api.constants import BRIDGE_PORT, LABEL_TOOL_SERVER
 from mcp_exec_api.tool_server import Stdio, Workload
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
@@ -30,6 +30,7 @@ from mcp_exec_operator.toolservers.manifests import (
     manifest_digest,
     secret_names,
     secrets_digest,
+    workload_labels,
     workload_name,
 )
 from mcp_exec_operator.toolservers.spec import CannotRunServer, validate_stdio
@@ -98,6 +99,14 @@ class ToolServerController:
             state.due_at = 0.0
         state.body = body
         self._wakeup.set()
+
+    def observe_pod(self, pod: Object, *, deleted: bool) -> None:
+        """Reconcile the server whose labels a new or changed pod has: it may be a pod of others."""
+        namespace, label = pod["metadata"]["namespace"], (pod["metadata"].get("labels") or {}).get(LABEL_TOOL_SERVER)
+        for key, state in self._servers.items():
+            if not deleted and key[0] == namespace and workload_labels(key[1])[LABEL_TOOL_SERVER] == label:
+                state.due_at = 0.0
+                self._wakeup.set()
 
     async def run(self) -> None:
         """Reconcile each server when it is due, until cancelled."""
@@ -176,15 +185,16 @@ class ToolServerController:
             secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
         }
         policy = build_server_policy(server=server, stdio=stdio, release_namespace=self.release_namespace)
+        # the policy first: a pod must not run without it
+        policy = await self._apply_manifest(state, policy)
         deployment = build_deployment(
             server=server,
             stdio=stdio,
             bridge=self.bridge,
             token_sha256=token_digest(token),
             secrets=secrets_digest(versions),
+            policy_uid=policy["metadata"]["uid"],
         )
-        # the policy first: a pod must not run without it
-        await self._apply_manifest(state, policy)
         service = await self._apply_manifest(state, build_service(server=server))
         deployment = await self._apply_manifest(state, deployment)
         pods = await self.api.list_pods(server.namespace, server.name)

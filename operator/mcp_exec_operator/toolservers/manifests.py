@@ -21,7 +21,7 @@ from mcp_exec_api.quantity import parse_quantity
 from mcp_exec_api.tool_server import Stdio, Variable
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.manifest import label_value
-from mcp_exec_operator.pods.network_policy import component_peer
+from mcp_exec_operator.pods.network_policy import FOREGROUND, component_peer
 
 TOOL_SERVER_NAME: Final = "mcp-exec-tool-server"
 ANNOTATION_MANIFEST: Final = f"{GROUP}/manifest"
@@ -79,9 +79,18 @@ def reserved_variables(stdio: Stdio) -> list[str]:
 
 
 def build_deployment(
-    *, server: ServerIdentity, stdio: Stdio, bridge: BridgeImage, token_sha256: str, secrets: str
+    *,
+    server: ServerIdentity,
+    stdio: Stdio,
+    bridge: BridgeImage,
+    token_sha256: str,
+    secrets: str,
+    policy_uid: str = "",
 ) -> Object:
-    """Build a Deployment of one pod: the bridge is copied into it and starts the server once per connection."""
+    """Build a Deployment of one pod: the bridge is copied into it and starts the server once per connection.
+
+    It also belongs to the server's NetworkPolicy, which Kubernetes therefore deletes after the pod.
+    """
     labels = workload_labels(server.name)
     pod: Object = {
         "automountServiceAccountToken": False,
@@ -114,7 +123,9 @@ def build_deployment(
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels, "annotations": {ANNOTATION_SECRETS: secrets}}, "spec": pod},
     }
-    return _build_object("apps/v1", "Deployment", server, spec)
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "name": workload_name(server.name)}
+    blocked = policy | {"uid": policy_uid, "blockOwnerDeletion": True}
+    return _build_object("apps/v1", "Deployment", server, spec, owners=[blocked] if policy_uid else [])
 
 
 def build_service(*, server: ServerIdentity) -> Object:
@@ -140,7 +151,9 @@ def build_server_policy(*, server: ServerIdentity, stdio: Stdio, release_namespa
         ],
         "egress": list(stdio.egress),
     }
-    return _build_object("networking.k8s.io/v1", "NetworkPolicy", server, spec)
+    policy = _build_object("networking.k8s.io/v1", "NetworkPolicy", server, spec)
+    policy["metadata"]["finalizers"] = [FOREGROUND]
+    return policy
 
 
 def manifest_digest(manifest: Object) -> str:
@@ -148,8 +161,11 @@ def manifest_digest(manifest: Object) -> str:
     return str(manifest["metadata"]["annotations"][ANNOTATION_MANIFEST])
 
 
-def _build_object(version: str, kind: str, server: ServerIdentity, spec: Object) -> Object:
-    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+def _build_object(
+    version: str, kind: str, server: ServerIdentity, spec: Object, *, owners: list[Object] | None = None
+) -> Object:
+    content = [spec, *(owners or [])]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     owner = {"apiVersion": API_VERSION, "kind": "ToolServer", "name": server.name, "uid": server.uid}
     return {
         "apiVersion": version,
@@ -159,7 +175,7 @@ def _build_object(version: str, kind: str, server: ServerIdentity, spec: Object)
             "namespace": server.namespace,
             "labels": workload_labels(server.name),
             "annotations": {ANNOTATION_MANIFEST: digest},
-            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": False}],
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": False}, *(owners or [])],
         },
         "spec": spec,
     }

@@ -5,6 +5,7 @@ from typing import Any, Final
 from mcp_exec_api.tool_server import Workload
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten
+from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.status import (
     IMAGE_PULL_REASONS,
     NORMAL_WAITING_REASONS,
@@ -14,11 +15,18 @@ from mcp_exec_operator.pods.status import (
 )
 
 _MAX_MESSAGE: Final = 1024
+_MAX_NAMED: Final = 8
 
 
 def build_workload(deployment: Object, pods: list[Object], *, address: str | None) -> Workload:
-    """Return the workload's status. `pods` are all pods of the server, in any state."""
+    """Return the workload's status. `pods` are all pods with the labels of the server, in any state.
+
+    The server's Service leads to any pod with these labels, so that a server with a pod of others is not called.
+    """
     if _is_ready(deployment):
+        if strangers := _find_strangers(deployment, pods):
+            message = f"pods have the labels of the server, but not its template: {', '.join(strangers)}; delete them"
+            return build_failure("PodsOfOthers", message, address=address)
         return Workload(ready=True, address=address)
     reason, message = _find_problem(deployment, pods)
     return build_failure(reason, message, address=address)
@@ -27,6 +35,12 @@ def build_workload(deployment: Object, pods: list[Object], *, address: str | Non
 def build_failure(reason: str, message: str, *, address: str | None = None) -> Workload:
     """Return the status of a workload that is not ready. A long message is cut."""
     return Workload(ready=False, address=address, reason=reason, message=shorten(message, _MAX_MESSAGE) or None)
+
+
+def _find_strangers(deployment: Object, pods: list[Object]) -> list[str]:
+    """Return the names of pods that do not run what the Deployment's template says, as it says; at most eight."""
+    alive = (pod for pod in pods if not is_terminating(pod) and not is_over(pod))
+    return [pod["metadata"]["name"] for pod in alive if find_changes(deployment["spec"]["template"], pod)][:_MAX_NAMED]
 
 
 def _is_ready(deployment: Object) -> bool:

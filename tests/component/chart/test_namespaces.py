@@ -60,7 +60,7 @@ def test_every_served_namespace_has_all_that_it_needs(render: Render) -> None:
         assert rendered.names("SandboxPool", namespace=namespace) == ["default"]
         for kind in ("Role", "RoleBinding"):
             assert rendered.names(kind, namespace=namespace) == [
-                f"mcp-exec-{name}" for name in ("broker", "gateway", "operator")
+                f"mcp-exec-{name}" for name in ("broker", "cleanup", "gateway", "operator")
             ]
         for kind in ("ResourceQuota", "LimitRange", "NetworkPolicy"):
             assert rendered.names(kind, namespace=namespace) == ["mcp-exec-sandboxes"]

@@ -108,7 +108,7 @@ def test_the_gateways_only_rights_everywhere_are_to_ask_who_a_caller_is(render: 
 def test_every_binding_names_a_role_and_an_account_of_the_chart(render: Render) -> None:
     rendered = render(release="blue", namespace="blue-system")
     accounts = rendered.names("ServiceAccount")
-    assert accounts == ["blue-mcp-exec-broker", "blue-mcp-exec-gateway", "blue-mcp-exec-operator"]
+    assert accounts == [f"blue-mcp-exec-{name}" for name in ("broker", "cleanup", "gateway", "operator")]
     for kind, role in (("RoleBinding", "Role"), ("ClusterRoleBinding", "ClusterRole")):
         for binding in rendered.all(kind):
             rendered.one(role, binding["roleRef"]["name"], namespace=binding["metadata"].get("namespace"))

@@ -16,6 +16,7 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.leader_election import LeaderElector
+from mcp_exec_operator.kube.namespaces import follow_namespaces
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
@@ -44,13 +45,14 @@ class Operator:
         self.settings = made
         self.metrics = Metrics.create()
         self.manager: Manager
+        self.kube: KubeClient
         self._stack = AsyncExitStack()
         self.sessions: list[aiohttp.ClientSession] = []
 
     async def start(self) -> None:
         api = aiohttp.ClientSession(base_url=self.world.url)
         self.sessions.append(api)
-        kube = KubeClient(
+        self.kube = kube = KubeClient(
             session=api, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.01), timeout_seconds=5
         )
         supervisors = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
@@ -65,6 +67,13 @@ class Operator:
             (POLICIES, self.manager.observe_policy),
         ):
             await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).run_in_background())
+
+    @asynccontextmanager
+    async def following_namespaces(self) -> AsyncIterator[None]:
+        async with follow_namespaces(
+            kube=self.kube, namespaces=self.settings.namespaces, on_deletion=self.manager.observe_namespace
+        ):
+            yield
 
     async def stop(self) -> None:
         """As SIGTERM does."""

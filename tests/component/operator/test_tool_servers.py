@@ -63,9 +63,7 @@ async def test_a_stdio_server_has_a_pod_a_service_and_a_network_policy(world: Wo
     assert token not in str(deployment(world))
     uid = world.collections[TS]["git"]["metadata"]["uid"]
     for collection in (DEPLOYMENTS, SERVICES, POLICIES):
-        assert [owner["uid"] for owner in world.collections[collection]["ts-git"]["metadata"]["ownerReferences"]] == [
-            uid
-        ]
+        assert world.collections[collection]["ts-git"]["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
 async def test_another_spec_changes_the_deployment(world: World, running: Operating) -> None:
@@ -223,3 +221,41 @@ async def test_a_server_that_can_not_be_run_says_why(
     async with running(**changes):
         await world.until(lambda: workload(world).get("reason") == reason)
     assert not deployment(world)
+
+
+async def test_a_server_with_a_pod_of_others_behind_its_service_is_not_called(world: World, running: Operating) -> None:
+    add(world)
+    async with running(resync_seconds=3600):
+        await world.until(lambda: workload(world).get("address"))
+        world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
+        template = deployment(world)["spec"]["template"]
+        own = {**template["metadata"], "name": "ts-git-1"}
+        status = {"phase": "Running"}
+        world.put(PODS, {"metadata": own, "spec": {**template["spec"], "nodeName": "n"}, "status": status})
+        await world.until(lambda: workload(world).get("ready"))
+        metadata = {"name": "thief", "labels": workload_labels("git")}
+        world.put(PODS, {"metadata": metadata, "spec": {"containers": [{"name": "server", "image": "mine"}]}})
+        await world.until(lambda: workload(world).get("reason") == "PodsOfOthers")
+        assert (workload(world)["ready"], "thief" in workload(world)["message"]) == (False, True)
+        assert "ts-git-1" not in workload(world)["message"]
+        world.remove(PODS, "thief")
+        await world.until(lambda: workload(world).get("ready"))
+
+
+async def test_the_policy_of_a_server_is_deleted_after_its_pod(world: World, running: Operating) -> None:
+    """The garbage collector does it, by the policy's finalizer and the Deployment's owners."""
+    add(world)
+    async with running():
+        await world.until(lambda: workload(world).get("address"))
+        policy = world.collections[POLICIES]["ts-git"]["metadata"]
+        assert policy["finalizers"] == ["foregroundDeletion"]
+        owners = {
+            owner["uid"]: owner["blockOwnerDeletion"] for owner in deployment(world)["metadata"]["ownerReferences"]
+        }
+        assert owners == {world.collections[TS]["git"]["metadata"]["uid"]: False, policy["uid"]: True}
+        add(world, generation=2, url="https://example.invalid/mcp")
+        await world.until(lambda: "ts-git" not in world.collections[POLICIES])
+    deletions = [
+        seen.body["propagationPolicy"] for seen in world.seen if seen.method == "DELETE" and "ts-git" in seen.path
+    ]
+    assert set(deletions) == {"Foreground"}

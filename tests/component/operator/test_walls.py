@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.world import PODS, POLICIES, SBP, World
+from tests.support.world import NAMESPACE, NAMESPACES, PODS, POLICIES, SBP, World
 
 Operating = Callable[..., Any]
 BASE, POOLS_OWN = "mcp-exec-base-default", "mcp-exec-pool-default"
@@ -82,6 +82,28 @@ async def test_the_run_of_a_pool_that_was_deleted_with_its_pods_while_no_operato
     world.remove(SBP, "default")
     async with operating():
         assert (await world.finished("long"))["phase"] == "Cancelled"
+
+
+async def test_the_sandboxes_of_a_namespace_that_is_deleted_end_while_its_policies_stand(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    namespace = world.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    async with operating() as operator, operator.following_namespaces():
+        world.execution("long", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        await world.warm(1)
+        deleted = {**namespace["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        world.put(NAMESPACES, {"metadata": deleted})
+        status = await world.finished("long")
+        await world.until(lambda: not world.pods())
+        world.execution("late")
+        late = await world.finished("late")
+        assert set(world.collections[POLICIES]) == {BASE, POOLS_OWN}
+        assert (status["phase"], late["phase"]) == ("Cancelled", "Cancelled")
+        assert status["conditions"][-1]["message"] == "cancelled: the namespace agents is being deleted"
+        world.put(NAMESPACES, {"metadata": namespace["metadata"]})  # deleted, and created again
+        await world.warm(1)
 
 
 async def test_policies_of_others_that_open_sandboxes_are_named(world: World, operating: Operating) -> None:

@@ -14,7 +14,7 @@ from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
 from tests.support.processes import write_kubeconfig
-from tests.support.world import CEX, KEY, NODES, World
+from tests.support.world import CEX, KEY, NAMESPACES, NODES, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_operator.kube.leader_election import LeaderElector
@@ -85,6 +85,20 @@ async def test_it_works_without_nodes_if_configured(made: Settings, kubeconfig: 
         async with asyncio.timeout(15):
             await running
         assert not [seen for seen in world.seen if seen.path == NODES]
+
+
+async def test_a_namespace_that_was_deleted_does_not_stop_the_others(made: Settings, kubeconfig: Path) -> None:
+    async with Discovered().up() as world:
+        write_kubeconfig(kubeconfig, world.url)
+        world.faults.append(Fault("GET", "/gone/pods", 403))
+        world.pool()
+        changes = {"watch_nodes": False, "namespaces": ("gone", "agents")}
+        running = asyncio.create_task(run_operator(made.model_copy(update=changes), sandbox_port=world.port))
+        await world.warm(1)
+        assert not [seen for seen in world.seen if seen.path.endswith("/gone/codeexecutions")]
+        world.put(NAMESPACES, {"metadata": {"name": "gone"}})  # it is served again from the next start on
+        async with asyncio.timeout(15):
+            await running
 
 
 async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kubeconfig: Path) -> None:

@@ -1,0 +1,143 @@
+"""Cleanup of namespaces that the release serves no longer: `python3 -m mcp_exec_operator.cleanup NAMESPACE...`
+
+A hook of the chart runs it before an uninstallation, and before an upgrade that removes namespaces. It cancels the
+executions, while the operator can still write how they ended, and deletes the pools. Kubernetes then deletes the pods,
+and after the last of them the NetworkPolicy. Nothing of this is needed for the isolation of sandboxes.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+from mcp_exec_api.code_execution import Phase
+from mcp_exec_api.constants import API_VERSION, EXECUTIONS, POOLS
+from mcp_exec_api.execution_state import is_finished, read_created_at
+from mcp_exec_api.meta import now
+from mcp_exec_api.reasons import Reason
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.executions.outcome import ExecutionOutcome
+from mcp_exec_operator.executions.status import build_finished_status
+from mcp_exec_operator.kube.api import POD_SELECTOR
+
+log = logging.getLogger(__name__)
+
+_CANCEL_SECONDS: Final = 20.0
+"""How long the operator may take to end the cancelled executions."""
+_GONE_SECONDS: Final = 60.0
+"""How long the pods may take to be gone."""
+_POLL_SECONDS: Final = 0.5
+_PAGE_SIZE: Final = 20
+"""Executions in memory at once. One has up to 1.5 MiB."""
+_GONE_CODES: Final = (403, 404)
+"""Answers about a namespace that was deleted, and with it the rights in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceCleanup:
+    """Cleanup of one namespace."""
+
+    kube: KubeClient
+    namespace: str
+    cancel_seconds: float = _CANCEL_SECONDS
+    gone_seconds: float = _GONE_SECONDS
+
+    async def run(self) -> bool:
+        """Clean the namespace up. Return whether nothing is left that runs; what is left ends without help.
+
+        Raises ApiError if the API server does not answer.
+        """
+        try:
+            await self._cancel_executions()
+            await self._wait(self._all_finished, self.cancel_seconds)
+            await self._delete_pools()
+            gone = await self._wait(self._no_pods, self.gone_seconds)
+            await self._end_executions()
+        except ApiError as error:
+            if error.code not in _GONE_CODES:
+                raise
+            log.info("the namespace %s is gone, or its rights are: %s", self.namespace, error)
+            return True
+        return gone
+
+    async def _cancel_executions(self) -> None:
+        async for body in self._unfinished():
+            await self._tolerate_absence(
+                self.kube.patch(self._execution_path(body), {"spec": {"cancelRequested": True}})
+            )
+
+    async def _end_executions(self) -> None:
+        """Write the end of executions that no operator has ended: there is none, or they were created since."""
+        async for body in self._unfinished():
+            message = "cancelled: the namespace is not served any more"
+            outcome = ExecutionOutcome(phase=Phase.CANCELLED, reason=Reason.CANCELLED, message=message)
+            meta, created = body["metadata"], datetime.fromisoformat(read_created_at(body))
+            status = build_finished_status(body.get("status") or {}, outcome, moment=now(), created=created)
+            identity = {name: meta[name] for name in ("namespace", "name", "resourceVersion")}
+            finished = {"apiVersion": API_VERSION, "kind": "CodeExecution", "metadata": identity, "status": status}
+            await self._tolerate_absence(self.kube.replace(self._execution_path(body) + "/status", finished))
+
+    async def _delete_pools(self) -> None:
+        for pool in (await self.kube.list(custom_resource_path(POOLS, namespace=self.namespace)))[0]:
+            meta = pool["metadata"]
+            path = custom_resource_path(POOLS, namespace=self.namespace, name=meta["name"])
+            await self.kube.delete(path, uid=meta["uid"])
+
+    async def _all_finished(self) -> bool:
+        async for _ in self._unfinished():
+            return False
+        return True
+
+    async def _no_pods(self) -> bool:
+        path = resource_path("pods", namespace=self.namespace)
+        return not (await self.kube.list(path, selector=POD_SELECTOR))[0]
+
+    async def _unfinished(self) -> AsyncIterator[Object]:
+        """Yield the unfinished executions, of which a page at a time is in memory."""
+        path = custom_resource_path(EXECUTIONS, namespace=self.namespace)
+        params = {"limit": str(_PAGE_SIZE)}
+        while True:
+            page = await self.kube.get(path, **params)
+            for body in page.get("items") or []:
+                if not is_finished(body):
+                    yield body
+            if not (token := page["metadata"].get("continue")):
+                return
+            params["continue"] = token
+
+    async def _wait(self, holds: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+        deadline = monotonic() + seconds
+        while not await holds():
+            if monotonic() >= deadline:
+                return False
+            await asyncio.sleep(_POLL_SECONDS)
+        return True
+
+    async def _tolerate_absence(self, request: Awaitable[Object]) -> None:
+        try:
+            await request
+        except ApiError as error:
+            if error.code not in (404, 409):  # deleted, or changed by the operator
+                raise
+
+    def _execution_path(self, body: Object) -> str:
+        return custom_resource_path(EXECUTIONS, namespace=self.namespace, name=body["metadata"]["name"])
+
+
+async def clean_up(namespaces: list[str]) -> None:
+    """Clean these namespaces up, with the rights of the pod's service account."""
+    async with KubeClient.connect() as kube:
+        for namespace in namespaces:
+            gone = await NamespaceCleanup(kube=kube, namespace=namespace).run()
+            log.info("namespace %s: %s", namespace, "no sandbox is left" if gone else "the last sandboxes are ending")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    asyncio.run(clean_up(sys.argv[1:]))
