@@ -148,7 +148,6 @@ class Approvals:
         self,
         *,
         grant: Grant,
-        call: str,
         tool: str,
         arguments: CallArguments,
         timeout_seconds: float,
@@ -156,7 +155,7 @@ class Approvals:
     ) -> Approval:
         """Wait until the call is approved, and return the approval with the name of who approved it.
 
-        `call` is the call's id, `tool` SERVER.TOOL; `notify` reports the pending approval to the sandbox. Cancelling
+        `tool` is SERVER.TOOL; `notify` reports the pending approval to the sandbox. Cancelling
         the wait withdraws the request.
 
         Raises ToolCallError: NotApproved, ApprovalExpired, BudgetExceeded or RateLimited if too many calls wait
@@ -182,9 +181,8 @@ class Approvals:
             requested_at=requested,
             expires_at=requested + timedelta(seconds=timeout_seconds),
         )
-        log.info(
-            "call %s of %s waits for an approval", call, tool, extra={"approval": request.id, "execution": grant.name}
-        )
+        # without the call's id, which the code chooses
+        log.info("a call of %s waits for an approval", tool, extra={"approval": request.id, "execution": grant.name})
         decision = _Decision(state=ApprovalState.WITHDRAWN)
         async with self._register(execution, request, grant) as future:
             try:

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,8 +47,18 @@ class FlightLease:
         """
         await self.flight.acquire(self, size)
 
-    def add_result(self, size: int) -> None:
-        """Count a result that the sandbox has not read yet."""
+    @contextmanager
+    def waiting_for_approval(self) -> Iterator[None]:
+        """Count the arguments among those of calls that wait for an approval, which may take an hour.
+
+        They get half of the memory, so that they do not hold up the others. Raises ToolCallError (RateLimited).
+        """
+        with self.flight.park(self):
+            yield
+
+    def set_result(self, size: int) -> None:
+        """Give back the memory of the arguments, and count a result that the sandbox has not read yet."""
+        self.flight.release_arguments(self)
         self.result_bytes += size
         self.flight.by_execution[self.grant.execution] += size
 
@@ -61,6 +71,8 @@ class BytesInFlight:
     total: int = 0
     by_namespace: Counter[str] = field(default_factory=Counter)
     by_execution: Counter[str] = field(default_factory=Counter)
+    parked: Counter[str] = field(default_factory=Counter)
+    """Bytes of calls that wait for an approval, by namespace."""
     _requests: Counter[str] = field(default_factory=Counter)
     _waiting: deque[tuple[asyncio.Future[None], FlightLease, int]] = field(default_factory=deque)
 
@@ -77,7 +89,8 @@ class BytesInFlight:
             yield lease
         finally:
             _subtract(self._requests, grant.execution, 1)
-            self._release(lease)
+            _subtract(self.by_execution, grant.execution, lease.result_bytes)
+            self.release_arguments(lease)
 
     async def acquire(self, lease: FlightLease, size: int) -> None:
         """See FlightLease.acquire."""
@@ -100,6 +113,7 @@ class BytesInFlight:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (waiter, lease, size)
         self._waiting.append(entry)
+        self._wake()  # those ahead may wait for their own namespace or execution
         try:
             async with asyncio.timeout(limits.wait_seconds):
                 await waiter
@@ -112,10 +126,42 @@ class BytesInFlight:
                 self._waiting.remove(entry)
                 self._wake()  # the next one may need less
 
+    @contextmanager
+    def park(self, lease: FlightLease) -> Iterator[None]:
+        """See FlightLease.waiting_for_approval."""
+        namespace, size = lease.grant.namespace, lease.held
+        for parked, limit, place in (
+            (self.parked[namespace], self.limits.per_namespace // 2, f"in namespace {namespace}"),
+            (self.parked.total(), self.limits.total // 2, "at this broker"),
+        ):
+            if size and parked + size > limit:
+                raise build_denial(
+                    ErrorReason.RATE_LIMITED,
+                    f"the arguments of calls that wait for an approval may take {limit} bytes of memory {place}, and "
+                    f"take {parked}",
+                )
+        self.parked[namespace] += size
+        try:
+            yield
+        finally:
+            _subtract(self.parked, namespace, size)
+
+    def release_arguments(self, lease: FlightLease) -> None:
+        """Give back the memory that a request holds for its arguments."""
+        size, lease.held = lease.held, 0
+        self.total -= size
+        _subtract(self.by_namespace, lease.grant.namespace, size)
+        _subtract(self.by_execution, lease.grant.execution, size)
+        self._wake()
+
     def _fits(self, grant: Grant, size: int) -> bool:
+        return self.total + size <= self.limits.total and self._is_within_share(grant, size)
+
+    def _is_within_share(self, grant: Grant, size: int) -> bool:
+        """Return whether neither the namespace nor the execution would have more than its share."""
         limits = self.limits
-        is_within_total = self.total + size <= limits.total
-        return is_within_total and self.by_namespace[grant.namespace] + size <= limits.per_namespace
+        is_within_execution = self.by_execution[grant.execution] + size <= limits.per_execution
+        return is_within_execution and self.by_namespace[grant.namespace] + size <= limits.per_namespace
 
     def _take(self, lease: FlightLease, size: int) -> None:
         lease.held += size
@@ -123,14 +169,8 @@ class BytesInFlight:
         self.by_namespace[lease.grant.namespace] += size
         self.by_execution[lease.grant.execution] += size
 
-    def _release(self, lease: FlightLease) -> None:
-        self.total -= lease.held
-        _subtract(self.by_namespace, lease.grant.namespace, lease.held)
-        _subtract(self.by_execution, lease.grant.execution, lease.held + lease.result_bytes)
-        self._wake()
-
     def _wake(self) -> None:
-        """Give memory to those who wait, in their order. A namespace that has its share holds up no other."""
+        """Give memory to those who wait, in their order. Who has the share of its namespace holds up no other."""
         for entry in tuple(self._waiting):
             waiter, lease, size = entry
             if self._fits(lease.grant, size):
@@ -138,7 +178,7 @@ class BytesInFlight:
                 if not waiter.done():
                     self._take(lease, size)
                     waiter.set_result(None)
-            elif self.by_namespace[lease.grant.namespace] + size <= self.limits.per_namespace:
+            elif self._is_within_share(lease.grant, size):
                 return
 
 

@@ -8,6 +8,7 @@ that no step takes longer than about 20 ms.
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from typing import Any, Final
 
 from mcp_exec_broker.access.in_flight import FlightLease
@@ -80,7 +81,7 @@ class CallBody:
         if self.is_complete and len(self._read) <= SMALL_BYTES:
             if len(self._read) > _UNCOUNTED_BYTES:
                 await self._reserve(lease)
-            return parse_request(bytes(self._read))
+            return replace(parse_request(bytes(self._read)), lease=lease)
         if self._length is None:
             raise RequestRefused(411, f"a body of more than {SMALL_BYTES} bytes needs a Content-Length")
         length = self._length
@@ -103,9 +104,9 @@ class CallBody:
                 raise _build_error(str(error)) from None
             if (request.id, request.tool) != (fields.id, fields.tool):
                 raise _build_error("the body has the field id or tool twice")
-            return request
+            return replace(request, lease=lease)
 
-        return CallRequest(id=fields.id, tool=fields.tool, arguments={}, size=length, load=load)
+        return CallRequest(id=fields.id, tool=fields.tool, arguments={}, size=length, load=load, lease=lease)
 
     async def _reserve(self, lease: FlightLease) -> None:
         """Reserve memory for a small body. Raises RequestRefused."""

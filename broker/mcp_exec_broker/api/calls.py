@@ -111,9 +111,10 @@ class CallsApi:
                 )
             async with self.in_flight.lease(grant) as lease:
                 body = CallBody(receive, length=_get_length(scope), max_bytes=self.max_body_bytes)
-                request = await body.read_request(lease, self.offload)
-                line = await self._run_call(grant, request, _ClientWatch(receive), response)
-                lease.add_result(len(line))
+                line = await self._run_call(
+                    grant, await body.read_request(lease, self.offload), _ClientWatch(receive), response
+                )
+                lease.set_result(len(line))
                 await response.finish(line)
         except RequestRefused as error:
             await response.refuse(error)

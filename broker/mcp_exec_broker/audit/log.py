@@ -223,9 +223,9 @@ def _parse_time(text: str, name: str) -> str:
         return ""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return micro_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{name}: must be a time such as 2026-01-02T03:04:05Z") from error
-    return micro_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _parse_cursor(text: str) -> int:

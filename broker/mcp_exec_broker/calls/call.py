@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import ToolServerSpec
+from mcp_exec_broker.access.in_flight import FlightLease
 from mcp_exec_broker.access.policy import PolicyDecision
 from mcp_exec_broker.access.quotas import ExecutionQuota
 from mcp_exec_broker.catalog.entry import ToolListing
@@ -41,6 +42,8 @@ class CallRequest:
     timeout_seconds: float | None = None
     load: "Callable[[], Awaitable[CallRequest]] | None" = None
     """Reads the rest of a large request, whose arguments are unknown until then. It may raise ToolCallError."""
+    lease: FlightLease | None = None
+    """The memory of the request."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ convert and scan the result, write the end of the audit record, answer.
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
@@ -170,7 +170,8 @@ class CallPipeline:
             await self.offload.run(lambda: check_tokens(text), size=size)
         await self._record(call)
         if call.decision is not None and call.decision.action is Action.APPROVE:
-            await self._wait_for_approval(call, resolved)
+            with call.request.lease.waiting_for_approval() if call.request.lease else nullcontext():
+                await self._wait_for_approval(call, resolved)
             await self._check_again(call, resolved)
         result = await self.dispatcher.dispatch(call, resolved, arguments)
         return await self.responses.build_line(call, resolved, result)
@@ -264,7 +265,6 @@ class CallPipeline:
         try:
             call.approval = await self.approvals.wait_for_approval(
                 grant=call.grant,
-                call=call.request.id,
                 tool=resolved.name,
                 arguments=CallArguments(text=shown.text, is_complete=shown.is_complete, digest=digest, size=size),
                 timeout_seconds=resolved.spec.policy.approval_timeout_seconds,

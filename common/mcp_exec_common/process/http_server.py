@@ -44,6 +44,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = table.limits
         self._peer = ""
         self._in_head = True
+        self._is_complete = False
+        """Whether the last request has arrived, and nothing but line breaks after it."""
         self._head_bytes = 0
         """Bytes received since the head's beginning, in whole chunks."""
         self._header_bytes = 0
@@ -94,7 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Handle the start of a request."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise _HeadRefused
-        self._in_head, self._head_bytes, self._header_bytes = True, 0, 0
+        self._in_head, self._is_complete, self._head_bytes, self._header_bytes = True, False, 0, 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -119,7 +121,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Handle the end of the request."""
-        self._request_deadline = math.inf
+        self._request_deadline, self._is_complete = math.inf, True
         super().on_message_complete()
 
     # the end of a request, or of the connection
@@ -161,7 +163,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _time_out(self) -> None:
         """End a request that did not arrive, with a response if the client has sent a part of it and has got none."""
         is_served = self.cycle is not None and not self.cycle.response_complete
-        if self._in_head and is_served:  # a part of the next request; it has time until the response has ended
+        if is_served and (self._in_head or self._is_complete):
+            # a part of the next request, or line breaks, which some clients send after a body: until the response ends
             self._request_deadline = math.inf
         elif self._in_head and not self._head_bytes:
             self.transport.close()

@@ -101,7 +101,7 @@ class EventFollower:
                         async for frame in frames:
                             yield frame
                     execution = await ending or await self._read()
-                with self.memory.reserving() as reservation:
+                with self.memory.reserving(self.key[0]) as reservation:
                     # the client may accept the output slowly
                     reservation.require(weigh(execution, limit=self.memory.limit))
                     for frame in self._read_status(execution):

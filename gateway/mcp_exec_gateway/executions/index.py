@@ -138,7 +138,7 @@ class ExecutionIndex:
         if self.wait_count >= self.max_waits:
             raise too_many(f"{self.wait_count} requests wait for executions, which is the limit of this replica")
         future: asyncio.Future[Object | None] = asyncio.get_running_loop().create_future()
-        wait = _Wait(predicate=predicate, future=future, memory=Reservation(budget=self.memory))
+        wait = _Wait(predicate=predicate, future=future, memory=Reservation(budget=self.memory, namespace=key[0]))
         if self._shutting_down:
             _fail(future, ShuttingDown())
         self._waits.setdefault(key, []).append(wait)

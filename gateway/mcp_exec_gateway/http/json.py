@@ -23,16 +23,21 @@ def to_json(data: object) -> bytes:
 
 
 def json_response(
-    data: object, *, status: int = 200, headers: dict[str, str] | None = None, memory: MemoryBudget | None = None
+    data: object,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    memory: MemoryBudget | None = None,
+    namespace: str = "",
 ) -> Response:
     """Return a JSON response. Starlette's JSONResponse fails on lone surrogates, which user code can print.
 
-    A large one counts in `memory` until the client has accepted it.
+    A large one counts in `memory`, for the namespace, until the client has accepted it.
     """
     body = to_json(data)
     if memory is None or len(body) <= _LARGE_BYTES:
         return Response(body, status, headers=headers, media_type="application/json")
-    return LargeResponse(body, memory=memory, status=status, headers=headers)
+    return LargeResponse(body, memory=memory, namespace=namespace, status=status, headers=headers)
 
 
 class LargeResponse(Response):
@@ -43,17 +48,19 @@ class LargeResponse(Response):
         body: bytes,
         *,
         memory: MemoryBudget,
+        namespace: str,
         status: int,
         headers: dict[str, str] | None,
         seconds: float = _SEND_SECONDS,
     ) -> None:
         super().__init__(body, status, headers=headers, media_type="application/json")
         self._memory = memory
+        self._namespace = namespace
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises TimeoutError, which closes the connection, if the client is too slow."""
-        with self._memory.reserving() as reservation:
+        with self._memory.reserving(self._namespace) as reservation:
             try:
                 reservation.require(len(self.body))
             except HttpProblem as problem:

@@ -1,6 +1,7 @@
 """Query parameters and headers of the routes. Unknown and repeated parameters are rejected: they are usually typos."""
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from fastapi import Header
@@ -103,6 +104,18 @@ class SearchQuery(NamespaceQuery):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Maximum number of tools.")] = DEFAULT_LIMIT
 
 
+def _check_range(moment: datetime) -> datetime:
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise PydanticCustomError("time_range", "the time is before year 1 or after year 9999 in UTC") from None
+    return moment
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_check_range)]
+"""A time with a zone, which can be written in UTC."""
+
+
 class AuditQuery(NamespaceQuery):
     """Parameters of listing audit records of tool calls."""
 
@@ -111,8 +124,8 @@ class AuditQuery(NamespaceQuery):
         str | None, Field(min_length=1, max_length=256, description="A tool as SERVER.TOOL, or a server as SERVER.")
     ] = None
     outcome: Annotated[str | None, Field(min_length=1, max_length=64, description="Outcome of the call.")] = None
-    since: Annotated[AwareDatetime | None, Field(description="Only calls at or after this time (RFC 3339).")] = None
-    until: Annotated[AwareDatetime | None, Field(description="Only calls before this time (RFC 3339).")] = None
+    since: Annotated[Moment | None, Field(description="Only calls at or after this time (RFC 3339).")] = None
+    until: Annotated[Moment | None, Field(description="Only calls before this time (RFC 3339).")] = None
     limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of records on a page.")] = 100
     cursor: Annotated[str | None, Field(max_length=8192, description="The `next` of the previous page.")] = None
 

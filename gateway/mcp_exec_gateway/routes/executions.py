@@ -32,7 +32,7 @@ async def create_execution(
     """Create an execution and wait for its end."""
     service = dependencies.executions
     service.check_wait(query.wait)
-    with dependencies.memory.reserving() as memory:
+    with dependencies.memory.reserving(caller.namespace) as memory:
         execution = await service.create(
             request,
             parse_spec(await read_body(request, limit=dependencies.settings.max_body_bytes, memory=memory), memory),
@@ -51,7 +51,7 @@ async def create_execution(
 async def list_executions(dependencies: Injected, caller: ListCaller, query: Annotated[ListQuery, Query()]) -> Response:
     """List executions."""
     page = await dependencies.executions.list_page(caller.namespace, query)
-    return json_response(page, memory=dependencies.memory)
+    return json_response(page, memory=dependencies.memory, namespace=caller.namespace)
 
 
 @router.get("/{name}", **openapi.GET)
@@ -76,7 +76,10 @@ async def cancel_execution(
     execution = await dependencies.executions.cancel(request, (caller.namespace, name))
     status = 200 if is_finished(execution) else 202
     return json_response(
-        build_view(execution, attestor=dependencies.attestor), status=status, memory=dependencies.memory
+        build_view(execution, attestor=dependencies.attestor),
+        status=status,
+        memory=dependencies.memory,
+        namespace=caller.namespace,
     )
 
 
@@ -84,4 +87,5 @@ def _respond(
     execution: Object, dependencies: Dependencies, *, status: int, headers: dict[str, str] | None = None
 ) -> Response:
     view = build_view(execution, attestor=dependencies.attestor)
-    return json_response(view, status=status, headers=headers, memory=dependencies.memory)
+    namespace = execution["metadata"]["namespace"]
+    return json_response(view, status=status, headers=headers, memory=dependencies.memory, namespace=namespace)

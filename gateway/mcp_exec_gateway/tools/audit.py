@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AwareDatetime, BaseModel, Field, StrictStr, ValidationError
+from pydantic import BaseModel, Field, StrictStr, ValidationError
 
 from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
-from mcp_exec_gateway.http.query_params import AuditQuery
+from mcp_exec_gateway.http.query_params import AuditQuery, Moment
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class _ReplicaPosition(Model):
 class _Cursor(Model):
     """Position of the reader in the merged list."""
 
-    until: AwareDatetime
+    until: Moment
     limit: Annotated[int, Field(ge=1, le=500)]
     """Page size of the replicas, which gives `returned` its meaning."""
     places: Annotated[dict[str, _ReplicaPosition], Field(max_length=64)] = {}

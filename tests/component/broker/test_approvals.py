@@ -57,7 +57,6 @@ class Cluster:
         return asyncio.create_task(
             self.approvals.wait_for_approval(
                 grant=GRANT,
-                call="c-1",
                 tool="github.delete",
                 arguments=ARGUMENTS,
                 timeout_seconds=timeout_seconds,
@@ -231,7 +230,7 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     for _ in range(MAX_APPROVALS + 5):
         with pytest.raises(ToolCallError):
             await other.wait_for_approval(
-                grant=GRANT, call="c", tool="a.b", arguments=ARGUMENTS, timeout_seconds=0, notify=cluster.asked.put
+                grant=GRANT, tool="a.b", arguments=ARGUMENTS, timeout_seconds=0, notify=cluster.asked.put
             )
     assert len(other.list_approvals("u-1")) == MAX_APPROVALS
     for call in calls:
@@ -270,7 +269,7 @@ async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_d
         grant = GRANT.model_copy(update={"execution": f"u-{number}", "name": f"many-{number}"})
         return asyncio.create_task(
             narrow.wait_for_approval(
-                grant=grant, call="c", tool="github.delete", arguments=ARGUMENTS, timeout_seconds=120, notify=asked.put
+                grant=grant, tool="github.delete", arguments=ARGUMENTS, timeout_seconds=120, notify=asked.put
             )
         )
 
@@ -300,7 +299,7 @@ async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Clus
         grant = GRANT.model_copy(update={"execution": f"{namespace}-{name}", "name": name, "namespace": namespace})
         return asyncio.create_task(
             approvals.wait_for_approval(
-                grant=grant, call="c", tool="a.b", arguments=ARGUMENTS, timeout_seconds=60, notify=cluster.asked.put
+                grant=grant, tool="a.b", arguments=ARGUMENTS, timeout_seconds=60, notify=cluster.asked.put
             )
         )
 

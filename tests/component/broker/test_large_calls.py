@@ -9,12 +9,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.component.broker.conftest import World, grant
+from tests.component.broker.conftest import CEX, World, grant
 from tests.component.broker.servers import Toolbox
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_broker.access.in_flight import MIB
+from mcp_exec_broker.access.in_flight import MIB, FlightLimits
 
 Object = dict[str, Any]
 
@@ -129,6 +129,23 @@ async def test_what_one_execution_sends_slowly_takes_a_part_of_the_memory_and_no
     await until(lambda: not flight.total)
     outcomes = {record["outcome"] for record in (await world.ask("GET", "/v1/audit"))[1]["items"]}
     assert outcomes == {"denied", "ok"}  # a call that was broken off before its arguments has no record
+
+
+async def test_arguments_that_wait_for_an_approval_leave_memory_to_others(world: World, box: Toolbox) -> None:
+    rules = [{"tools": ["echo"], "action": "Approve"}]
+    world.add("box", url=box.url, policy={"rules": rules, "approvalTimeoutSeconds": 60})
+    await until(lambda: world.status("box").get("observedGeneration") == 2)
+    world.api.put(CEX, {"metadata": {"name": "exec-1", "uid": "uid-1"}, "spec": {}, "status": {"phase": "Running"}})
+    flight = world.broker.calls.in_flight
+    flight.limits = FlightLimits(per_namespace=300_000)
+    waiting = asyncio.create_task(world.call("box.echo", value="x" * 100_000))
+    await until(lambda: flight.parked)
+    refused = await world.call("box.echo", value="x" * 100_000)
+    assert (refused["reason"], "wait for an approval" in refused["message"]) == ("RateLimited", True)
+    assert (await world.call("box.add", a=1, b=2))["value"] == 3
+    world.broker.pipeline.quotas.close_execution("uid-1")
+    assert (await waiting)["reason"] == "ExecutionEnded"
+    await until(lambda: not flight.parked and not flight.total)
 
 
 async def test_the_requests_of_one_execution_are_bounded(world: World, box: Toolbox) -> None:

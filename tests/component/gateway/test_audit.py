@@ -124,6 +124,7 @@ async def test_a_malformed_answer_fails_that_replica_by_its_address(
     [
         ("limit=501", "limit"),
         ("since=yesterday", "since"),
+        ("since=0001-01-01T00:00:00%2B14:00", "since"),
         ("until=2026-11-21T20:00:00", "until"),
         ("cursor=x", "cursor"),
         ("cursor=e30=", "cursor"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.slow_clients import connected
+from tests.support.until import until
 
 from mcp_exec_common.process.connections import RESERVE, ConnectionLimits, ConnectionTable
 from mcp_exec_common.process.http_server import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, build_server
@@ -57,6 +58,32 @@ async def test_a_head_is_bounded_even_if_it_arrives_at_once(port: int, request_b
         received = await client.until_closed()
         assert received.startswith(answer)
         assert bool(received) == bool(answer)
+
+
+async def test_line_breaks_after_a_request_do_not_end_a_long_one() -> None:
+    release = asyncio.Event()
+
+    async def wait(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+        await respond(scope, receive, send)
+
+    server = build_server(
+        wait, port=0, keep_alive_seconds=5, shutdown_seconds=1, limits=ConnectionLimits(head_seconds=0.1)
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await server.listening.wait()
+        port = listener.getsockname()[1]
+        async with connected(port) as client, connected(port) as other:
+            await client.send(b"POST / HTTP/1.1\r\nhost: it\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx")
+            await until(lambda: any(each.cycle for each in server.server_state.connections))
+            await client.send(b"\r\n")
+            await other.send(b"G")
+            assert b"408 Request Timeout" in await other.until_closed()  # its deadline is the later one
+            release.set()
+            assert OK in await client.until_closed()
+        server.should_exit = True
+        await serving
 
 
 async def test_headers_after_a_body_are_refused(port: int) -> None:

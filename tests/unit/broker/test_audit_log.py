@@ -100,7 +100,8 @@ async def test_records_are_found_by_what_they_say_newest_first_page_by_page(path
 
 @pytest.mark.parametrize(
     ("filters", "wrong"),
-    [({"outcome": "good"}, "good"), ({"since": "yesterday"}, "since"), ({"until": "x"}, "until"),
+    [({"outcome": "good"}, "good"), ({"since": "yesterday"}, "since"),
+     ({"since": "0001-01-01T00:00:00+14:00"}, "since"), ({"until": "x"}, "until"),
      ({"cursor": "-1"}, "cursor")],
 )  # fmt: skip
 async def test_a_filter_that_is_no_good_is_refused(path: Path, filters: dict[str, str], wrong: str) -> None:

@@ -93,13 +93,12 @@ async def test_calls_get_memory_in_their_order_and_a_full_namespace_holds_up_no_
         waiting = [asyncio.create_task(call(*each)) for each in (("c", "agents", 10), ("d", "others", 20))]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert order == []
+        assert order == ["d"]
         async with flight.lease(make_grant("e", "others")) as probe:
             gone = asyncio.create_task(probe.acquire(5))
             await asyncio.sleep(0)
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
-        await asyncio.sleep(0)
         assert order == ["d"]
     release.set()
     await asyncio.gather(*waiting)
@@ -120,9 +119,57 @@ async def test_a_call_that_gets_no_memory_is_denied() -> None:
 async def test_unread_results_count_for_their_execution_only() -> None:
     flight = BytesInFlight(limits=FLIGHT)
     async with flight.lease(make_grant("a")) as first, flight.lease(make_grant("a")) as second:
-        first.add_result(60)
+        first.set_result(60)
         with pytest.raises(ToolCallError, match="has not read"):
             await second.acquire(1)
         assert flight.total == 0
     assert dict(flight.by_execution) == {}
     assert FlightLimits().per_execution == 48 * MIB
+
+
+async def test_calls_of_one_execution_that_wait_together_get_no_more_than_its_share() -> None:
+    flight, most = BytesInFlight(limits=FLIGHT), 0
+
+    async def call() -> None:
+        nonlocal most
+        async with flight.lease(make_grant("a", "others")) as lease:
+            await lease.acquire(30)
+            most = max(most, flight.by_execution["a"])
+            await asyncio.sleep(0)
+
+    async with flight.lease(make_grant("b")) as first, flight.lease(make_grant("c")) as second:
+        await first.acquire(50)
+        await second.acquire(30)
+        waiting = [asyncio.create_task(call()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert flight.total == 80
+    await asyncio.gather(*waiting)
+    assert (most, flight.total) == (30, 0)
+
+
+async def test_calls_that_wait_for_an_approval_leave_half_of_the_memory_to_others() -> None:
+    flight = BytesInFlight(limits=FLIGHT)
+    async with flight.lease(make_grant("a")) as first, flight.lease(make_grant("b")) as second:
+        await first.acquire(40)
+        await second.acquire(1)
+        with first.waiting_for_approval():
+            wanted = pytest.raises(ToolCallError, match="40 bytes of memory in namespace agents")
+            with wanted, second.waiting_for_approval():
+                raise AssertionError
+            async with flight.lease(make_grant("c", "others")) as third:
+                await third.acquire(11)
+                wanted = pytest.raises(ToolCallError, match="50 bytes of memory at this broker")
+                with wanted, third.waiting_for_approval():
+                    raise AssertionError
+        with second.waiting_for_approval():
+            assert flight.parked == {"agents": 1}
+    assert (flight.total, dict(flight.parked)) == (0, {})
+
+
+async def test_arguments_take_no_memory_while_the_sandbox_reads_the_result() -> None:
+    flight = BytesInFlight(limits=FLIGHT)
+    async with flight.lease(make_grant("a")) as lease:
+        await lease.acquire(50)
+        lease.set_result(10)
+        assert (flight.total, dict(flight.by_execution), dict(flight.by_namespace)) == (0, {"a": 10}, {})
+    assert dict(flight.by_execution) == {}

@@ -14,7 +14,7 @@ async def never() -> Message:
 
 def test_what_is_reserved_is_released_at_the_end() -> None:
     budget = MemoryBudget(limit=100)
-    with budget.reserving() as first, budget.reserving() as second:
+    with budget.reserving("a") as first, budget.reserving("b") as second:
         assert first.resize(60)
         assert not second.resize(50)
         assert second.resize(40)
@@ -26,9 +26,22 @@ def test_what_is_reserved_is_released_at_the_end() -> None:
 
 def test_a_request_without_memory_is_asked_to_try_again() -> None:
     budget = MemoryBudget(limit=100)
-    with budget.reserving() as reservation, pytest.raises(HttpProblem, match="100 bytes") as raised:
+    with budget.reserving("a") as reservation, pytest.raises(HttpProblem, match="100 bytes") as raised:
         reservation.require(101)
     assert (raised.value.status, raised.value.headers["Retry-After"]) == (503, "2")
+
+
+def test_the_requests_of_one_namespace_leave_memory_to_others() -> None:
+    budget = MemoryBudget(limit=100, namespace_limit=70)
+    with budget.reserving("a") as first, budget.reserving("a") as second, budget.reserving("b") as other:
+        assert first.resize(60)
+        with pytest.raises(HttpProblem, match="those of namespace a 60 of 70"):
+            second.require(11)
+        assert other.resize(40)
+        assert first.resize(10)
+        assert second.resize(50)
+    with budget.reserving("a") as reservation:
+        assert reservation.resize(70)
 
 
 def test_a_small_response_does_not_count() -> None:
