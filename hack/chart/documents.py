@@ -128,6 +128,7 @@ command.
 - **Upgrade.** If the cluster's CRDs are of another version, a Job with the operator's image upgrades them
   (`crds.upgrade`). The sandbox key, the initial API key and all keys that you added to the Secret `<release>-api-keys`
   remain. With `--force`, Helm replaces this Secret and removes your keys.
+  [upgrading.md](../../docs/platform/upgrading.md) lists values that an upgrade requires, and what it changes.
 - **Uninstall.** CRDs, executions, namespaces that the chart created, the operators' Lease and the Secret with the API
   keys remain. A Job with the operator's image cancels the executions that run or wait, and deletes all pools of the
   served namespaces and their pods; it takes at most three minutes. If it fails, for example because the image cannot be

@@ -133,7 +133,7 @@ class OperatorValues(WorkloadValues):
     as long as it exists."""
     template_prefixes: list[str] = []
     """Prefixes that labels and annotations of a pool's template may have, for example `cost.example.com`. Keys without
-    prefix and dots are always allowed."""
+    prefix and dots are allowed."""
 
 
 class ServiceValues(Model):

@@ -1,4 +1,4 @@
-"""Attempts to leave a sandbox, in each runtime. docs/platform/security.md shows the resulting table."""
+"""Attempts to leave a sandbox, in each runtime. docs/platform/escape-attempts.md shows the resulting table."""
 
 import json
 import os
@@ -175,7 +175,7 @@ def note(pool: str, outcomes: dict[str, str]) -> None:
     OUTCOMES[pool] = outcomes
 
 
-def test_the_table_in_the_security_page_is_what_was_found(runtimes: dict[str, str | None]) -> None:
+def test_the_table_of_attempts_is_what_was_found(runtimes: dict[str, str | None]) -> None:
     """UPDATE_DOCS=1 rewrites the table."""
     if "gvisor" not in runtimes:
         require_gvisor()
@@ -184,7 +184,7 @@ def test_the_table_in_the_security_page_is_what_was_found(runtimes: dict[str, st
         f"| {name} | {brief(OUTCOMES['gvisor'][name])} | {brief(OUTCOMES['runc'][name])} |" for name in OUTCOMES["runc"]
     ]
     table = "\n".join([BEGIN, "| attempt | gVisor | runc |", "|---|---|---|", *rows, END])
-    page = ROOT / "docs/platform/security.md"
+    page = ROOT / "docs/platform/escape-attempts.md"
     text = page.read_text()
     found = text[text.index(BEGIN) : text.index(END) + len(END)]
     if os.environ.get("UPDATE_DOCS"):

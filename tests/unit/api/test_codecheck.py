@@ -302,5 +302,5 @@ def test_the_check_of_any_code_ends(unit: str) -> None:
 
 
 def test_every_rule_is_documented() -> None:
-    page = (ROOT / "docs" / "platform" / "security.md").read_text()
+    page = (ROOT / "docs" / "platform" / "code-check.md").read_text()
     assert all(f"| {rule} |" in page for rule in Rule)

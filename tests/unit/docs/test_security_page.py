@@ -1,6 +1,7 @@
-"""docs/platform/security.md: each threat has a layer and tests that exist."""
+"""docs/platform/security.md: each threat has a layer and tests that exist, each measure has a cost."""
 
 import re
+from pathlib import Path
 
 import pytest
 from tests.support.named_tests import ROOT, find_test_names, is_test
@@ -29,5 +30,13 @@ def test_every_threat_has_a_layer_and_a_test(row: list[str]) -> None:
     assert [name for name in names if not is_test(name)] == []
 
 
-def test_every_test_that_the_page_names_exists() -> None:
-    assert [name for name in find_test_names(PAGE) if not is_test(name)] == []
+def test_every_measure_has_a_latency_and_a_cost() -> None:
+    section = PAGE.partition("\n## Cost of the measures\n")[2].partition("\n## ")[0]
+    rows = [line.strip().strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    assert len(rows) > 1
+    assert [row for row in rows if len(row) != 4 or not all(cell.strip() for cell in row)] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_test_that_a_page_names_exists(path: Path) -> None:
+    assert [name for name in find_test_names(path.read_text()) if not is_test(name)] == []

@@ -1,0 +1,46 @@
+"""How long finished executions are kept."""
+
+import asyncio
+from typing import Any, cast
+
+from tests.support.constants import DEADLINE
+
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.ttl import TTLController
+
+FOREVER = 10**9
+
+
+class Deletions:
+    """An API that records which execution was deleted first."""
+
+    def __init__(self) -> None:
+        self.first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def delete_execution(self, _namespace: str, name: str, *, uid: str) -> None:
+        """Record a deletion."""
+        assert uid
+        if not self.first.done():
+            self.first.set_result(name)
+
+
+def finished(name: str, *, at: str) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "agents", "name": name, "uid": name, "creationTimestamp": at},
+        "spec": {"ttlSecondsAfterFinished": FOREVER},
+        "status": {"finishedAt": at},
+    }
+
+
+async def test_no_execution_is_kept_longer_than_the_operator_allows_whatever_its_spec_says() -> None:
+    deletions = Deletions()
+    controller = TTLController(api=cast(OperatorApi, deletions))
+    controller.observe(finished("later", at="2999-01-01T00:00:00.000000Z"))
+    controller.observe(finished("old", at="2026-01-01T00:00:00.000000Z"))
+    running = asyncio.create_task(controller.run())
+    async with asyncio.timeout(DEADLINE):
+        assert await deletions.first == "old"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "later" in controller
+    assert "old" not in controller
