@@ -17,6 +17,8 @@ from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
 MAX_TOOL_NAMES: Final = 50
 """Tools whose calls are counted by name; the rest count as `other`."""
+MAX_NAME_CHARACTERS: Final = 4096
+"""Characters of these names together; the code chooses the names of unknown tools."""
 _OTHER: Final = "other"
 KEEP_SECONDS: Final = MAX_GRANT_SECONDS + 60
 """Seconds for which a quota is kept, after its last call or its end."""
@@ -56,7 +58,7 @@ class ExecutionQuota:
 
     def __init__(self, grant: Grant | None, budget: ExecutionBudget) -> None:
         self.grant = grant
-        """None for an execution that has made no call since this process started."""
+        """None for an execution that has made no call since this process started, or has ended."""
         self.is_closed = False
         self.active_calls = 0
         """Calls that began and have not ended."""
@@ -86,7 +88,7 @@ class ExecutionQuota:
 
         Raises ToolCallError (BudgetExceeded, ExecutionEnded).
         """
-        name = tool if tool in self._by_tool or len(self._by_tool) < MAX_TOOL_NAMES else _OTHER
+        name = tool if tool in self._by_tool or self._has_room_for(tool) else _OTHER
         self._by_tool[name] = self._by_tool.get(name, 0) + 1
         self._total += 1
         self.active_calls += 1
@@ -108,6 +110,10 @@ class ExecutionQuota:
                 f"the execution may receive {self._budget.result_bytes} bytes of results in all, and has received them",
             )
         self._bytes_out += argument_bytes
+
+    def _has_room_for(self, tool: str) -> bool:
+        names = self._by_tool
+        return len(names) < MAX_TOOL_NAMES and sum(map(len, names)) + len(tool) <= MAX_NAME_CHARACTERS
 
     def end_call(self, *, failed: bool, result_bytes: int) -> None:
         """Count the end of a call, and the bytes sent to the sandbox."""
@@ -142,6 +148,7 @@ class ExecutionQuota:
     def close(self) -> None:
         """Deny all further calls, and run the callbacks."""
         self.is_closed = True
+        self.grant = None  # it may have many tools, and the quota is kept for minutes
         callbacks, self._close_callbacks = list(self._close_callbacks.values()), {}
         for callback in callbacks:
             callback()
@@ -189,7 +196,7 @@ class ExecutionQuotas:
                     f"this broker counts the calls of {self._max_quotas} executions, which is its limit",
                 )
             quota = ExecutionQuota(grant, self._budget)
-        elif quota.grant is None:
+        elif quota.grant is None and not quota.is_closed:
             quota.grant = grant
         self._keep(grant.execution, quota)
         return quota

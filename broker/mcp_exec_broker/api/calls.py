@@ -34,7 +34,18 @@ _JSON_LINES: Final = (b"content-type", b"application/x-ndjson")
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _PART_BYTES: Final = 256 * 1024
 _MAX_TOKEN: Final = 64 * 1024
-_MAX_GRANTS: Final = 4096
+_GRANTS_BYTES: Final = 16 * 1024 * 1024
+"""Memory of verified grants: about 3 KiB each, but up to 150 KiB for one with many long patterns of tools."""
+_GRANT_BYTES: Final = 2048
+_PATTERN_BYTES: Final = 60
+"""Memory of one pattern in addition to its text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _VerifiedGrant:
+    grant: Grant
+    size: int
+    """Estimated bytes of memory, its text included."""
 
 
 class GrantAuthenticator:
@@ -44,17 +55,21 @@ class GrantAuthenticator:
         self._signer = signer
         self._replica = replica
         self._checks_address = checks_address
-        self._verified: LRUCache[str, Grant] = LRUCache(_MAX_GRANTS)
+        self._verified: LRUCache[str, _VerifiedGrant] = LRUCache(
+            _GRANTS_BYTES, getsizeof=lambda verified: verified.size
+        )
 
     def authenticate(self, header: bytes, *, peer: str) -> Grant:
         """Return the grant in an Authorization header that came from an address. Raises RequestRefused."""
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
             raise RequestRefused(401, "the request has no grant: send Authorization: Bearer GRANT")
-        grant = self._verified.get(token)
-        if grant is None:
+        verified = self._verified.get(token)
+        if verified is None:
             grant = self._verify(token)
-            self._verified[token] = grant
+            size = _GRANT_BYTES + _PATTERN_BYTES * len(grant.tools) + 2 * len(token)
+            verified = self._verified[token] = _VerifiedGrant(grant=grant, size=size)
+        grant = verified.grant
         if grant.expires <= time():
             self._verified.pop(token, None)
             raise RequestRefused(401, "the grant has expired")

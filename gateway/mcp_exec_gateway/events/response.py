@@ -11,9 +11,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.events.follower import EventFrame
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.json import to_json
+from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import wait_for_disconnect
 
@@ -23,7 +25,8 @@ KEEP_ALIVE_SECONDS: Final = 15.0
 MAX_STREAM_SECONDS: Final = 900.0
 """Maximum duration of a stream; the client then resumes it."""
 _MAX_BUFFERED_BYTES: Final = 128 * 1024
-"""Bytes of a stream that wait for a slow client, besides one event: 64 MiB for 512 streams."""
+"""Bytes of a stream that wait for a slow client, besides one event: 64 MiB for 512 streams. What an event takes beyond
+them counts against the memory of requests in flight."""
 _SEND_SECONDS: Final = 60.0
 """Maximum time that a client may take to accept one event."""
 
@@ -68,27 +71,40 @@ def choose_encoding(accept: str) -> StreamEncoding:
 
 
 class _EventBuffer:
-    """Encoded events that wait to be sent, bounded in bytes. None ends the stream."""
+    """Encoded events that wait to be sent or are sent, bounded in bytes. None ends the stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Reservation) -> None:
+        self._memory = memory
         self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._size = 0
+        self._size = self._sent_size = 0
         self._has_room = asyncio.Event()
 
     async def put(self, event: bytes | None) -> None:
-        """Add an event once there is room. One event always has room."""
+        """Add an event once there is room. One event always has room, unless the gateway's memory is short.
+
+        Raises HttpProblem in that case.
+        """
         while event is not None and self._size and self._size + len(event) > _MAX_BUFFERED_BYTES:
             self._has_room.clear()
             await self._has_room.wait()
-        self._size += len(event or b"")
+        size = self._size + len(event or b"")
+        self._memory.require(_exceeding(size))
+        self._size = size
         self._events.put_nowait(event)
 
     async def get(self) -> bytes | None:
-        """Return the next event."""
-        event = await self._events.get()
-        self._size -= len(event or b"")
+        """Return the next event. The one before has been sent."""
+        self._size -= self._sent_size
+        self._sent_size = 0
+        self._memory.resize(_exceeding(self._size))
         self._has_room.set()
+        event = await self._events.get()
+        self._sent_size = len(event or b"")
         return event
+
+
+def _exceeding(size: int) -> int:
+    return max(size - _MAX_BUFFERED_BYTES, 0)
 
 
 class StreamingEventResponse(Response):
@@ -100,6 +116,8 @@ class StreamingEventResponse(Response):
         *,
         encoding: StreamEncoding,
         closing: asyncio.Event,
+        memory: MemoryBudget,
+        namespace: str,
         slots: Sequence[AbstractContextManager[None]],
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         max_seconds: float = MAX_STREAM_SECONDS,
@@ -113,6 +131,8 @@ class StreamingEventResponse(Response):
         self._frames = frames
         self._encoding = encoding
         self._closing = closing
+        self._memory = memory
+        self._namespace = namespace
         self._slots = slots
         self._keep_alive_seconds = keep_alive_seconds
         self._max_seconds = max_seconds
@@ -124,7 +144,7 @@ class StreamingEventResponse(Response):
                 stack.enter_context(slot)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self._encoding.head, "more_body": True})
-            queue = _EventBuffer()
+            queue = _EventBuffer(stack.enter_context(self._memory.reserving(self._namespace)))
             pump = asyncio.create_task(self._fill(queue))
             stops = {asyncio.create_task(wait_for_disconnect(receive)), asyncio.create_task(self._wait_closing())}
             try:
@@ -148,7 +168,10 @@ class StreamingEventResponse(Response):
         try:
             async with aclosing(self._frames):
                 async for frame in self._frames:
-                    await queue.put(self._encoding.encode(frame))
+                    with self._memory.reserving(self._namespace) as reservation:
+                        # until the event is in the buffer, its values are in memory as well
+                        reservation.require(_exceeding(weigh(frame.fields, limit=self._memory.limit)))
+                        await queue.put(self._encoding.encode(frame))
         except (ApiError, ShuttingDown, HttpProblem) as error:
             # the headers are sent, so the stream ends without an `end` event, and the client resumes it
             log.warning("event stream ended early: %s %s", type(error).__name__, error)

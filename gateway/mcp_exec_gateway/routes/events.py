@@ -48,6 +48,8 @@ async def stream_events(
         follower.read_frames(),
         encoding=encoding,
         closing=dependencies.shutdown.closing,
+        memory=dependencies.memory,
+        namespace=caller.namespace,
         slots=[
             dependencies.stream_slots.hold(caller.name, limit=caller.limits.max_streams),
             dependencies.follower_slots.hold("/".join(key)),

@@ -8,6 +8,7 @@ import pytest
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.quotas import (
     KEEP_SECONDS,
+    MAX_NAME_CHARACTERS,
     MAX_TOOL_NAMES,
     ExecutionBudget,
     ExecutionQuota,
@@ -165,3 +166,21 @@ async def test_no_more_than_so_many_calls_of_an_execution_are_made_at_once() -> 
         await asyncio.wait({third})
     async with found.acquire_slot(), found.acquire_slot():
         pass
+
+
+def test_names_that_the_code_chooses_take_little_memory() -> None:
+    found = quota(calls=100)
+    for number in range(60):
+        call(found, f"{number:02}.{'x' * 297}")
+    names = found.tool_calls.by_tool
+    assert len("".join(names)) <= MAX_NAME_CHARACTERS + len("other")
+    assert (len(names), names["other"]) == (14, 47)
+
+
+def test_the_quota_of_an_ended_execution_keeps_no_grant() -> None:
+    quotas = ExecutionQuotas()
+    quotas.get_or_create(grant())
+    quotas.close_execution("u-1")
+    found = quotas.get_or_create(grant())
+    assert found.grant is None
+    assert denial(found).reason == ErrorReason.EXECUTION_ENDED
