@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
+import h11
 import pytest
 from starlette.requests import Request
 
@@ -29,6 +30,8 @@ from mcp_exec_gateway.auth.service_accounts import read_token_expiry
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.http.query_params import reject_repeated_parameters
 from mcp_exec_gateway.http.request_body import parse_spec
+from mcp_exec_sandbox.supervisor.http.connection import MAX_HEADER_BYTES
+from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_tools.catalog import Catalog, Tool, assign_modules
 from mcp_exec_tools.output_inference import infer_schema
 from mcp_exec_tools.patterns import matches_any
@@ -97,6 +100,15 @@ def tokenize(text: str) -> object:
 
 def check(code: str) -> object:
     return find_issues(code, memory=1024)
+
+
+def read_head(data: bytes) -> object:
+    """Read a request's head as the supervisor does, in pieces."""
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
+    for start in range(0, len(data), 16):
+        connection.receive_data(data[start : start + 16])
+        connection.next_event()
+    return None
 
 
 def search(given: tuple[Catalog, str]) -> object:
@@ -270,8 +282,15 @@ CODE = {
     "imports": Case(check, lambda n: "import a\n" * n, 900),
     "a quantity": Case(parse_quantity, lambda n: "1" * n + "x", 100_000),
 }
+SUPERVISOR = {
+    "a head in pieces": Case(read_head, lambda n: b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * n, 600),
+    "a header in pieces": Case(read_head, lambda n: b"GET / HTTP/1.1\r\na: " + b"b" * n, MAX_HEADER_BYTES // 5),
+    "levels": Case(parse_object, lambda n: b'{"a":' * n, 50_000),
+    "brackets in a text": Case(parse_object, lambda n: b'{"a":"' + b'\\"[' * n, 50_000),
+    "texts": Case(parse_object, lambda n: b'{"a":[' + b'"[",' * n, 50_000),
+}
 CASES = {f"{group}: {name}": case for group, cases in {
-    "gateway": GATEWAY, "broker": BROKER, "scanner": SCANNER, "tools": TOOLS, "code": CODE,
+    "gateway": GATEWAY, "broker": BROKER, "scanner": SCANNER, "tools": TOOLS, "code": CODE, "supervisor": SUPERVISOR,
 }.items() for name, case in cases.items()}  # fmt: skip
 
 
