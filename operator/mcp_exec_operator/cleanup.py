@@ -8,7 +8,7 @@ and after the last of them the NetworkPolicy. Nothing of this is needed for the 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
@@ -22,9 +22,12 @@ from mcp_exec_api.reasons import Reason
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
+from mcp_exec_operator.executions.record import reduce_body
 from mcp_exec_operator.executions.status import build_finished_status
 from mcp_exec_operator.kube.api import POD_SELECTOR
+from mcp_exec_operator.kube.execution_row import ExecutionRow
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +36,6 @@ _CANCEL_SECONDS: Final = 20.0
 _GONE_SECONDS: Final = 60.0
 """How long the pods may take to be gone."""
 _POLL_SECONDS: Final = 0.5
-_PAGE_SIZE: Final = 20
-"""Executions in memory at once. One has up to 1.5 MiB."""
 _GONE_CODES: Final = (403, 404)
 """Answers about a namespace that was deleted, and with it the rights in it."""
 
@@ -67,21 +68,29 @@ class NamespaceCleanup:
         return gone
 
     async def _cancel_executions(self) -> None:
-        async for body in self._unfinished():
+        for name in await self._unfinished():
             await self._tolerate_absence(
-                self.kube.patch(self._execution_path(body), {"spec": {"cancelRequested": True}})
+                self.kube.patch(self._execution_path(name), {"spec": {"cancelRequested": True}})
             )
 
     async def _end_executions(self) -> None:
         """Write the end of executions that no operator has ended: there is none, or they were created since."""
-        async for body in self._unfinished():
+        unfinished: list[Object] = []
+
+        def take(body: Object) -> None:
+            if not is_finished(body):
+                unfinished.append(reduce_body(body))
+
+        if await self._unfinished():
+            await self.kube.scan(custom_resource_path(EXECUTIONS, namespace=self.namespace), take)
+        for body in unfinished:
             message = "cancelled: the namespace is not served any more"
             outcome = ExecutionOutcome(phase=Phase.CANCELLED, reason=Reason.CANCELLED, message=message)
             meta, created = body["metadata"], datetime.fromisoformat(read_created_at(body))
             status = build_finished_status(body.get("status") or {}, outcome, moment=now(), created=created)
             identity = {name: meta[name] for name in ("namespace", "name", "resourceVersion")}
             finished = {"apiVersion": API_VERSION, "kind": "CodeExecution", "metadata": identity, "status": status}
-            await self._tolerate_absence(self.kube.replace(self._execution_path(body) + "/status", finished))
+            await self._tolerate_absence(self.kube.replace(self._execution_path(meta["name"]) + "/status", finished))
 
     async def _delete_pools(self) -> None:
         for pool in (await self.kube.list(custom_resource_path(POOLS, namespace=self.namespace)))[0]:
@@ -90,26 +99,23 @@ class NamespaceCleanup:
             await self.kube.delete(path, uid=meta["uid"])
 
     async def _all_finished(self) -> bool:
-        async for _ in self._unfinished():
-            return False
-        return True
+        return not await self._unfinished()
 
     async def _no_pods(self) -> bool:
         path = resource_path("pods", namespace=self.namespace)
         return not (await self.kube.list(path, selector=POD_SELECTOR))[0]
 
-    async def _unfinished(self) -> AsyncIterator[Object]:
-        """Yield the unfinished executions, of which a page at a time is in memory."""
-        path = custom_resource_path(EXECUTIONS, namespace=self.namespace)
-        params = {"limit": str(_PAGE_SIZE)}
-        while True:
-            page = await self.kube.get(path, **params)
-            for body in page.get("items") or []:
-                if not is_finished(body):
-                    yield body
-            if not (token := page["metadata"].get("continue")):
-                return
-            params["continue"] = token
+    async def _unfinished(self) -> list[str]:
+        """Return the names of the unfinished executions, from a table: the executions may have gigabytes."""
+        names: list[str] = []
+
+        def take(row: TableRow) -> None:
+            found = ExecutionRow.from_table(row)
+            if found.phase is None or not found.phase.finished:
+                names.append(found.key[1])
+
+        await self.kube.scan_table(custom_resource_path(EXECUTIONS, namespace=self.namespace), take)
+        return names
 
     async def _wait(self, holds: Callable[[], Awaitable[bool]], seconds: float) -> bool:
         deadline = monotonic() + seconds
@@ -126,8 +132,8 @@ class NamespaceCleanup:
             if error.code not in (404, 409):  # deleted, or changed by the operator
                 raise
 
-    def _execution_path(self, body: Object) -> str:
-        return custom_resource_path(EXECUTIONS, namespace=self.namespace, name=body["metadata"]["name"])
+    def _execution_path(self, name: str) -> str:
+        return custom_resource_path(EXECUTIONS, namespace=self.namespace, name=name)
 
 
 async def clean_up(namespaces: list[str]) -> None:

@@ -62,6 +62,19 @@ async def test_without_an_operator_the_cleanup_writes_the_end(world: World, oper
     assert world.status("long")["podName"]
 
 
+async def test_executions_larger_together_than_an_answer_of_the_api_server_do_not_stop_the_cleanup(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_exec_common.kube.client.MAX_ANSWER_BYTES", 256 * 1024)
+    world.pool()
+    for number in range(19):
+        world.execution(f"done-{number}", code="x" * 64 * 1024)
+        world.put(f"{CEX}", world.collections[CEX][f"done-{number}"] | {"status": {"phase": "Succeeded"}})
+    world.execution("waiting", code="x" * 64 * 1024)
+    assert await clean_up(world, cancel_seconds=0)
+    assert world.status("waiting")["phase"] == "Cancelled"
+
+
 async def test_pods_that_do_not_go_are_left_to_kubernetes(world: World, operating: Operating) -> None:
     world.pool()
     async with operating():
