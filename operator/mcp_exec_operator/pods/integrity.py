@@ -1,9 +1,11 @@
 """Whether the API server stored a pod as it was requested. Pure functions.
 
 Admission webhooks may change a new pod: service meshes and agents add containers, volumes or permissions. What confines
-a sandbox, or can watch it, must be as requested. Defaults, scheduling and labels of others do not matter.
+a sandbox, or can watch it, must be as requested. Defaults, scheduling and labels of others do not matter, nor does the
+digest that a webhook for signatures adds to an image.
 """
 
+import re
 from typing import Any, Final
 
 from mcp_exec_common.kube.objects import Object
@@ -55,13 +57,14 @@ _SECCOMP_ANNOTATIONS: Final = (
 )
 """Annotations by which API servers before Kubernetes 1.27 repeat the pod's seccomp profile, which is checked itself."""
 _RUNTIME_DEFAULT: Final = "runtime/default"
+_PINNED: Final = re.compile(r"([^@]+)@sha256:[0-9a-f]{64}")
 _CLUSTER_CONTEXT: Final = ("fsGroup", "fsGroupChangePolicy", "supplementalGroups", "seLinuxOptions")
 """Fields of a pod's security context that clusters assign to all pods."""
 
 
 def find_changes(requested: Object, stored: Object) -> tuple[str, ...]:
     """Return the paths of the fields of a stored pod that weaken or watch the requested one; at most eight."""
-    wanted, found = _read_confinement(requested), _read_confinement(stored)
+    wanted, found = _read_confinement(requested), _read_confinement(_align_images(requested, stored))
     changed = {path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)}
     labels = stored["metadata"].get("labels") or {}
     for name, value in requested["metadata"]["labels"].items():
@@ -73,6 +76,30 @@ def find_changes(requested: Object, stored: Object) -> tuple[str, ...]:
         if given.get(name) != value and is_weakening_annotation(name) and not repeats:
             changed.add(f"metadata.annotations.{name}")
     return tuple(sorted(changed)[:_MAX_FIELDS])
+
+
+def _align_images(requested: Object, stored: Object) -> Object:
+    """Return the stored pod with the requested images, where they are the same but for a digest."""
+    spec = dict(stored.get("spec") or {})
+    for kind in ("containers", "initContainers"):
+        wanted, found = (requested.get("spec") or {}).get(kind) or (), spec.get(kind) or ()
+        if len(wanted) == len(found) > 0:
+            spec[kind] = [
+                ours | {"image": theirs.get("image")} if _is_pinned(theirs.get("image"), ours.get("image")) else ours
+                for theirs, ours in zip(wanted, found, strict=True)
+            ]
+    return {**stored, "spec": spec}
+
+
+def _is_pinned(requested: str | None, stored: str | None) -> bool:
+    """Return whether a stored image is the requested one by digest. A requested digest stands as it is."""
+    found = _PINNED.fullmatch(stored or "")
+    if not requested or "@" in requested or found is None:
+        return False
+    path, slash, name = requested.rpartition("/")
+    repository, _, tag = name.partition(":")
+    names = {repository, f"{repository}:{tag or 'latest'}"}
+    return found[1] in {f"{path}{slash}{each}" for each in names}
 
 
 def _read_confinement(pod: Object) -> dict[str, Any]:

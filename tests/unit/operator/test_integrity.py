@@ -54,6 +54,43 @@ def test_defaults_and_what_clusters_assign_are_no_changes() -> None:
     assert find_changes(REQUESTED, stored()) == ()
 
 
+DIGEST = "@sha256:" + "a" * 64
+
+
+def with_image(pod: Object, image: str) -> Object:
+    pod["spec"]["containers"][0]["image"] = image
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("requested", "found"),
+    [
+        ("registry.example:5000/team/sandbox:1", "registry.example:5000/team/sandbox:1" + DIGEST),
+        ("registry.example:5000/team/sandbox:1", "registry.example:5000/team/sandbox" + DIGEST),
+        ("sandbox", "sandbox:latest" + DIGEST),
+    ],
+)
+def test_the_digest_of_the_requested_image_is_no_change(requested: str, found: str) -> None:
+    assert find_changes(with_image(deepcopy(REQUESTED), requested), with_image(stored(), found)) == ()
+
+
+@pytest.mark.parametrize(
+    ("requested", "found"),
+    [
+        ("team/sandbox:1", "team/sandbox:2" + DIGEST),
+        ("team/sandbox:1", "other/sandbox:1" + DIGEST),
+        ("team/sandbox:1", "mirror.example/team/sandbox:1" + DIGEST),
+        ("team/sandbox:1", "team/sandbox"),
+        ("team/sandbox:1", "team/sandbox:1@sha256:short"),
+        ("team/sandbox:1" + DIGEST, "team/sandbox:1@sha256:" + "b" * 64),
+        ("team/sandbox:1" + DIGEST, "team/sandbox:1"),
+    ],
+)
+def test_another_image_is_a_change(requested: str, found: str) -> None:
+    changed = find_changes(with_image(deepcopy(REQUESTED), requested), with_image(stored(), found))
+    assert changed == ("spec.containers[0].image",)
+
+
 CHANGES: dict[str, Callable[[Object], object]] = {
     "metadata.labels.mcp-exec.dev/pool": lambda pod: pod["metadata"]["labels"].pop("mcp-exec.dev/pool"),
     "metadata.annotations.container.apparmor.security.beta.kubernetes.io/sandbox": lambda pod: pod["metadata"][
