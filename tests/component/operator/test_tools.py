@@ -6,10 +6,11 @@ from time import time
 from typing import Any
 
 import pytest
+from aiohttp import web
 from tests.component.operator.brokers import ENDPOINTS, RELEASE, SERVICE, running_broker
 from tests.component.operator.conftest import run_until_killed
 from tests.support.broker import FakeBroker
-from tests.support.world import EVENTS, KEY, NAMESPACE, POLICIES, World
+from tests.support.world import CEX, EVENTS, KEY, NAMESPACE, POLICIES, World
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS, TOOL_SERVERS
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantSigner
@@ -168,16 +169,21 @@ async def test_idle_pods_are_given_the_wrappers_and_the_job_names_them(
     assert job["tools"]["wrappers"] == "two"
 
 
-async def test_an_execution_right_after_a_server_changed_has_the_newest_wrappers(
+async def test_an_execution_waits_for_the_wrappers_of_a_server_that_has_just_changed(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
     world.pool(warm={"min": 1})
     add_server(world)
+
+    def create(request: web.Request) -> None:
+        # now the operator has the change and no wrappers for it: watches of two kinds have no common order
+        if request.path.endswith("/wrappers") and "one" not in world.collections.get(CEX, {}):
+            world.execution("one", "wait", tools=["github.*"])
+
     async with equipped():
         await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["one"])
-        broker.wrappers = {"hash": "two", "files": {}}
+        broker.wrappers, broker.attack = {"hash": "two", "files": {}}, create
         add_server(world, catalogHash="another")
-        world.execution("one", "wait", tools=["github.*"])
         job = await job_of(world, "one")
     assert job["tools"]["wrappers"] == "two"
 
