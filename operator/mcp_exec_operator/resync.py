@@ -45,8 +45,8 @@ class Resync:
     """Set once the first resync has succeeded."""
     _moved_at: float = field(default_factory=monotonic)
     """When a resync last made progress or ended, by the monotonic clock."""
-    _succeeded_at: float = field(default_factory=monotonic)
-    """When the last resync succeeded, by the monotonic clock."""
+    _failing_since: float | None = None
+    """When the first resync failed since the last success, by the monotonic clock; None if the last one succeeded."""
     _missed_in_a_row: int = 0
     """Resyncs in a row that found objects which no watch delivered."""
     _requested: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,18 +56,19 @@ class Resync:
 
     def restart_clock(self) -> None:
         """Measure the time without a resync from now on: a standby makes none."""
-        self._moved_at = self._succeeded_at = monotonic()
+        self._moved_at, self._failing_since = monotonic(), None
 
     def find_problem(self, *, stuck_seconds: float, failing_seconds: float) -> str:
         """Return what is wrong, or an empty text.
 
-        A resync may make no progress for `stuck_seconds`, and resyncs may fail for `failing_seconds`.
+        A resync may make no progress for `stuck_seconds`, and resyncs may fail for `failing_seconds`. One that takes
+        long because it has much to read is no problem, and a restart would not help it.
         """
         at = monotonic()
         if (silence := at - self._moved_at) > stuck_seconds:
             return f"no resync has made progress for {silence:.0f} s"
-        if (failing := at - self._succeeded_at) > failing_seconds:
-            return f"no resync has succeeded for {failing:.0f} s"
+        if self._failing_since is not None and (failing := at - self._failing_since) > failing_seconds:
+            return f"resyncs have failed for {failing:.0f} s"
         if self._missed_in_a_row >= _STALLED_AFTER:
             return "the watches have stalled: resyncs find objects that no watch delivers"
         return ""
@@ -88,10 +89,10 @@ class Resync:
                 await self.resync(first=requested)
             except ApiError as error:
                 log.warning("a resync failed: %s", error)
-                self.metrics.resync_failures.inc()
+                self._note_failure()
             except Exception:
                 log.exception("a resync failed")
-                self.metrics.resync_failures.inc()
+                self._note_failure()
             self._moved_at = monotonic()
 
     async def resync(self, *, first: bool = True) -> None:
@@ -110,9 +111,14 @@ class Resync:
         if not first:
             self.metrics.missed.inc(missed)
             self._missed_in_a_row = self._missed_in_a_row + 1 if missed else 0
-        self._moved_at = self._succeeded_at = monotonic()
+        self._moved_at, self._failing_since = monotonic(), None
         self._duration = self._moved_at - began
         self.done.set()
+
+    def _note_failure(self) -> None:
+        self.metrics.resync_failures.inc()
+        if self._failing_since is None:
+            self._failing_since = monotonic()
 
     async def _resync_namespace(self, namespace: str) -> int:
         """Relist one namespace. Return how many objects no watch had delivered.

@@ -330,7 +330,7 @@ class PoolController:
         pool, next_after = self.pool, None
         for partition in pool:
             for pod in partition.pods.all(PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.BUSY):
-                if not pod.verified or pod.newest is None or pod.name in self._guarding:
+                if not pod.verified or pod.newest is None or pod.lost or pod.name in self._guarding:
                     continue
                 unsealed = not pod.sealed and pod.state is not PodState.BUSY
                 wait = self.config.seal_after_seconds - (now - pod.existing_since) if unsealed else 0.0

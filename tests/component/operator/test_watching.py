@@ -17,9 +17,11 @@ from tests.support.processes import write_kubeconfig
 from tests.support.world import CEX, KEY, NAMESPACES, NODES, World
 
 from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.process import OperatorProcess, run_operator
+from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.settings import Settings
 
 
@@ -133,13 +135,31 @@ async def test_health_and_metrics_are_served(
             session.get(f"http://127.0.0.1:{port}/healthz") as response,
         ):
             assert (response.status, (await response.json())["status"]) == (503, "failed")
-        failing = process.build_health_server(failing_seconds=-1)
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="warm"} 1.0' in answers["metrics"][1]
     assert "no resync has made progress" in stuck.find_liveness_problem()
-    assert "no resync has succeeded" in failing.find_liveness_problem()
     assert json.loads(answers["healthz"][1]) == {"status": "ok"}
     assert json.loads(answers["readyz"][1]) == {"status": "ready", "missing": [], "role": "leader"}
+
+
+async def test_resyncs_that_fail_are_a_problem_and_those_that_take_long_are_none(
+    world: World, operating: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(resync: Resync, *, first: bool = True) -> None:
+        raise ApiError(code=500, reason="InternalError", message="broken")
+
+    world.pool()
+    async with operating() as operator:
+        resync = operator.manager.resync
+        assert resync.find_problem(stuck_seconds=60, failing_seconds=-1) == ""
+        with monkeypatch.context() as broken:
+            broken.setattr(Resync, "resync", fail)
+            resync.request()
+            await world.until(
+                lambda: "resyncs have failed" in resync.find_problem(stuck_seconds=60, failing_seconds=-1)
+            )
+        resync.request()
+        await world.until(lambda: resync.find_problem(stuck_seconds=60, failing_seconds=-1) == "")
 
 
 async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
