@@ -125,7 +125,8 @@ class ExecutionRun:
         """Return the object of the execution's pod, or None if it is gone. Another pod of that name is not its own."""
         pod = await self.api.get_pod(self.record.namespace, self.binding.pod.name)
         uid = self.record.pod_uid or self.binding.pod.uid
-        return pod if pod is not None and pod["metadata"]["uid"] == uid else None
+        # an operator of an earlier release recorded no uid; the pod still has to prove that it holds its token's digest
+        return pod if pod is not None and (not uid or pod["metadata"]["uid"] == uid) else None
 
     async def _check_dispatch(self, connection: SupervisorConnection) -> None:
         """Check what another operator may have left undone, or what has changed since the binding.
