@@ -1,6 +1,8 @@
 """The cleanup before an uninstallation: executions end as Cancelled, pools are deleted, pods are waited for."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import aiohttp
@@ -10,7 +12,9 @@ from tests.support.world import CEX, NAMESPACE, PODS, SBP, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.cleanup import NamespaceCleanup
+from mcp_exec_operator.cleanup import clean_up as clean_up_all
 
 Operating = Callable[..., Any]
 
@@ -87,3 +91,23 @@ async def test_pods_that_do_not_go_are_left_to_kubernetes(world: World, operatin
 async def test_a_namespace_that_was_deleted_holds_up_no_uninstallation(world: World, code: int) -> None:
     world.faults.append(Fault("GET", CEX, code))
     assert await clean_up(world)
+
+
+async def test_namespaces_are_cleaned_up_side_by_side_and_one_that_fails_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both, cleaned = asyncio.Barrier(2), []
+
+    async def run(cleanup: NamespaceCleanup) -> bool:
+        await both.wait()
+        if cleanup.namespace == "broken":
+            raise ApiError(code=500, reason="InternalError", message="broken")
+        cleaned.append(cleanup.namespace)
+        return True
+
+    monkeypatch.setattr(NamespaceCleanup, "run", run)
+    monkeypatch.setattr(KubeClient, "connect", nullcontext)
+    async with asyncio.timeout(10):
+        with pytest.raises(SystemExit):
+            await clean_up_all(["broken", "agents"])
+    assert cleaned == ["agents"]
