@@ -32,6 +32,8 @@ from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.settings import Settings
 from mcp_exec_gateway.tools.catalogs import ToolCatalogs
 
+_SHORT_REQUESTS: Final = 1024
+"""Requests without a wait at once, which watch their execution as long as the API server takes to answer."""
 MAX_FOLLOWERS: Final = 8
 """Event streams of one execution, of the 64 connections that a supervisor accepts."""
 
@@ -88,7 +90,12 @@ class Dependencies:
     def build(cls, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> Self:
         """Build everything with these clients. The caller runs the reflectors."""
         attestor, memory = Attestor(key=supervisors.key), MemoryBudget()
-        index = ExecutionIndex(max_waits=settings.max_waits, attestor=attestor, memory=memory)
+        index = ExecutionIndex(
+            # requests that wait have slots of their own, and must not hold up those that do not
+            max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
+            attestor=attestor,
+            memory=memory,
+        )
         pools, keys = PoolCache(), ApiKeyStore()
         reflectors = {}
         for namespace in settings.namespaces:

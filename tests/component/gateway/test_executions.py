@@ -273,7 +273,10 @@ async def test_too_many_waits_are_refused(api: FakeApiServer) -> None:
         refused = await gateway.post()
         assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
         assert len(gateway.executions) == 1
-        gateway.finish(next(iter(gateway.executions)))
+        name = next(iter(gateway.executions))
+        assert (await gateway.ask("GET", f"/v1/executions/{name}")).status == 200
+        assert (await gateway.post(query="?wait=0")).status == 202
+        gateway.finish(name)
         assert (await waiting).status == 200
 
 
