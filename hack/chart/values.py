@@ -251,7 +251,7 @@ class AuditValues(Model):
     size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")] = "1Gi"
     """Size of the volume that holds the records."""
     keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 768 * 1024 * 1024
-    """Maximum bytes of records, less than `size`. The oldest records are deleted first."""
+    """Maximum bytes of records, at least 256 MiB less than `size`. The oldest records are deleted first."""
     keep_days: Annotated[int, Field(ge=1, le=3650)] = 30
     """Days that records are kept."""
     persistence: AuditPersistenceValues = AuditPersistenceValues()

@@ -80,6 +80,18 @@ def test_the_audit_can_outlive_the_brokers_pod(render: Render) -> None:
     assert render({"broker": {"audit": {"persistence": existing}}}).all("PersistentVolumeClaim") == []
 
 
+def test_audit_records_must_leave_room_in_their_volume(render: Render) -> None:
+    mebibyte = 1024 * 1024
+    for size, kept in (("512Mi", 256), ("1Gi", 768), ("1Ti", 1024 * 1024 - 256)):
+        render({"broker": {"audit": {"size": size, "keepBytes": kept * mebibyte}}})
+        with pytest.raises(AssertionError, match=rf"must be at least 256 MiB .* less than broker\.audit\.size, {size}"):
+            render({"broker": {"audit": {"size": size, "keepBytes": kept * mebibyte + 1}}})
+    with pytest.raises(AssertionError, match="keepBytes"):
+        render({"broker": {"audit": {"size": "512Mi"}}})
+    existing = {"enabled": True, "existingClaim": "ours"}
+    render({"broker": {"audit": {"keepBytes": 10**12, "persistence": existing}}})
+
+
 def test_tool_servers_are_made_in_each_namespace_or_in_the_named(render: Render) -> None:
     rendered = render(
         {"namespaces": ["agents", "batch"], "toolServers": {"docs": DOCS, "db": {**DOCS, "namespaces": ["batch"]}}}
