@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from tests.component.broker.conftest import CEX, SECRETS, World, secret
 from tests.component.broker.hostile import HostileServer, Object, Writer, http, result, text
-from tests.component.broker.servers import Toolbox
+from tests.component.broker.servers import Toolbox, module, real_bridge
+from tests.support.constants import DEADLINE, SANDBOX_KEY
 from tests.support.until import until
 
+from mcp_exec_common.supervisor.tokens import bridge_token
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.wrappers.package import build_files
 
@@ -159,6 +161,39 @@ async def test_a_hostile_answer_fails_its_call_alone(
     del evil.replies["act"]
     await until(lambda: not world.broker.pipeline.active_calls)
     assert (await world.call("evil.act"))["value"] == "fine"
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason", "said"),
+    [
+        ("giant", "ConnectionLost", "a line that exceeds its size limit"),
+        ("endless", "ConnectionLost", "a line that exceeds its size limit"),
+        ("flood", None, ""),
+        ("exits", "ConnectionLost", "was lost: the server"),
+    ],
+)
+async def test_a_hostile_stdio_server_fails_its_call_alone_and_is_started_again(
+    world: World, box: Toolbox, tool: str, reason: str | None, said: str
+) -> None:
+    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="evil")
+    async with real_bridge(module("tests.component.broker.hostile_stdio_server"), token=token) as address:
+        world.add(
+            "evil",
+            stdio={"image": "i", "command": ["evil"]},
+            limits={"callTimeoutSeconds": 1 if reason is None else 20, "resultBytes": 256 * 1024},
+            status={"workload": {"ready": True, "address": address}},
+        )
+        await world.listed("evil")
+        answer, _ = await asyncio.gather(world.call(f"evil.{tool}"), check_others(world))
+        assert (answer["type"], answer["reason"]) == ("error", reason), answer
+        assert said in answer["message"]
+        await check_others(world)
+        await until(lambda: not world.broker.pipeline.active_calls)
+        if reason is not None:
+            await until(lambda: world.broker.catalogs.get_entry(("agents", "evil")).available)
+            async with asyncio.timeout(DEADLINE):
+                while (await world.call("evil.fine")).get("value") != "fine":
+                    pass  # the connection is opened again after a delay
 
 
 async def test_a_text_that_is_nested_deeply_stays_text(world: World, evil: HostileServer) -> None:
