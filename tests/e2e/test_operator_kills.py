@@ -11,6 +11,7 @@ from tests.e2e.support import OPERATOR, SYSTEM, Cluster, execution_manifest, pat
 from tests.support.until import eventually
 
 EXECUTIONS = 200
+SEAL_AFTER = "MCP_EXEC_SEAL_AFTER_SECONDS"
 KILLER = """
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -40,10 +41,12 @@ def killed_operator(installed: Cluster) -> Iterator[None]:
     before = spec["template"]["spec"]["containers"][0]
     probes = dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"))
     container = {"name": before["name"], "command": ["python3", "-c", KILLER], **probes}
-    patch_operator(installed, container, replicas=1)
+    # by default a pod is sealed at the age of five seconds, which no such process reaches
+    patch_operator(installed, container | {"env": [{"name": SEAL_AFTER, "value": "0"}]}, replicas=1)
     yield
     restored = {name: before.get(name) for name in ("command", *probes)}
-    patch_operator(installed, {"name": before["name"], **restored}, replicas=spec["replicas"])
+    env = [{"name": SEAL_AFTER, "$patch": "delete"}]
+    patch_operator(installed, {"name": before["name"], **restored, "env": env}, replicas=spec["replicas"])
 
 
 def statuses(cluster: Cluster) -> dict[str, dict[str, Any]]:
