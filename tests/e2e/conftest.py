@@ -25,6 +25,7 @@ from tests.e2e.support import (
     MakePool,
     gateway_url,
     pool_manifest,
+    quota_counts_executions,
     require_gvisor,
 )
 
@@ -70,6 +71,7 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "upgrade", "--install", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM, "--create-namespace",
         "--wait", "--timeout", "4m", *(f"--set={key}={value}" for key, value in values.items()),
     )  # fmt: skip
+    quota_counts_executions(cluster, f"{RELEASE}-sandboxes", namespace="agents")
     # those of an earlier run on this cluster have the same names
     cluster.delete("CodeExecution", *cluster.names("CodeExecution"))
     for pool, runtime in runtimes.items():

@@ -14,7 +14,7 @@ import yaml
 from kubernetes.client import ApiException, VersionApi
 
 from tests.e2e.objects import JSON_PATCH
-from tests.e2e.support import ROOT, Cluster
+from tests.e2e.support import ROOT, Cluster, quota_counts_executions
 from tests.e2e.toolservers import HARDENED
 from tests.support.until import eventually
 
@@ -137,6 +137,7 @@ def release(cluster: Cluster) -> Iterator[Release]:
     cluster.run("helm", "uninstall", RELEASE, "--namespace", SYSTEM, check=False)
     cluster.delete("Namespace", SYSTEM, SERVED, seconds=GONE_SECONDS)
     found.helm("upgrade", "--install", "--create-namespace", "--wait")
+    quota_counts_executions(cluster, f"{FULLNAME}-sandboxes", namespace=SERVED)
     yield found
     cluster.run("helm", "uninstall", RELEASE, "--namespace", SYSTEM, check=False)
     cluster.delete("Namespace", SYSTEM, SERVED, wait=False)
@@ -162,12 +163,14 @@ def rows() -> list[tuple[str, str, str, str]]:
 
 def test_every_right_in_the_table_is_given(release: Release) -> None:
     assert len(rows()) > 30
+
+    def rename(resource: str) -> str:
+        return resource.replace("mcp-exec-", f"{FULLNAME}-").replace("namespaces:agents", f"namespaces:{SERVED}")
+
     denied = [
         (account, place, resource, verb)
         for account, place, resource, verb in rows()
-        if not release.may(
-            account.replace("mcp-exec", FULLNAME), verb, resource.replace("mcp-exec-", f"{FULLNAME}-"), *PLACES[place]
-        )
+        if not release.may(account.replace("mcp-exec", FULLNAME), verb, rename(resource), *PLACES[place])
     ]
     assert denied == []
 

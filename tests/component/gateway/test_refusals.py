@@ -244,6 +244,14 @@ async def test_what_the_cluster_refuses_is_told_as_its_own_problem(
     assert gateway.dependencies.index.count_active("agents", "team-a") == 0
 
 
+async def test_a_creation_waits_until_a_new_quota_counts_executions(gateway: Gateway, api: FakeApiServer) -> None:
+    message = "forbidden: status unknown for quota: sandboxes, resources: count/codeexecutions.mcp-exec.dev"
+    api.faults += [Fault("POST", "/codeexecutions", 403, message=message)]
+    answer = await gateway.post(query="?wait=0")
+    assert answer.status == 202
+    assert list(gateway.executions) == [answer.json["name"]]
+
+
 async def test_a_creation_whose_answer_was_lost_is_looked_for(gateway: Gateway, api: FakeApiServer) -> None:
     api.faults.append(Fault("POST", "/codeexecutions", "lost after"))
     answer = await gateway.post(query="?wait=0")
