@@ -361,16 +361,12 @@ class QuotaValues(Model):
 
     enabled: bool = True
     """Create it."""
-    hard: dict[str, Amount] = {
-        "pods": 200,
-        "limits.cpu": 200,
-        "limits.memory": "100Gi",
-        "count/codeexecutions.mcp-exec.dev": 2000,
-    }
-    """Limits by resource, also `count/toolservers.mcp-exec.dev`. The count of CodeExecutions includes finished ones
-    until their `ttlSecondsAfterFinished`: 2,000 executions in an hour, at the default TTL. They take 10 MB of etcd if
-    they are of ordinary size, and 2.8 GB at maximal size, which is more than etcd's default quota of 2 GiB. Raise it
-    for more executions, or lower their TTL; lower it where callers are not trusted."""
+    hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "100Gi"}
+    """Limits by resource, also `count/toolservers.mcp-exec.dev` and `count/codeexecutions.mcp-exec.dev`. The count of
+    CodeExecutions includes finished ones until their `ttlSecondsAfterFinished`. 2,000 of them take 10 MB of etcd if
+    they are of ordinary size, and 2.8 GB at maximal size, which is more than etcd's default quota of 2 GiB: set a
+    count where callers are not trusted. It is not set by default, because for some minutes after a first installation
+    Kubernetes does not count the new kind, and refuses each creation."""
 
 
 class BoundsValues(Model):

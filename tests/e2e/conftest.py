@@ -25,7 +25,6 @@ from tests.e2e.support import (
     MakePool,
     gateway_url,
     pool_manifest,
-    quota_counts_executions,
     require_gvisor,
 )
 
@@ -61,8 +60,6 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "servers.image.repository": os.environ.get("SERVERS_REPOSITORY", "localhost/mcp-exec-servers"),
         "servers.image.tag": os.environ.get("TAG", "dev"),
         "pool.warm.min": "2",
-        # ten minutes of chaos leave more executions than the default
-        "quota.hard.count/codeexecutions\\.mcp-exec\\.dev": "100000",
         "pool.runtimeClassName": runtimes.get("gvisor") or "NodeDefault",
         # The tests write what the policies refuse. test_chart tests them where the cluster has them.
         "admissionPolicy.enabled": "false",
@@ -71,7 +68,6 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "upgrade", "--install", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM, "--create-namespace",
         "--wait", "--timeout", "4m", *(f"--set={key}={value}" for key, value in values.items()),
     )  # fmt: skip
-    quota_counts_executions(cluster, f"{RELEASE}-sandboxes", namespace="agents")
     # those of an earlier run on this cluster have the same names
     cluster.delete("CodeExecution", *cluster.names("CodeExecution"))
     for pool, runtime in runtimes.items():

@@ -171,19 +171,6 @@ def patch_operator(cluster: Cluster, container: dict[str, Any], *, replicas: int
     eventually(lambda: leader(cluster), seconds=60, every=0.5, what="a new operator leads")
 
 
-def quota_counts_executions(cluster: Cluster, name: str, *, namespace: str) -> None:
-    """Wait until a quota counts executions. Until then, after the CRDs are new, nobody can create one directly."""
-    eventually(
-        lambda: (
-            "count/codeexecutions.mcp-exec.dev"
-            in cluster.get("ResourceQuota", name, namespace=namespace).get("status", {}).get("used", {})
-        ),
-        seconds=90,
-        every=0.5,
-        what="the quota counts executions",
-    )
-
-
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return one condition of a status, empty if there is none of that type."""
     return next((each for each in status.get("conditions", []) if each["type"] == kind), {})
