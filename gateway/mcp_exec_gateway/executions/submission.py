@@ -1,6 +1,5 @@
 """Creates each execution once, also if the API server's response is lost or the client retries."""
 
-import asyncio
 import uuid
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,9 +34,6 @@ from mcp_exec_gateway.executions.pools import PoolCache
 from mcp_exec_gateway.http.problems import HttpProblem, too_many, unavailable
 
 _MAX_ATTEMPTS: Final = 5
-_QUOTA_SECONDS: Final = 40.0
-"""Time for a new quota to begin to count executions: Kubernetes looks for new kinds each 30 s."""
-_QUOTA_PAUSE_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +71,6 @@ class Submitter:
     pools: PoolCache
     attestor: Attestor
     namer: ExecutionNamer = field(default_factory=ExecutionNamer)
-    quota_seconds: float = _QUOTA_SECONDS
 
     def build_submission(self, spec: CodeExecutionSpec, *, caller: Caller, idempotency_key: str | None) -> Submission:
         """Build the manifest with a new name, or with the name that belongs to the Idempotency-Key."""
@@ -136,7 +131,7 @@ class Submitter:
         name = submission.key[1]
         for _ in range(_MAX_ATTEMPTS):
             try:
-                return await self._create_counted(path, submission.manifest)
+                return await self.kube.create(path, submission.manifest)
             except ApiUnreachable as error:
                 existing = await self._find(submission.key)
                 if existing is None:
@@ -151,18 +146,6 @@ class Submitter:
                     return self._resolve_conflict(submission, existing)
         detail = f"the execution's name was taken and freed again during each of {_MAX_ATTEMPTS} attempts"
         raise unavailable(detail, execution=name)
-
-    async def _create_counted(self, path: str, manifest: Object) -> Object:
-        """Create an object; shortly after a first installation, once the namespace's quota counts executions."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self.quota_seconds
-        while True:
-            try:
-                return await self.kube.create(path, manifest)
-            except ApiError as error:
-                if "status unknown for quota" not in error.message or loop.time() >= end:
-                    raise
-            await asyncio.sleep(_QUOTA_PAUSE_SECONDS)
 
     async def _find(self, key: ObjectKey) -> Object | None:
         try:

@@ -230,6 +230,7 @@ async def test_a_keys_limits_are_refused_by_their_field(gateway: Gateway, api: F
         (Fault("POST", "/codeexecutions", 403, message='exceeded quota: "q"'), 429, []),
         (Fault("POST", "/codeexecutions", 403, message='admission webhook "w" denied the request: no'), 422, []),
         (Fault("POST", "/codeexecutions", 403, message="forbidden: User cannot create"), 503, []),
+        (Fault("POST", "/codeexecutions", 403, message="status unknown for quota: q, resources: r"), 503, []),
         (Fault("POST", "/codeexecutions", 404), 503, []),
         (Fault("POST", "/codeexecutions", 413), 413, []),
         (Fault("POST", "/codeexecutions", 500, message="etcdserver: request is too large"), 413, []),
@@ -242,14 +243,6 @@ async def test_what_the_cluster_refuses_is_told_as_its_own_problem(
     assert_problem(await gateway.post(), status, *fields)
     assert gateway.executions == {}
     assert gateway.dependencies.index.count_active("agents", "team-a") == 0
-
-
-async def test_a_creation_waits_until_a_new_quota_counts_executions(gateway: Gateway, api: FakeApiServer) -> None:
-    message = "forbidden: status unknown for quota: sandboxes, resources: count/codeexecutions.mcp-exec.dev"
-    api.faults += [Fault("POST", "/codeexecutions", 403, message=message)]
-    answer = await gateway.post(query="?wait=0")
-    assert answer.status == 202
-    assert list(gateway.executions) == [answer.json["name"]]
 
 
 async def test_a_creation_whose_answer_was_lost_is_looked_for(gateway: Gateway, api: FakeApiServer) -> None:
