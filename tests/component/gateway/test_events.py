@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests.component.gateway.conftest import CEX, DEADLINE, OTHER_KEY, PODS, SANDBOX_KEY, Gateway, serving
 from tests.support.api_server import FakeApiServer, Fault
-from tests.support.supervisor import FakeSupervisor
+from tests.support.supervisor import Attack, FakeSupervisor, Stage
 from tests.support.until import until
 
 from mcp_exec_gateway.routes import events as routes
@@ -107,6 +108,20 @@ def assert_whole(frames: list[dict[str, Any]]) -> None:
     assert [frame["phase"] for frame in frames if frame["type"] == "status"] in (["Running"], ["Pending", "Running"])
     assert frames[-1]["type"] == "end"
     assert len({frame["id"] for frame in frames}) == len(frames)
+
+
+@asynccontextmanager
+async def attacked(api: FakeApiServer, attack: Attack) -> AsyncIterator[Scene]:
+    """A bound execution, whose supervisor answers as `attack` says."""
+    stage = Stage()
+    stage.attack = attack
+    made = FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD, stage=stage)
+    async with made.running() as supervisor, serving(api, sandbox_port=supervisor.port) as gateway:
+        api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
+        scene = Scene(gateway, supervisor, (await gateway.post(query="?wait=0")).json["name"])
+        scene.bind()
+        yield scene
+        stage.steps.let_go()
 
 
 @pytest.fixture

@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from tests.component.gateway.conftest import PODS, SANDBOX_KEY, serving
-from tests.component.gateway.test_events import POD, STDOUT, Scene, text
+from tests.component.gateway.test_events import STDOUT, attacked, text
 from tests.support.api_server import FakeApiServer
 from tests.support.attacks import ANSWERS, EVERYWHERE, STREAMS, Play
-from tests.support.supervisor import FakeSupervisor, Stage
+from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
 
 ROUTES = {"prove": EVERYWHERE, "state": EVERYWHERE | ANSWERS, "events": EVERYWHERE | STREAMS}
@@ -31,13 +30,7 @@ async def test_no_attack_keeps_a_client_from_the_end(api: FakeApiServer, route: 
         hits.append(asked)
         return ROUTES[route][name]
 
-    stage = Stage()
-    stage.attack = attack
-    made = FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD, stage=stage)
-    async with made.running() as supervisor, serving(api, sandbox_port=supervisor.port) as gateway:
-        api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
-        scene = Scene(gateway, supervisor, (await gateway.post(query="?wait=0")).json["name"])
-        scene.bind()
+    async with attacked(api, attack) as scene:
         scene.say_all()
         reading = asyncio.create_task(scene.read().upto())
         await until(lambda: hits)
@@ -48,8 +41,7 @@ async def test_no_attack_keeps_a_client_from_the_end(api: FakeApiServer, route: 
         # what an attacker sent before the end, in a valid form, is no more than text of its own execution
         if route != "events" or name not in TEXTS:
             assert text(frames, "stdout") == "".join(STDOUT)
-        assert (await gateway.ask("GET", f"/v1/executions/{scene.name}")).json["phase"] == "Succeeded"
-        stage.steps.let_go()
+        assert (await scene.gateway.ask("GET", f"/v1/executions/{scene.name}")).json["phase"] == "Succeeded"
 
 
 async def test_a_stranger_at_a_pods_address_is_logged_once(
@@ -61,13 +53,7 @@ async def test_a_stranger_at_a_pods_address_is_logged_once(
         hits.append(asked)
         return EVERYWHERE["a redirect"]
 
-    stage = Stage()
-    stage.attack = attack
-    made = FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD, stage=stage)
-    async with made.running() as supervisor, serving(api, sandbox_port=supervisor.port) as gateway:
-        api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
-        scene = Scene(gateway, supervisor, (await gateway.post(query="?wait=0")).json["name"])
-        scene.bind()
+    async with attacked(api, attack) as scene:
         reading = asyncio.create_task(scene.read().upto())
         await until(lambda: len(hits) > 2)
         scene.finish()

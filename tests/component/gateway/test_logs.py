@@ -5,12 +5,11 @@ import logging
 
 import pytest
 from aiohttp import web
-from tests.component.gateway.conftest import PODS, SANDBOX_KEY, serving
-from tests.component.gateway.test_events import POD, Scene
+from tests.component.gateway.test_events import attacked
 from tests.support.api_server import FakeApiServer
 from tests.support.attacks import Play
 from tests.support.quotes import MARKER, QUOTES
-from tests.support.supervisor import FakeSupervisor, Stage
+from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
 
 
@@ -27,13 +26,7 @@ async def test_no_answer_of_a_supervisor_is_quoted(
         hits.append(route)
         return QUOTES[name]
 
-    stage = Stage()
-    stage.attack = attack
-    made = FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD, stage=stage)
-    async with made.running() as supervisor, serving(api, sandbox_port=supervisor.port) as gateway:
-        api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
-        scene = Scene(gateway, supervisor, (await gateway.post(query="?wait=0")).json["name"])
-        scene.bind()
+    async with attacked(api, attack) as scene:
         reading = asyncio.create_task(scene.read().upto())
         await until(lambda: hits)
         scene.say_all()
