@@ -13,8 +13,8 @@ export PATH := $(VENV)/bin:$(PATH)
 parallel := --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
 # Unit and component tests measure their coverage, also of processes that they start, in these targets alone.
 test coverage: measured := --cov --cov-report= --cov-fail-under=0
-# Bash scripts; `shellcheck -a` also checks what they source.
-scripts := $(shell grep -rlE '^\#!.*bash' hack .ci)
+# Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
+scripts := $(shell grep -rlE '^\#!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 12

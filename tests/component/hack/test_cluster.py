@@ -1,5 +1,7 @@
 """hack/cluster: the choice of the cluster, and the commands that it runs."""
 
+import tarfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -33,11 +35,10 @@ def test_a_docker_client_without_its_engine_does_not_count(docker: Machine) -> N
     assert docker.run("cluster", "kind-of").stdout == "devcluster\n"
 
 
-def test_docker_without_kind_and_without_go_to_build_it_does_not_count(machine: Machine) -> None:
+def test_docker_without_kind_does_not_count_if_kind_cannot_be_had(machine: Machine) -> None:
     machine.stand_in("docker")
-    assert machine.run("cluster", "kind-of").stdout == "devcluster\n"
     machine.stand_in("go")
-    assert machine.run("cluster", "kind-of").stdout == "kind\n"
+    assert machine.run("cluster", "kind-of").stdout == "devcluster\n"
 
 
 def test_devcluster_is_chosen_for_root_on_debian(machine: Machine) -> None:
@@ -148,3 +149,82 @@ def test_without_a_cluster_there_is_no_kubeconfig_and_nothing_to_remove(machine:
 @pytest.mark.parametrize("arguments", [(), ("restart",), ("up", "now")])
 def test_unknown_commands_and_arguments_are_refused(machine: Machine, arguments: tuple[str, ...]) -> None:
     assert machine.run("cluster", *arguments).returncode in (1, 2)
+
+
+def docker_archive(machine: Machine, name: str, identity: str) -> Path:
+    """Write an archive as `docker save` does: its manifest names the image's configuration by its ID."""
+    path = archive(machine, name)
+    content = f'[{{"Config":"{identity}.json","RepoTags":["localhost/mcp-exec-{name}:dev"],"Layers":[]}}]'.encode()
+    with tarfile.open(path, "w") as tar:
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(content)
+        tar.addfile(member, BytesIO(content))
+    return path
+
+
+def oci_archive(machine: Machine, name: str, digest: str) -> Path:
+    """Write an archive as `buildah push` does: its index names the manifest by its digest."""
+    path = archive(machine, name)
+    reference = f'{{"org.opencontainers.image.ref.name":"localhost/mcp-exec-{name}:dev"}}'
+    content = f'{{"schemaVersion":2,"manifests":[{{"digest":"{digest}","annotations":{reference}}}]}}'.encode()
+    with tarfile.open(path, "w") as tar:
+        member = tarfile.TarInfo("index.json")
+        member.size = len(content)
+        tar.addfile(member, BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def nodes(docker: Machine) -> Machine:
+    """Machine with a kind cluster of two nodes. A node has the images whose lines are in the file `node-images`."""
+    (docker.folder / "node-images").touch()
+    docker.stand_in("kubectl")
+    docker.stand_in("docker", f'case "$1 $2" in "exec worker"*) cat {docker.folder}/node-images;; esac')
+    docker.stand_in(
+        "kind", 'case "$1 $2" in "get nodes") echo worker;; "load docker-image") cat $HOME/kind-log >&2;; esac'
+    )
+    return docker
+
+
+def test_images_of_the_docker_engine_are_loaded_in_one_call_and_what_was_missing_is_restarted(nodes: Machine) -> None:
+    for name in ("gateway", "broker"):
+        docker_archive(nodes, name, "1" * 64)
+    missing = (
+        'Image: "localhost/mcp-exec-broker:dev" with ID "sha256:11" not yet present on node "worker", loading...\n'
+    )
+    (nodes.folder / "home/kind-log").write_text(missing)
+    assert nodes.run("cluster", "load", "gateway", "broker").stderr == "==> Loaded broker\n"
+    images = "localhost/mcp-exec-gateway:dev localhost/mcp-exec-broker:dev"
+    assert [call for call in nodes.calls("kind") if "load" in call] == [f"load docker-image {images} --name mcp-exec"]
+    assert ["component=broker" in call for call in nodes.calls("kubectl") if "restart" in call] == [True]
+
+
+def test_an_image_that_the_docker_engine_lost_or_has_from_elsewhere_comes_from_the_archive(nodes: Machine) -> None:
+    path = docker_archive(nodes, "gateway", "1" * 64)
+    (nodes.folder / "home/kind-log").touch()
+    assert nodes.run("cluster", "load", "gateway").returncode == 0
+    assert f"load --quiet --input {path}" in nodes.calls("docker")
+
+
+def test_an_archive_of_buildah_is_loaded_only_where_a_node_lacks_its_content(nodes: Machine) -> None:
+    path = oci_archive(nodes, "gateway", "sha256:22")
+    assert nodes.run("cluster", "load", "gateway").stderr == "==> Loaded gateway\n"
+    assert f"load image-archive {path} --name mcp-exec" in nodes.calls("kind")
+    (nodes.folder / "node-images").write_text("localhost/mcp-exec-gateway:dev type sha256:22 100 MiB\n")
+    assert nodes.run("cluster", "load", "gateway").stderr == ""
+    assert len([call for call in nodes.calls("kind") if "image-archive" in call]) == 1
+
+
+def test_a_script_of_the_projects_nodes_creates_the_kind_cluster(docker: Machine) -> None:
+    script = docker.checkout / "hack/kind/up"
+    script.write_text(f'#!/bin/sh\necho "$@" > {docker.folder}/up\n')
+    script.chmod(0o755)
+    assert docker.run("cluster", "up", KIND_CLUSTER_NAME="other").returncode == 0
+    assert (docker.folder / "up").read_text() == f"other {docker.checkout}/.cache/kubeconfig\n"
+
+
+def test_down_removes_the_kind_cluster_of_the_name_that_it_was_made_with(docker: Machine) -> None:
+    docker.run("cluster", "up", KIND_CLUSTER_NAME="other")
+    (docker.checkout / ".cache/kubeconfig").write_text("kind: Config\ncurrent-context: kind-other\n")
+    assert docker.run("cluster", "down").returncode == 0
+    assert any(call.startswith("delete cluster") and "--name other" in call for call in docker.calls("kind"))
