@@ -2,7 +2,7 @@
 # A cluster that somebody else made. KUBECONFIG names its kubeconfig, and its images come from IMAGE_REPOSITORY.
 
 provider_check() {
-  [ -n "${KUBECONFIG:-}" ] || [ -f "$made" ] || fail "CLUSTER=existing needs KUBECONFIG=FILE: set it to the cluster's kubeconfig."
+  [ -n "${KUBECONFIG:-}" ] || [ -f "$made" ] || fail "it needs KUBECONFIG=FILE: set it to the cluster's kubeconfig."
 }
 
 provider_up() {

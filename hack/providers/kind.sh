@@ -1,32 +1,90 @@
-# shellcheck shell=bash disable=SC2154  # hack/cluster sets root and kubeconfig
+# shellcheck shell=bash disable=SC2154  # hack/cluster sets root, made and kubeconfig
 # Clusters of kind, whose nodes are containers of a Docker engine. KIND_CLUSTER_NAME is the cluster's name.
 
+# shellcheck source=hack/engine.sh
+. "$root/hack/engine.sh"
 # `down` finds the name that `up` had by the context in the kubeconfig.
 name=${KIND_CLUSTER_NAME:-$(sed -n 's/^current-context: kind-//p' "$kubeconfig" 2>/dev/null || true)}
 name=${name:-mcp-exec}
+# An annotation of the namespace kube-system marks the project's clusters. Its value is the hash of their configuration.
+mark=mcp-exec.dev/kind-config
 
 provider_check() {
-  engine_runs || fail "CLUSTER=kind needs a running Docker engine: install Docker and start it."
-  has kind || "$root/hack/tools" kind >/dev/null || exit 1
-  has kind || fail "CLUSTER=kind needs kind: install it."
+  query_engine
+  [ -n "$problem" ] || check_architecture
+  [ -n "$problem" ] || made_here || check_resources
+  [ -z "$problem" ] || fail "$problem."
+  has kind || { say "Fetching kind" 2>&3; "$root/hack/tools" kind >/dev/null || exit 1; }
+  has kind || fail "kind is not installed: install it."
+}
+
+made_here() {
+  [ "$(cat "$made" 2>/dev/null)" = kind ]
 }
 
 provider_up() {
-  if kind get clusters 2>/dev/null | grep -qx "$name"; then
-    kind export kubeconfig --quiet --name "$name" --kubeconfig "$kubeconfig"
-    return
+  has kubectl || "$root/hack/tools" kubectl >/dev/null
+  if limit 60 kind get clusters 2>/dev/null | grep -qx "$name"; then
+    reuse
+  else
+    create
   fi
-  say "Creating a kind cluster"
+}
+
+create() {
+  query_engine
+  check_disk
+  [ -z "$problem" ] || say "Warning: $problem"
+  say "Creating the kind cluster $name"
   remember kind
   if [ -x "$root/hack/kind/up" ]; then
     "$root/hack/kind/up" "$name" "$kubeconfig"
   else
     kind create cluster --quiet --name "$name" --config "$root/hack/kind/kind.yaml" --kubeconfig "$kubeconfig" --wait 180s
   fi
+  kube annotate namespace kube-system --overwrite "$mark=$(content_hash hack/kind/kind.yaml)" >/dev/null
+}
+
+reuse() {  # the cluster of that name, if it is this project's and works
+  local found started='' remedy="remove it with \`kind delete cluster --name $name\`, or set KIND_CLUSTER_NAME to another name"
+  if made_here; then
+    remedy="run \`make down\` and run this again"
+    start_nodes
+  fi
+  limit 60 kind export kubeconfig --quiet --name "$name" --kubeconfig "$kubeconfig" 2>/dev/null \
+    || fail "there is a kind cluster $name whose nodes do not run: $remedy."
+  ready || fail "there is a kind cluster $name that is not ready: $remedy."
+  found=$(kube get namespace kube-system --output "jsonpath={.metadata.annotations.${mark//./\\.}}")
+  if [ "$found" != "$(content_hash hack/kind/kind.yaml)" ]; then
+    [ -n "$found" ] || made_here || fail "there is a kind cluster $name that these scripts did not make: $remedy."
+    say "The kind cluster $name has another configuration than hack/kind/kind.yaml; \`kind delete cluster --name $name\` lets this make it again"
+  fi
+}
+
+start_nodes() {  # containers stay stopped after the engine's restart; set `started` if there are such nodes
+  local node
+  for node in $(limit 60 kind get nodes --name "$name" 2>/dev/null); do
+    [ "$(docker inspect --format '{{.State.Running}}' "$node" 2>/dev/null)" = false ] || continue
+    say "Starting the node $node"
+    docker start "$node" >/dev/null
+    started=yes
+  done
+}
+
+ready() {  # the API server answers at once, or within two minutes if nodes were started
+  local command="kubectl --kubeconfig '$kubeconfig' --request-timeout 10s get --raw /readyz"
+  [ -z "$started" ] || command="until $command; do sleep 1; done"
+  limit 120 bash -c "$command" >/dev/null 2>&1 && kube wait --for=condition=Ready nodes --all --timeout=60s >/dev/null 2>&1
+}
+
+kube() {
+  kubectl --kubeconfig "$kubeconfig" --request-timeout 70s "$@"
 }
 
 provider_down() {
-  (provider_check)
+  query_engine
+  [ -z "$problem" ] || fail "$problem."
+  has kind || "$root/hack/tools" kind >/dev/null
   kind delete cluster --quiet --name "$name" --kubeconfig "$kubeconfig"
 }
 

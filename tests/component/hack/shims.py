@@ -9,10 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 # Commands that the scripts use and that every system has.
 COMMON = (
-    "awk", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "find", "flock", "grep",
-    "head", "install", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "seq", "sh", "sha256sum", "sort", "tail",
-    "tar", "timeout", "touch", "tr", "xargs",
+    "awk", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "df", "dirname", "env", "find", "flock",
+    "grep", "head", "install", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "seq", "sh", "sha256sum", "sleep", "sort",
+    "tail", "tar", "timeout", "touch", "tr", "xargs",
 )  # fmt: skip
+UBUNTU = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n'
 DEBIAN_12 = 'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n'
 
 
@@ -72,6 +73,52 @@ class Machine:
                 **environment,
             },
         )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes(Machine):
+    """Machine with a Docker engine and kind. Files of `folder` say what these return."""
+
+    @classmethod
+    def made(cls, folder: Path) -> "Nodes":
+        """Create the machine without a cluster."""
+        Machine.made(folder)
+        machine = cls(folder=folder)
+        for name in ("clusters", "mark", "node-images", "log"):
+            (folder / name).touch()
+        # kind's own command creates the cluster, by a configuration that says nothing of cgroups.
+        shutil.rmtree(machine.checkout / "hack/kind")
+        (machine.checkout / "hack/kind").mkdir()
+        (machine.checkout / "hack/kind/kind.yaml").write_text("kind: Cluster\n")
+        machine.engine()
+        machine.stand_in(
+            "kind",
+            f'case "$1 $2" in "get clusters") cat {folder}/clusters;; "get nodes") echo worker;; '
+            f'"create cluster") echo "$5" > {folder}/clusters; touch {folder}/running;; '
+            f'"delete cluster") : > {folder}/clusters;; '
+            f'"export kubeconfig") [ -e {folder}/running ];; "load docker-image") cat {folder}/log >&2;; esac',
+        )
+        machine.stand_in("kubectl", f'case "$*" in *jsonpath*) cat {folder}/mark;; esac')
+        return machine
+
+    def engine(self, *, memory: int = 16 << 30, cgroup: int = 2, system: str = "linux", machine: str = "x86_64",
+               root: str = "/nowhere", security: str = "[]", errors: str = "") -> None:  # fmt: skip
+        """Let the engine describe itself by these values, and its one node run if the file `running` exists."""
+        version = "" if errors else "28.0.0"
+        info = "|".join([version, str(memory), str(cgroup), system, machine, root, security, errors])
+        self.stand_in(
+            "docker",
+            f"case \"$1 $2\" in info*) echo '{info}';; "
+            f"inspect*) [ -e {self.folder}/running ] && echo true || echo false;; "
+            f'start*) touch {self.folder}/running;; "exec worker") cat {self.folder}/node-images;; esac',
+        )
+
+    def cluster(self, name: str = "mcp-exec", *, mark: str = "", running: bool = True) -> None:
+        """Let kind have a cluster that somebody else made."""
+        (self.folder / "clusters").write_text(f"{name}\n")
+        (self.folder / "mark").write_text(mark)
+        if running:
+            (self.folder / "running").touch()
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> str:

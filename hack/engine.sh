@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# The state of the Docker engine, for clusters of kind. Reads: root. Each function sets `problem` to what is wrong and
+# what to do, and leaves it empty if nothing is.
+
+# Three nodes without a load use 2.5 GiB; the end-to-end tests start up to 40 sandboxes of 64 MiB in addition.
+needed_memory_gib=6 needed_disk_gib=10
+info_format='{{.ServerVersion}}|{{.MemTotal}}|{{.CgroupVersion}}|{{.OSType}}|{{.Architecture}}|{{.DockerRootDir}}|{{.SecurityOptions}}|{{range .ServerErrors}}{{.}} {{end}}'
+
+query_engine() {  # also set the variables of its answer
+  local info errors status=0
+  problem='' memory=0 cgroup='' system='' architecture='' folder='' security=''
+  has docker || { problem="there is no Docker: install it and start its engine"; return; }
+  case $(limit 20 docker --version 2>/dev/null) in
+    *odman*)
+      # podman's `info` has other fields, and kind finds podman without the alias.
+      [ "${CLUSTER:-}" = kind ] || problem="docker is an alias of podman, which kind supports as an experiment: set CLUSTER=kind to try it"
+      architecture=$(uname -m) memory=$((1 << 40))
+      return
+      ;;
+  esac
+  errors=$(mktemp)
+  info=$(limit 20 docker info --format "$info_format" 2>"$errors") || status=$?
+  IFS='|' read -r version memory cgroup system architecture folder security said <<<"$info" || true
+  said=$(echo "$said $(tail -n 1 "$errors")" | sed -E 's/^ +//; s/[. ]+$//')
+  rm -f "$errors"
+  # Older clients exit with 0 without an engine.
+  if [ "$status" != 0 ] || [ -z "$version" ]; then explain "$status" "$said"; fi
+}
+
+explain() {  # STATUS MESSAGE of `docker info`
+  case $1:$2 in
+    124:* | 137:*) problem="the Docker engine does not answer within 20 seconds: restart it" ;;
+    *"ermission denied"*) problem="you have no rights to the Docker engine's socket: add your user to the group docker and log in again, or use sudo, or install rootless Docker" ;;
+    *"annot connect"* | *"daemon running"* | *"error during connect"* | *"connection refused"*) problem="the Docker engine does not run: start it" ;;
+    *) problem="the Docker engine returns an error (${2:-exit status $1}): restart it" ;;
+  esac
+}
+
+check_architecture() {  # the images are built for this machine, and the nodes run on the engine's
+  local machine platform=${DOCKER_DEFAULT_PLATFORM:-}
+  machine=$(normalized "$(uname -m)")
+  platform=$(normalized "$(echo "${platform#linux/}" | cut -d/ -f1)")
+  if [ "$system" = windows ]; then
+    problem="the Docker engine runs Windows containers: switch it to Linux containers"
+  elif [ "$(normalized "$architecture")" != "$machine" ]; then
+    problem="the Docker engine's machine is $architecture, this one is $machine, and images are built for this one: use an engine of the same architecture"
+  elif [ "${platform:-$machine}" != "$machine" ]; then
+    problem="DOCKER_DEFAULT_PLATFORM is $DOCKER_DEFAULT_PLATFORM, but this machine is $machine: unset it"
+  fi
+}
+
+normalized() {  # ARCHITECTURE: print its name in Linux
+  case $1 in arm64) echo aarch64 ;; amd64) echo x86_64 ;; *) echo "$1" ;; esac
+}
+
+check_resources() {  # a new cluster needs memory and a cgroup version; a running one has both
+  local mebibytes=$((memory / 1048576))
+  if [ "$cgroup" = 1 ] && [[ $security == *rootless* ]]; then
+    problem="kind needs cgroup v2 with rootless Docker, and this machine has v1: use Docker as root, or boot with systemd.unified_cgroup_hierarchy=1"
+  elif [ "$cgroup" = 1 ] && ! accepts_cgroup_v1; then
+    problem="the Docker engine has cgroup v1, which Kubernetes 1.35 and later refuse: boot with systemd.unified_cgroup_hierarchy=1"
+  # The kernel of a virtual machine takes a part of its memory.
+  elif [ $mebibytes -lt $((needed_memory_gib * 1024 * 9 / 10)) ]; then
+    problem="the Docker engine has $mebibytes MiB of memory and the cluster needs $needed_memory_gib GiB: give it more"
+  fi
+}
+
+accepts_cgroup_v1() {  # the nodes' configuration does, and so does the older Kubernetes of an image of Debian's packages
+  grep -Eqrs 'failCgroupV1: *false' "$root/hack/kind" \
+    || { [ "${CLUSTER:-}" = kind ] && [ -x "$root/hack/kind/node-image" ] && debian_root; }
+}
+
+check_disk() {
+  local free
+  # The folder is not on this machine if the engine runs in a virtual one.
+  free=$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 {print $4}') || true
+  [ "${free:-$((1 << 40))}" -ge $((needed_disk_gib * 1048576)) ] \
+    || problem="$folder has $((free / 1024)) MiB left and the cluster may need $needed_disk_gib GiB: if it fails, free some, for example by \`docker image prune\`"
+}

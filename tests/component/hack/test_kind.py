@@ -1,0 +1,265 @@
+"""hack/providers/kind.sh: machines on which kind runs or not, clusters that are there already, and images in nodes."""
+
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.component.hack.shims import UBUNTU, Machine, Nodes, refusal
+
+SOCKET = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock: Get ..."
+
+
+def archive(machine: Machine, name: str, member: str = "empty", content: str = "") -> Path:
+    path = machine.checkout / ".cache/images" / f"{name}.tar"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        info = tarfile.TarInfo(member)
+        info.size = len(content)
+        tar.addfile(info, BytesIO(content.encode()))
+    return path
+
+
+def docker_archive(machine: Machine, name: str, identity: str) -> Path:
+    """Write an archive as `docker save` does: its manifest names the image's configuration by its ID."""
+    content = f'[{{"Config":"{identity}.json","RepoTags":["localhost/mcp-exec-{name}:dev"],"Layers":[]}}]'
+    return archive(machine, name, "manifest.json", content)
+
+
+def oci_archive(machine: Machine, name: str, digest: str) -> Path:
+    """Write an archive as `buildah push` does: its index names the manifest by its digest."""
+    reference = f'{{"org.opencontainers.image.ref.name":"localhost/mcp-exec-{name}:dev"}}'
+    content = f'{{"schemaVersion":2,"manifests":[{{"digest":"{digest}","annotations":{reference}}}]}}'
+    return archive(machine, name, "index.json", content)
+
+
+def test_kind_gets_the_configured_nodes_and_a_kubeconfig_of_its_own(docker: Nodes) -> None:
+    assert docker.run("cluster", "up").returncode == 0
+    created = next(call for call in docker.calls("kind") if call.startswith("create cluster"))
+    assert f"--config {docker.checkout}/hack/kind/kind.yaml" in created
+    assert f"--kubeconfig {docker.checkout}/.cache/kubeconfig" in created
+    assert any("annotate namespace kube-system" in call for call in docker.calls("kubectl"))
+
+
+def test_a_script_of_the_projects_nodes_creates_the_kind_cluster(docker: Nodes) -> None:
+    script = docker.checkout / "hack/kind/up"
+    script.write_text(f'#!/bin/sh\necho "$@" > {docker.folder}/up\n')
+    script.chmod(0o755)
+    assert docker.run("cluster", "up", KIND_CLUSTER_NAME="other").returncode == 0
+    assert (docker.folder / "up").read_text() == f"other {docker.checkout}/.cache/kubeconfig\n"
+
+
+def devcluster(machine: Machine) -> None:
+    """Replace the checkout's devcluster by one that can run on Debian as root and is up at once."""
+    script = machine.checkout / "hack/devcluster/devcluster"
+    script.write_text(f"#!/bin/bash\n[ -e {machine.folder}/debian ] || exit 1\necho {machine.folder}/os-release\n")
+    (machine.folder / "debian").touch()
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (
+            "echo 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1",
+            "does not run: start it",
+        ),
+        (f"echo '{SOCKET}' >&2; exit 1", "no rights to the Docker engine's socket: add your user to the group docker"),
+        ("echo '|0||||||Error response: disk full.'", "returns an error (Error response: disk full): restart it"),
+        ("exit 124", "does not answer within 20 seconds: restart it"),
+    ],
+    ids=["client-alone", "no-rights", "broken", "hanging"],
+)
+def test_a_docker_without_a_usable_engine_is_passed_over_with_the_reason(
+    docker: Nodes, printed: str, said: str
+) -> None:
+    docker.stand_in("docker", f'[ "$1" != info ] || {{ {printed}; }}')
+    devcluster(docker)
+    done = docker.run("cluster", "up")
+    assert (done.returncode, done.stderr.splitlines()[0].split(", because")[0]) == (0, "==> No kind cluster")
+    assert said in done.stderr
+    (docker.checkout / ".cache/cluster").unlink(missing_ok=True)
+    (docker.folder / "debian").unlink()
+    assert said in refusal(docker.run("cluster", "up"))
+
+
+def test_an_alias_of_podman_is_passed_over_unless_kind_is_asked_for(docker: Nodes) -> None:
+    docker.stand_in("docker", "echo podman version 4.3.1")
+    assert docker.run("cluster", "kind-of").stdout == "devcluster\n"
+    assert docker.run("cluster", "kind-of", CLUSTER="kind").stdout == "kind\n"
+
+
+def test_a_hanging_engine_is_left_after_a_time(docker: Nodes) -> None:
+    (docker.folder / "bin/timeout").unlink()
+    docker.stand_in("timeout", 'shift 3; [ "$1 $2" != "docker info" ] || exit 124; exec "$@"')
+    docker.stand_in("docker", '[ "$1" != info ] || exec sleep 600')
+    assert "does not answer within 20 seconds" in refusal(docker.run("cluster", "up", CLUSTER="kind"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ({"memory": 4 << 30}, "has 4096 MiB of memory and the cluster needs 6 GiB: give it more"),
+        ({"cgroup": 1}, "cgroup v1, which Kubernetes 1.35 and later refuse"),
+        ({"cgroup": 1, "security": "[name=seccomp name=rootless]"}, "needs cgroup v2 with rootless Docker"),
+        ({"machine": "aarch64"}, "the Docker engine's machine is aarch64, this one is x86_64"),
+        ({"system": "windows"}, "switch it to Linux containers"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_cannot_run_the_nodes_is_passed_over_or_refused(
+    docker: Nodes, engine: dict[str, Any], said: str
+) -> None:
+    docker.engine(**engine)
+    assert docker.run("cluster", "kind-of").stdout == "devcluster\n"
+    docker.release(UBUNTU)
+    docker.stand_in("id", "echo 1000")
+    assert said in refusal(docker.run("cluster", "up"))
+    assert said in refusal(docker.run("cluster", "up", CLUSTER="kind"))
+
+
+def test_an_engine_on_arm_will_do_for_a_machine_on_arm(docker: Nodes) -> None:
+    docker.stand_in("uname", "echo arm64")
+    docker.engine(machine="aarch64")
+    assert docker.run("cluster", "kind-of").stdout == "kind\n"
+
+
+def test_a_platform_of_docker_that_is_not_this_machines_is_refused(docker: Nodes) -> None:
+    said = refusal(docker.run("cluster", "up", CLUSTER="kind", DOCKER_DEFAULT_PLATFORM="linux/arm64/v8"))
+    assert "DOCKER_DEFAULT_PLATFORM is linux/arm64/v8, but this machine is x86_64: unset it" in said
+    assert docker.run("cluster", "kind-of", DOCKER_DEFAULT_PLATFORM="linux/amd64").stdout == "kind\n"
+
+
+def test_a_configuration_that_accepts_cgroup_v1_lets_kind_run_on_it(docker: Nodes) -> None:
+    (docker.checkout / "hack/kind/kubelet.yaml").write_text("failCgroupV1: false\n")
+    docker.engine(cgroup=1)
+    assert docker.run("cluster", "kind-of").stdout == "kind\n"
+
+
+def test_a_disk_that_is_nearly_full_is_warned_of(docker: Nodes) -> None:
+    docker.stand_in("df", "printf 'Filesystem 1024-blocks Used Available\\n/dev/x 9 9 1048576 99%% /\\n'")
+    done = docker.run("cluster", "up")
+    assert done.returncode == 0
+    assert "==> Warning: /nowhere has 1024 MiB left and the cluster may need 10 GiB" in done.stderr
+
+
+def test_kind_is_fetched_before_it_is_chosen(docker: Nodes) -> None:
+    kind = docker.folder / "bin/kind"
+    kind.rename(docker.folder / "kind")
+    tools = docker.checkout / "hack/tools"
+    tools.write_text(f'#!/bin/bash\n[ "$1" = kind ] && cp {docker.folder}/kind {kind}\n')
+    assert docker.run("cluster", "kind-of").stdout == "kind\n"
+
+
+def test_a_machine_with_docker_and_go_that_cannot_get_kind_goes_on_by_devcluster(docker: Nodes) -> None:
+    (docker.folder / "bin/kind").unlink()
+    docker.stand_in("go")
+    devcluster(docker)
+    tools = docker.checkout / "hack/tools"
+    tools.write_text('#!/bin/bash\necho "hack/tools: kind.sigs.k8s.io is not reachable: install kind." >&2\nexit 1\n')
+    assert docker.run("cluster", "kind-of").stdout == "devcluster\n"
+    assert (
+        "No kind cluster, because kind.sigs.k8s.io is not reachable: install kind\n"
+        in docker.run("cluster", "up").stderr
+    )
+    assert docker.calls("go") == []
+
+
+def test_a_running_cluster_of_these_scripts_is_used_and_not_made_again(docker: Nodes) -> None:
+    docker.cluster(mark="0123456789abcdef")
+    done = docker.run("cluster", "up")
+    assert done.returncode == 0
+    assert not any(call.startswith("create") for call in docker.calls("kind"))
+    assert "has another configuration than hack/kind/kind.yaml" in done.stderr
+
+
+def test_a_cluster_of_that_name_that_these_scripts_did_not_make_is_refused(docker: Nodes) -> None:
+    docker.cluster()
+    said = refusal(docker.run("cluster", "up"))
+    assert "a kind cluster mcp-exec that these scripts did not make" in said
+    assert "`kind delete cluster --name mcp-exec`, or set KIND_CLUSTER_NAME" in said
+    docker.cluster("other", mark="0123456789abcdef")
+    assert docker.run("cluster", "up", KIND_CLUSTER_NAME="other").returncode == 0
+
+
+def test_a_stopped_cluster_of_somebody_else_is_refused(docker: Nodes) -> None:
+    docker.cluster(mark="0123456789abcdef", running=False)
+    assert "whose nodes do not run: remove it" in refusal(docker.run("cluster", "up"))
+    assert not any(call.startswith("start") for call in docker.calls("docker"))
+
+
+def test_a_cluster_whose_api_server_does_not_answer_is_refused(docker: Nodes) -> None:
+    docker.cluster(mark="0123456789abcdef")
+    docker.stand_in("kubectl", "exit 1")
+    assert "is not ready: remove it" in refusal(docker.run("cluster", "up"))
+
+
+def test_stopped_nodes_of_this_checkouts_cluster_are_started(docker: Nodes) -> None:
+    assert docker.run("cluster", "up").returncode == 0
+    (docker.folder / "running").unlink()
+    assert docker.run("cluster", "up").returncode == 0
+    assert "start worker" in docker.calls("docker")
+
+
+def test_down_removes_the_kind_cluster_that_up_made_by_the_name_that_it_had(docker: Nodes) -> None:
+    docker.run("cluster", "up", KIND_CLUSTER_NAME="other")
+    (docker.checkout / ".cache/kubeconfig").write_text("kind: Config\ncurrent-context: kind-other\n")
+    assert docker.run("cluster", "down").returncode == 0
+    assert any(call.startswith("delete cluster") and "--name other" in call for call in docker.calls("kind"))
+
+
+def test_down_leaves_a_kind_cluster_alone_that_was_there_before(docker: Nodes) -> None:
+    docker.cluster(mark="0123456789abcdef")
+    docker.run("cluster", "up")
+    assert docker.run("cluster", "down").returncode == 0
+    assert not any(call.startswith("delete") for call in docker.calls("kind"))
+
+
+def test_down_keeps_the_record_of_its_cluster_while_docker_does_not_run(docker: Nodes) -> None:
+    assert docker.run("cluster", "up").returncode == 0
+    docker.engine(errors="Cannot connect to the Docker daemon")
+    assert "does not run: start it" in refusal(docker.run("cluster", "down"))
+    assert (docker.checkout / ".cache/cluster").read_text() == "kind\n"
+
+
+def test_an_archive_of_another_form_is_loaded_and_what_runs_with_an_older_one_is_restarted(docker: Nodes) -> None:
+    path = archive(docker, "gateway")
+    assert docker.run("cluster", "load", "gateway").returncode == 0
+    assert f"load image-archive {path} --name mcp-exec" in docker.calls("kind")
+    assert any("rollout restart" in call and "component=gateway" in call for call in docker.calls("kubectl"))
+
+
+def test_a_new_sandbox_image_replaces_warm_pods_alone(docker: Nodes) -> None:
+    archive(docker, "sandbox")
+    assert docker.run("cluster", "load", "sandbox").returncode == 0
+    assert any("delete pods" in call and "state=warm" in call for call in docker.calls("kubectl"))
+
+
+def test_an_image_that_was_not_built_is_named(docker: Nodes) -> None:
+    assert "run `make images` first" in refusal(docker.run("cluster", "load", "gateway"))
+
+
+def test_images_of_the_docker_engine_are_loaded_in_one_call_and_what_was_missing_is_restarted(docker: Nodes) -> None:
+    for name in ("gateway", "broker"):
+        docker_archive(docker, name, "1" * 64)
+    (docker.folder / "log").write_text(
+        'Image: "localhost/mcp-exec-broker:dev" with ID "sha256:11" not yet present on node "worker", loading...\n'
+    )
+    assert docker.run("cluster", "load", "gateway", "broker").stderr == "==> Loaded broker\n"
+    images = "localhost/mcp-exec-gateway:dev localhost/mcp-exec-broker:dev"
+    assert [call for call in docker.calls("kind") if "load" in call] == [f"load docker-image {images} --name mcp-exec"]
+    assert ["component=broker" in call for call in docker.calls("kubectl") if "restart" in call] == [True]
+
+
+def test_an_image_that_the_docker_engine_lost_or_has_from_elsewhere_comes_from_the_archive(docker: Nodes) -> None:
+    path = docker_archive(docker, "gateway", "1" * 64)
+    assert docker.run("cluster", "load", "gateway").returncode == 0
+    assert f"load --quiet --input {path}" in docker.calls("docker")
+
+
+def test_an_archive_of_buildah_is_loaded_only_where_a_node_lacks_its_content(docker: Nodes) -> None:
+    path = oci_archive(docker, "gateway", "sha256:22")
+    assert docker.run("cluster", "load", "gateway").stderr == "==> Loaded gateway\n"
+    assert f"load image-archive {path} --name mcp-exec" in docker.calls("kind")
+    (docker.folder / "node-images").write_text("localhost/mcp-exec-gateway:dev type sha256:22 100 MiB\n")
+    assert docker.run("cluster", "load", "gateway").stderr == ""
+    assert len([call for call in docker.calls("kind") if "image-archive" in call]) == 1
