@@ -178,7 +178,7 @@ class Reason(StrEnum):
     BROKER_UNAVAILABLE = (
         "BrokerUnavailable",
         "the execution names tools, and the broker has no pod",
-        "check the broker: kubectl get pods,endpoints in the release's namespace",
+        "check the broker: kubectl get pods,endpointslices in the release's namespace",
     )
     POD_FAILED = (
         "PodFailed",

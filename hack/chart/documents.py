@@ -157,12 +157,12 @@ command.
   that may create ToolServers or pods in a served namespace can read the Secrets there.
 - **`networkPolicy.apiServer.cidrs`**: operator and gateway may reach sandboxes, the broker and these addresses, and
   nothing else. If it is empty, each installation and upgrade reads the addresses and ports of the Service `kubernetes`
-  and of its endpoints from the cluster; this needs the right to get both in the namespace `default`. Run
+  and of its EndpointSlice from the cluster; this needs the right to get both in the namespace `default`. Run
   `helm upgrade --reuse-values` after the API server's addresses have changed. If your provider changes them without
   notice, set the networks of the control plane. To see the addresses:
-  `kubectl get service,endpoints kubernetes --namespace default`. Cilium does not compare the nodes' own addresses with
-  these networks unless its `policyCIDRMatchMode` contains `nodes`. If the API server runs on nodes of the cluster, set
-  this mode, or add a CiliumNetworkPolicy that allows operator and gateway the entity `kube-apiserver`.
+  `kubectl get service,endpointslices kubernetes --namespace default`. Cilium does not compare the nodes' own addresses
+  with these networks unless its `policyCIDRMatchMode` contains `nodes`. If the API server runs on nodes of the cluster,
+  set this mode, or add a CiliumNetworkPolicy that allows operator and gateway the entity `kube-apiserver`.
 
 ## API keys
 

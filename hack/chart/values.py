@@ -395,7 +395,7 @@ class ApiServerValues(Model):
     """Addresses and ports of the Kubernetes API server."""
 
     cidrs: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[1-9][0-9]{0,2}$")]] = Field(default_factory=list)
-    """Networks of its Service and of its endpoints, for example `10.0.0.1/32`. Empty means those that Helm finds."""
+    """Networks of its Service and EndpointSlice, for example `10.0.0.1/32`. Empty means those that Helm finds."""
     ports: Annotated[list[Port], Field(min_length=1)] = [443, 6443]
     """Ports at `cidrs`: of its Service and of the server itself."""
 

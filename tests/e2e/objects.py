@@ -9,7 +9,7 @@ from typing import Any, Final
 from kubernetes import config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient, Resource
-from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
+from kubernetes.dynamic.exceptions import ConflictError, NotFoundError, ResourceNotFoundError
 
 from tests.support.until import eventually
 
@@ -25,7 +25,7 @@ VERSIONS: Final = {
     "ConfigMap": "v1",
     "CustomResourceDefinition": "apiextensions.k8s.io/v1",
     "Deployment": "apps/v1",
-    "Endpoints": "v1",
+    "EndpointSlice": "discovery.k8s.io/v1",
     "Job": "batch/v1",
     "LimitRange": "v1",
     "Lease": "coordination.k8s.io/v1",
@@ -44,6 +44,8 @@ VERSIONS: Final = {
     "ToolServer": "mcp-exec.dev/v1alpha1",
 }
 """The API version in which tests use each kind."""
+OLDER_VERSIONS: Final = {"EndpointSlice": "discovery.k8s.io/v1beta1"}
+"""The version of a kind in Kubernetes 1.20, which lacks the one above."""
 
 
 class Objects:
@@ -165,7 +167,12 @@ class Objects:
             wait_until_none(missing, seconds=seconds, what=f"{kind} {name} is {condition}")
 
     def _resource(self, kind: str, version: str | None = None) -> Resource:
-        return self._client.resources.get(api_version=version or VERSIONS[kind], kind=kind)
+        try:
+            return self._client.resources.get(api_version=version or VERSIONS[kind], kind=kind)
+        except ResourceNotFoundError:
+            if kind not in OLDER_VERSIONS:
+                raise
+            return self._client.resources.get(api_version=OLDER_VERSIONS[kind], kind=kind)
 
 
 def wait_until_none(missing: Any, *, seconds: float, what: str) -> None:

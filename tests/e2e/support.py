@@ -150,6 +150,14 @@ def require_gvisor() -> None:
     pytest.fail("the cluster has no RuntimeClass gvisor")
 
 
+def api_server(cluster: Cluster) -> list[tuple[str, int]]:
+    """Return address and port of the API server's Service, and of the first server behind it."""
+    service = cluster.get("Service", "kubernetes", namespace="default")["spec"]
+    found = cluster.get("EndpointSlice", "kubernetes", namespace="default")
+    servers = sorted(address for endpoint in found["endpoints"] for address in endpoint["addresses"])
+    return [(service["clusterIP"], service["ports"][0]["port"]), (servers[0], found["ports"][0]["port"])]
+
+
 def operator_lease(cluster: Cluster) -> dict[str, Any]:
     """Return the spec of the operators' Lease."""
     return dict(cluster.get("Lease", f"{RELEASE}-operator", namespace=SYSTEM)["spec"])

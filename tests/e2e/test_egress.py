@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.support import RELEASE, SYSTEM, Cluster
+from tests.e2e.support import RELEASE, SYSTEM, Cluster, api_server
 
 NAMESPACE = "egress"
 PORTS = (443, 6443, 8700, 8084)
@@ -55,16 +55,6 @@ def listener(installed: Cluster) -> Iterator[str]:
     installed.delete("Namespace", NAMESPACE, wait=False)
 
 
-def addresses(cluster: Cluster) -> dict[str, tuple[str, int]]:
-    """The API server's Service and its first endpoint."""
-    service = cluster.get("Service", "kubernetes", namespace="default")["spec"]
-    endpoint = cluster.get("Endpoints", "kubernetes", namespace="default")["subsets"][0]
-    return {
-        "service": (service["clusterIP"], service["ports"][0]["port"]),
-        "server": (endpoint["addresses"][0]["ip"], endpoint["ports"][0]["port"]),
-    }
-
-
 @pytest.mark.parametrize("component", ["operator", "gateway"])
 def test_an_installation_finds_the_api_servers_addresses(installed: Cluster, component: str) -> None:
     policy = installed.get("NetworkPolicy", f"{RELEASE}-{component}", namespace=SYSTEM)["spec"]
@@ -75,14 +65,14 @@ def test_an_installation_finds_the_api_servers_addresses(installed: Cluster, com
         for port in rule["ports"]
         if "ipBlock" in peer
     ]
-    assert found == [(f"{host}/32", port) for host, port in addresses(installed).values()]
+    assert found == [(f"{host}/32", port) for host, port in api_server(installed)]
 
 
 @pytest.mark.parametrize("component", ["operator", "gateway"])
 def test_operator_and_gateway_connect_to_the_api_server_and_to_no_other_pod(
     installed: Cluster, listener: str, component: str
 ) -> None:
-    targets = [*addresses(installed).values(), *((listener, port) for port in PORTS)]
+    targets = [*api_server(installed), *((listener, port) for port in PORTS)]
     outcomes = installed.kubectl(
         "exec", "-n", SYSTEM, f"deployment/{RELEASE}-{component}", "--", "python3", "-c", CONNECT, json.dumps(targets)
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, MakePool, require_gvisor
+from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, MakePool, api_server, require_gvisor
 from tests.support.until import eventually
 
 PROBE = (ROOT / "tests/e2e/probe.py").read_text()
@@ -89,7 +89,7 @@ def free(installed: Cluster) -> Iterator[Cluster]:
 
 def targets_of(cluster: Cluster) -> dict[str, Any]:
     """Addresses that a sandbox must not reach; behind each of them something listens."""
-    endpoint = cluster.get("Endpoints", "kubernetes", namespace="default")["subsets"][0]
+    service, server = api_server(cluster)
     node = cluster.select("Node")[0]["status"]
     gateway = cluster.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)["spec"]
 
@@ -98,8 +98,8 @@ def targets_of(cluster: Cluster) -> dict[str, Any]:
         return next((pod["status"]["podIP"] for pod in reversed(pods) if pod["status"].get("podIP")), "")
 
     return {
-        "api_service": [cluster.get("Service", "kubernetes", namespace="default")["spec"]["clusterIP"], 443],
-        "api_server": [endpoint["addresses"][0]["ip"], endpoint["ports"][0]["port"]],
+        "api_service": list(service),
+        "api_server": list(server),
         "node": [next(each["address"] for each in node["addresses"] if each["type"] == "InternalIP"), 10250],
         "pod": [cluster.get("Pod", "server", namespace=FREE)["status"]["podIP"], 9000],
         "sandbox": [eventually(another_sandbox, what="a warm sandbox"), 8700],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kubernetes.client import CoreV1Api
 
-from tests.e2e.support import ROOT, Cluster, execution_manifest
+from tests.e2e.support import ROOT, Cluster, api_server, execution_manifest
 from tests.support.until import eventually
 
 # An installation takes as long as the images take to come.
@@ -64,9 +64,9 @@ class Leaving:
 
     def attack(self, namespace: str, *, pool: str = "default") -> None:
         """Run code that tries to connect. Return once it does."""
-        endpoint = self.cluster.get("Endpoints", "kubernetes", namespace="default")["subsets"][0]
+        _, server = api_server(self.cluster)
         listener = self.cluster.get("Pod", "listener", namespace=FREE)["status"]["podIP"]
-        targets = [[listener, 9000], [endpoint["addresses"][0]["ip"], endpoint["ports"][0]["port"]]]
+        targets = [[listener, 9000], [*server]]
         spec = {"code": ATTACK, "context": {"targets": targets}, "timeoutSeconds": 300, "poolRef": {"name": pool}}
         self.cluster.delete("CodeExecution", "attack", namespace=namespace)
         self.cluster.apply(execution_manifest(name="attack", namespace=namespace, **spec))

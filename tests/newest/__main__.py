@@ -43,6 +43,7 @@ def _handed_over(address: str, port: int) -> Iterator[None]:
     spec = {"group": GROUP, "version": VERSION, "groupPriorityMinimum": 1000, "versionPriority": 100}
     api_service = f"{VERSION}.{GROUP}"
     metadata = {"name": _NAME, "namespace": "default"}
+    # Endpoints, not a slice: the API server of Kubernetes 1.20 looks for them before it calls an API service
     objects: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "Service", "metadata": metadata,
          "spec": {"ports": [{"port": _PORT, "targetPort": port}]}},

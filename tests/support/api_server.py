@@ -64,6 +64,8 @@ class FakeApiServer:
         """Whether the server breaks every connection, instead of answering."""
         self.hanging: set[str] = set()
         """Ends of paths whose requests are never answered."""
+        self.unserved: set[str] = set()
+        """Groups with versions, such as `discovery.k8s.io/v1`, that the server does not have."""
         self.watches_allowed = asyncio.Event()
         self.watches_allowed.set()
         self.url = ""
@@ -183,6 +185,8 @@ class FakeApiServer:
         if request.path.endswith(tuple(self.hanging)):
             await self._stopped.wait()
             return web.Response(status=503)
+        if any(request.path.startswith(f"/apis/{group}/") for group in self.unserved):
+            return web.Response(status=404, text="404 page not found\n")
         fault = next(
             (f for f in self.faults if (f.method, f.suffix) == (request.method, request.path[-len(f.suffix) :])), None
         )
@@ -249,13 +253,12 @@ class FakeApiServer:
         }
 
     def _selected(self, request: web.Request, collection: str) -> list[Object]:
-        labels = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
         name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
         items = self.collections.get(collection, {})
         return [
             items[key]
             for key in ([name] if name else sorted(items))
-            if key in items and labels.items() <= (items[key]["metadata"].get("labels") or {}).items()
+            if key in items and _has_labels(request, items[key])
         ]
 
     def _list(self, request: web.Request, collection: str) -> web.Response:
@@ -294,7 +297,7 @@ class FakeApiServer:
                     return response
                 for version, event, item in self._read_history(request.path, since):
                     since = version
-                    if name in ("", item["metadata"]["name"]):
+                    if name in ("", item["metadata"]["name"]) and _has_labels(request, item):
                         await response.write(b'{"type": "%s", "object": %s}\n' % (event.encode(), self.encode(item)))
                 async with self._changed:
                     newest = (self.history.get(request.path) or [(0, "", {})])[-1][0]
@@ -304,6 +307,12 @@ class FakeApiServer:
             return response
         finally:
             self._watching.discard(transport)
+
+
+def _has_labels(request: web.Request, item: Object) -> bool:
+    """Whether the request's label selector matches. A real server sends DELETED for an object that loses a label."""
+    wanted = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
+    return wanted.items() <= (item["metadata"].get("labels") or {}).items()
 
 
 def _merge(target: Object, patch: Object) -> None:

@@ -67,11 +67,15 @@ class FakeBroker:
         """The path of each request."""
         return [path for path, _ in self.asked]
 
-    def endpoints(self, *hosts: str, name: str = "mcp-exec-broker") -> Object:
-        """The Endpoints object of the replicas at these hosts, all at this one's port."""
+    def slice(self, *hosts: str, name: str = "mcp-exec-broker", suffix: str = "x1", **conditions: bool) -> Object:
+        """An EndpointSlice of the replicas at these hosts, all at this one's port, behind the Service `name`."""
         ports = [{"name": "calls", "port": 1}, {"name": "control", "port": self.port}]
-        addresses = [{"ip": host, "targetRef": {"uid": f"pod-{host}"}} for host in hosts or ("127.0.0.1",)]
-        return {"metadata": {"name": name}, "subsets": [{"addresses": addresses, "ports": ports}]}
+        endpoints = [
+            {"addresses": [host], "targetRef": {"uid": f"pod-{host}"}, "conditions": {"ready": True, **conditions}}
+            for host in hosts or ("127.0.0.1",)
+        ]
+        metadata = {"name": f"{name}-{suffix}", "labels": {"kubernetes.io/service-name": name}}
+        return {"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints, "ports": ports}
 
     def _check(self, request: web.Request) -> None:
         try:

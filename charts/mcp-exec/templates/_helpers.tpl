@@ -176,19 +176,15 @@ checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
 {{- if $given.cidrs -}}
 {{- include "mcp-exec.addressEgress" (dict "cidrs" $given.cidrs "ports" $given.ports) -}}
 {{- else -}}
-{{- $found := dict "service" (lookup "v1" "Service" "default" "kubernetes") -}}
-{{- if semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version -}}
-{{- $_ := set $found "slice" (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes") -}}
-{{- else -}}
-{{- $_ := set $found "endpoints" (lookup "v1" "Endpoints" "default" "kubernetes") -}}
-{{- end -}}
-{{- include "mcp-exec.foundEgress" $found -}}
+{{- $slices := printf "discovery.k8s.io/%s" (ternary "v1" "v1beta1" (semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version)) -}}
+{{- $service := lookup "v1" "Service" "default" "kubernetes" -}}
+{{- include "mcp-exec.foundEgress" (dict "service" $service "slice" (lookup $slices "EndpointSlice" "default" "kubernetes")) -}}
 {{- end -}}
 {{- end -}}
 
 {{/*
 Egress rules to the addresses of the API server's Service and of its endpoints: network plugins compare a connection before or
-after its address is translated. Arguments: service, and slice or endpoints, the objects `kubernetes`.
+after its address is translated. Arguments: service and slice, the Service and the EndpointSlice `kubernetes`.
 */}}
 {{- define "mcp-exec.foundEgress" -}}
 {{- $service := (.service | default dict).spec | default dict -}}
@@ -197,12 +193,8 @@ after its address is translated. Arguments: service, and slice or endpoints, the
 {{- $slice := .slice | default dict -}}
 {{- range $slice.endpoints -}}{{- $addresses = concat $addresses .addresses -}}{{- end -}}
 {{- range $slice.ports -}}{{- $ports = append $ports .port -}}{{- end -}}
-{{- range (.endpoints | default dict).subsets -}}
-{{- range .addresses -}}{{- $addresses = append $addresses .ip -}}{{- end -}}
-{{- range .ports -}}{{- $ports = append $ports .port -}}{{- end -}}
-{{- end -}}
 {{- if not (and $service $addresses $ports) -}}
-{{- fail "networkPolicy.apiServer.cidrs is empty, and Helm did not find the API server's addresses, because it rendered without a cluster: set it to the addresses that `kubectl get service,endpoints kubernetes --namespace default` prints, for example [10.96.0.1/32, 192.0.2.10/32]" -}}
+{{- fail "networkPolicy.apiServer.cidrs is empty, and Helm did not find the API server's addresses, because it rendered without a cluster: set it to the addresses that `kubectl get service,endpointslices kubernetes --namespace default` prints, for example [10.96.0.1/32, 192.0.2.10/32]" -}}
 {{- else -}}
 {{- $servicePorts := list -}}
 {{- range $service.ports -}}{{- $servicePorts = append $servicePorts .port -}}{{- end -}}

@@ -17,7 +17,8 @@ from mcp_exec_api.approvals import Approval
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_api.meta import Model
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
-from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.broker.replicas import list_replicas, reflect_replicas
+from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
@@ -26,6 +27,8 @@ MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Longest accepted answer: a namespace's catalogs, its wrappers, or a page of audit records."""
 MAX_CALLS_BYTES: Final = 16 * 2**20
 """Longest accepted answer about the calls of one execution."""
+_PORT: Final = "control"
+"""Name of the control interface's port."""
 
 
 class BrokerError(Exception):
@@ -58,17 +61,6 @@ class ExecutionCalls(Model):
             ),
             approvals=sorted([*self.approvals, *other.approvals], key=lambda approval: approval.requested_at),
         )
-
-
-def ready_addresses(endpoints: Object | None, *, port: str) -> list[str]:
-    """Return HOST:PORT of each ready address of an Endpoints object, for the port with this name."""
-    addresses: list[str] = []
-    for subset in (endpoints or {}).get("subsets") or []:
-        numbers = [entry["port"] for entry in subset.get("ports") or [] if entry.get("name") == port]
-        for address in subset.get("addresses") or []:
-            host = f"[{address['ip']}]" if ":" in address["ip"] else address["ip"]
-            addresses.extend(f"{host}:{number}" for number in numbers)
-    return sorted(addresses)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,18 +155,21 @@ class BrokerClient:
 def follow_broker(
     *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, sender: ServiceName
 ) -> tuple[BrokerClient, Reflector]:
-    """Return a client of the replicas behind a Service, and the reflector of its Endpoints, which the caller must run.
+    """Return a client of the replicas behind a Service, and the reflector of its slices, which the caller must run.
 
     `key` is the release's key.
     """
-    reflector = Reflector(
-        kube=kube, path=resource_path("endpoints", namespace=namespace), fields=f"metadata.name={service}"
-    )
+    reflector = reflect_replicas(kube=kube, namespace=namespace, service=service)
+
+    def list_addresses() -> list[str]:
+        replicas = [replica for replica in list_replicas(reflector.items.values()) if replica.ready]
+        return [f"{replica.host}:{replica.ports[_PORT]}" for replica in replicas if _PORT in replica.ports]
+
     client = BrokerClient(
         session=session,
         signer=GrantSigner(key=key),
         sender=sender,
-        addresses=lambda: ready_addresses(reflector.items.get((namespace, service)), port="control"),
+        addresses=list_addresses,
     )
     return client, reflector
 
@@ -183,7 +178,7 @@ def follow_broker(
 async def connect_broker(
     *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, sender: ServiceName
 ) -> AsyncIterator[BrokerClient]:
-    """Create a client of the replicas behind a Service and follow its Endpoints inside the context."""
+    """Create a client of the replicas behind a Service and follow its slices inside the context."""
     client, reflector = follow_broker(
         kube=kube, session=session, namespace=namespace, service=service, key=key, sender=sender
     )

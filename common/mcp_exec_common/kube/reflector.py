@@ -40,6 +40,8 @@ class Reflector:
 
     kube: KubeClient
     path: str
+    older_path: str = ""
+    """Path in an older version of the API. A server that does not serve one of both, serves the other."""
     on_change: Callable[[Object, bool], None] | None = None
     selector: str = ""
     """Label selector."""
@@ -85,7 +87,11 @@ class Reflector:
                 if asyncio.get_running_loop().time() - began < _SHORT_WATCH_SECONDS:
                     await asyncio.sleep(_FIRST_DELAY)
             except ApiError as error:
-                log.warning("the watch of %s failed, listing again: %s", self.path, error)
+                if error.code == 404 and self.older_path:
+                    log.info("the server does not serve %s, listing %s", self.path, self.older_path)
+                    self.path, self.older_path = self.older_path, self.path
+                else:
+                    log.warning("the watch of %s failed, listing again: %s", self.path, error)
                 version = ""
                 await asyncio.sleep(next(pauses))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:

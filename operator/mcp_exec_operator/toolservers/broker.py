@@ -10,8 +10,8 @@ import aiohttp
 
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.broker.replicas import list_replicas
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 
 _CALLS_PORT: Final = "calls"
@@ -34,30 +34,31 @@ class BrokerDiscovery:
     namespace: str
     """The release's namespace."""
     service: str
-    """Name of the broker's Service and Endpoints."""
+    """Name of the broker's Service."""
     client: BrokerClient
     """Client of all ready replicas."""
-    endpoints: Reflector
+    slices: Reflector
+    """EndpointSlices of the Service."""
 
     @classmethod
     def create(
         cls, *, kube: KubeClient, session: aiohttp.ClientSession, key: bytes, namespace: str, service: str
     ) -> Self:
         """Create the discovery of the broker behind a Service. `key` signs grants and service tokens."""
-        client, endpoints = follow_broker(
+        client, slices = follow_broker(
             kube=kube, session=session, namespace=namespace, service=service, key=key, sender="operator"
         )
-        return cls(namespace=namespace, service=service, client=client, endpoints=endpoints)
+        return cls(namespace=namespace, service=service, client=client, slices=slices)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow the Endpoints while the context lasts."""
-        async with self.endpoints.run_in_background():
+        """Follow the slices while the context lasts."""
+        async with self.slices.run_in_background():
             yield
 
     async def wait_until_synced(self) -> None:
-        """Wait until the Endpoints were listed once."""
-        await self.endpoints.synced.wait()
+        """Wait until the slices were listed once."""
+        await self.slices.synced.wait()
 
     @property
     def signer(self) -> GrantSigner:
@@ -69,23 +70,13 @@ class BrokerDiscovery:
 
         A replica that is not ready counts only if none is.
         """
-        endpoints = self.endpoints.items.get((self.namespace, self.service)) or {}
-        for kind in ("addresses", "notReadyAddresses"):
-            replicas = list_replicas(endpoints, kind=kind)
-            if replicas:
-                return max(replicas, key=lambda replica: hashlib.sha256(f"{replica.uid} {uid}".encode()).digest())
-        return None
-
-
-def list_replicas(endpoints: Object, *, kind: str) -> list[BrokerReplica]:
-    """Return the replicas among one kind of addresses of the broker's Endpoints: those that have a pod."""
-    replicas: list[BrokerReplica] = []
-    for subset in endpoints.get("subsets") or []:
-        port = next((entry["port"] for entry in subset.get("ports") or [] if entry.get("name") == _CALLS_PORT), None)
-        for address in subset.get(kind) or []:
-            uid, ip = (address.get("targetRef") or {}).get("uid"), address["ip"]
-            if port is not None and uid:
-                replicas.append(
-                    BrokerReplica(uid=uid, url=f"http://[{ip}]:{port}" if ":" in ip else f"http://{ip}:{port}")
-                )
-    return replicas
+        replicas = [
+            replica
+            for replica in list_replicas(self.slices.items.values())
+            if replica.uid and _CALLS_PORT in replica.ports
+        ]
+        candidates = [replica for replica in replicas if replica.ready] or replicas
+        if not candidates:
+            return None
+        chosen = max(candidates, key=lambda replica: hashlib.sha256(f"{replica.uid} {uid}".encode()).digest())
+        return BrokerReplica(uid=chosen.uid, url=f"http://{chosen.host}:{chosen.ports[_CALLS_PORT]}")

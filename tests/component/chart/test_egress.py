@@ -17,9 +17,6 @@ SLICE = {
     "endpoints": [{"addresses": ["192.0.2.11"]}, {"addresses": ["192.0.2.10"]}],
     "ports": [{"name": "https", "port": 6443}],
 }
-ENDPOINTS = {
-    "subsets": [{"addresses": [{"ip": "192.0.2.11"}, {"ip": "192.0.2.10"}], "ports": [{"name": "https", "port": 6443}]}]
-}
 
 
 def rules(egress: list[dict[str, Any]]) -> list[tuple[list[str], list[int]]]:
@@ -50,11 +47,8 @@ def found(helm: str, tmp_path: Path) -> Any:
     return render
 
 
-@pytest.mark.parametrize("endpoints", [{"slice": SLICE}, {"endpoints": ENDPOINTS}], ids=lambda each: next(iter(each)))
-def test_the_found_addresses_are_those_of_the_service_and_of_its_endpoints(
-    found: Any, endpoints: dict[str, Any]
-) -> None:
-    assert rules(found(service=SERVICE, **endpoints)) == [
+def test_the_found_addresses_are_those_of_the_service_and_of_its_slice(found: Any) -> None:
+    assert rules(found(service=SERVICE, slice=SLICE)) == [
         (["10.96.0.1/32", "fd00::1/128"], [443]),
         (["192.0.2.10/32", "192.0.2.11/32"], [6443]),
     ]
@@ -66,7 +60,7 @@ def test_the_found_addresses_are_those_of_the_service_and_of_its_endpoints(
     ids=lambda each: "+".join(each) or "nothing",
 )
 def test_addresses_that_are_not_found_are_never_replaced_by_any_address(found: Any, objects: dict[str, Any]) -> None:
-    with pytest.raises(AssertionError, match="kubectl get service,endpoints kubernetes --namespace default"):
+    with pytest.raises(AssertionError, match="kubectl get service,endpointslices kubernetes --namespace default"):
         found(**objects)
 
 

@@ -40,7 +40,7 @@ def test_without_a_broker_nobody_has_rights_for_tools(render: Render) -> None:
         for rule in item["rules"]
         for resource in rule["resources"]
     }
-    assert not resources & {"toolservers", "deployments", "services", "endpoints"}
+    assert not resources & {"toolservers", "deployments", "services", "endpointslices"}
     assert [name for name in rendered.names("ServiceAccount") if "broker" in name] == []
 
 

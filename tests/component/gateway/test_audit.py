@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.component.gateway.conftest import OTHER_KEY, SANDBOX_KEY, Gateway, serving
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.gateway.test_tools import ENDPOINTS
+from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.until import until
@@ -21,9 +21,10 @@ def record(second: int, *, namespace: str = "agents", **more: Any) -> dict[str, 
 @pytest.fixture
 async def brokers(api: FakeApiServer) -> AsyncIterator[list[FakeBroker]]:
     async with AsyncExitStack() as stack:
-        made = [await stack.enter_async_context(FakeBroker(key=SANDBOX_KEY).running()) for _ in range(3)]
-        subsets = [subset for each in made for subset in each.endpoints()["subsets"]]
-        api.put(ENDPOINTS, {"metadata": {"name": "mcp-exec-broker"}, "subsets": subsets})
+        made = []
+        for host in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
+            made.append(await stack.enter_async_context(FakeBroker(key=SANDBOX_KEY).running(host)))
+            api.put(SLICES, made[-1].slice(host, suffix=host))
         yield made
 
 
@@ -86,7 +87,8 @@ async def test_a_replica_that_is_silent_makes_no_list_that_looks_whole(
 ) -> None:
     brokers[1].broken = True
     assert "complete" in assert_problem(await gateway.ask("GET", "/v1/audit"), 503).detail
-    api.remove(ENDPOINTS, "mcp-exec-broker")
+    for name in list(api.collections[SLICES]):
+        api.remove(SLICES, name)
     made = gateway.dependencies.broker
     assert made is not None
     await until(lambda: not made.addresses())
@@ -114,7 +116,7 @@ async def test_a_malformed_answer_fails_that_replica_by_its_address(
     assert "complete" in assert_problem(await gateway.ask("GET", "/v1/audit"), 503).detail
     warnings = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
     assert len(warnings) == 1
-    assert f"127.0.0.1:{brokers[1].port}" in warnings[0]
+    assert f"127.0.0.2:{brokers[1].port}" in warnings[0]
     brokers[1].raw = None
     assert await pages(gateway, "limit=5") == [[2]]
 

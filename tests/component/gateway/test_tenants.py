@@ -24,7 +24,7 @@ from tests.component.gateway.conftest import (
     serving,
 )
 from tests.component.gateway.test_auth import allow
-from tests.component.gateway.test_tools import ENDPOINTS, tool
+from tests.component.gateway.test_tools import SLICES, tool
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 
@@ -128,7 +128,7 @@ async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
         tools = [tool("tool-of-b", MARK)]
         broker.catalogs["others"] = {"hash": "b", "servers": [{"server": f"server-{THEIRS}", "tools": tools}]}
         broker.records = [audit_record()]
-        api.put(ENDPOINTS, broker.endpoints())
+        api.put(SLICES, broker.slice())
         async with serving(api, broker_service="mcp-exec-broker") as made:
             yield made
 

@@ -15,7 +15,7 @@ from tests.support.until import until
 
 from mcp_exec_common.kube.client import resource_path
 
-ENDPOINTS = resource_path("endpoints", namespace="mcp-exec-system")
+SLICES = resource_path("endpointslices", namespace="mcp-exec-system", group="discovery.k8s.io/v1")
 SEARCH = "/api/v1/mcp/tools/search"
 TOOLS = "/api/v1/mcp/servers/{}/tools"
 
@@ -44,10 +44,10 @@ CATALOG = {
 
 @asynccontextmanager
 async def telling(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    """Serve a broker with the catalog, behind its Endpoints."""
+    """Serve a broker with the catalog, behind a slice of its Service."""
     async with FakeBroker(key=SANDBOX_KEY).running() as made:
         made.catalogs["agents"] = CATALOG
-        api.put(ENDPOINTS, made.endpoints())
+        api.put(SLICES, made.slice())
         yield made
 
 
@@ -158,7 +158,7 @@ async def test_without_a_broker_a_search_is_503(api: FakeApiServer, gateway: Gat
     broker.broken = True
     for path in (SEARCH, TOOLS.format("github")):
         assert "does not answer" in assert_problem(await gateway.ask("GET", path), 503).detail
-    api.remove(ENDPOINTS, "mcp-exec-broker")
+    api.remove(SLICES, "mcp-exec-broker-x1")
     assert gateway.dependencies.broker is not None
     addresses = gateway.dependencies.broker.addresses
     await until(lambda: not addresses())

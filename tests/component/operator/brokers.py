@@ -1,4 +1,4 @@
-"""A broker that the operator finds by its Endpoints."""
+"""A broker that the operator finds by the EndpointSlices of its Service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,13 +10,13 @@ from mcp_exec_common.kube.client import resource_path
 
 RELEASE = "mcp-exec-system"
 SERVICE = "mcp-exec-broker"
-ENDPOINTS = resource_path("endpoints", namespace=RELEASE)
+SLICES = resource_path("endpointslices", namespace=RELEASE, group="discovery.k8s.io/v1")
 
 
 @asynccontextmanager
 async def running_broker(world: World) -> AsyncIterator[FakeBroker]:
-    """Run a replica and publish its Endpoints."""
+    """Run a replica and publish its slice."""
     async with FakeBroker(key=KEY, on_request=world.note).running() as broker:
-        world.put(ENDPOINTS, broker.endpoints(name=SERVICE))
+        world.put(SLICES, broker.slice(name=SERVICE))
         yield broker
     assert broker.senders <= {"operator"}

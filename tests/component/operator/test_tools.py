@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.component.operator.brokers import ENDPOINTS, RELEASE, SERVICE, running_broker
+from tests.component.operator.brokers import RELEASE, SERVICE, SLICES, running_broker
 from tests.component.operator.conftest import run_until_killed
 from tests.support.broker import FakeBroker
 from tests.support.world import CEX, EVENTS, KEY, NAMESPACE, POLICIES, World
@@ -127,12 +127,8 @@ async def test_a_job_names_one_replica_and_a_ready_one_if_there_is_one(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
     world.pool()
-    endpoints = broker.endpoints(name=SERVICE)
-    ready, starting = broker.endpoints("127.0.0.1", "127.0.0.2"), broker.endpoints("127.0.0.3")
-    [subset] = endpoints["subsets"]
-    subset["addresses"] = ready["subsets"][0]["addresses"]
-    subset["notReadyAddresses"] = starting["subsets"][0]["addresses"]
-    world.put(ENDPOINTS, endpoints)
+    world.put(SLICES, broker.slice("127.0.0.1", "127.0.0.2"))
+    world.put(SLICES, broker.slice("127.0.0.3", suffix="x2", ready=False))
     async with equipped():
         await world.warm(1)
         world.execution("one", "wait", tools=["github.*"])
@@ -146,7 +142,7 @@ async def test_a_broker_without_pods_fails_executions_with_tools_alone(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
     world.pool()
-    world.remove(ENDPOINTS, SERVICE)
+    world.remove(SLICES, f"{SERVICE}-x1")
     async with equipped():
         world.execution("one", tools=["github.*"])
         world.execution("plain")
