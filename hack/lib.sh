@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Variables and functions of all scripts in this folder. Sets: root, cache, tools.
+# Variables and functions of all scripts in this folder, for bash 3.2 and the commands of Linux and macOS.
+# Sets: root, cache, tools.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${MCP_EXEC_CACHE:-$HOME/.cache/mcp-exec}
@@ -32,6 +33,23 @@ except subprocess.TimeoutExpired:
     sys.exit(124)' "$@"
 }
 
+lock() {  # FILE SECONDS: hold the lock until this script ends; fail if another process holds it for so long
+  mkdir -p "$(dirname "$1")"
+  exec 9>"$1"
+  if has flock; then
+    flock -w "$2" 9
+    return
+  fi
+  # The lock belongs to the open file, which this shell shares with the command.
+  python3 -c 'import fcntl, signal, sys
+signal.alarm(int(sys.argv[1]))
+fcntl.flock(9, fcntl.LOCK_EX)' "$2"
+}
+
+# Prints checksums as sha256sum does, which macOS lacks.
+sha256=(sha256sum)
+has sha256sum || sha256=(shasum -a 256)
+
 engine_runs() {  # a docker client without an engine does not count
   has docker && limit 20 docker info >/dev/null 2>&1
 }
@@ -45,5 +63,6 @@ apt_get() {
 }
 
 content_hash() {  # FILE|FOLDER...: print a hash of names and contents below the checkout, without bytecode
-  (cd "$root" && find "$@" -type f -not -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16
+  (cd "$root" && find "$@" -type f -not -name '*.pyc' -print | LC_ALL=C sort | tr '\n' '\0' | xargs -0 "${sha256[@]}") \
+    | "${sha256[@]}" | cut -c1-16
 }

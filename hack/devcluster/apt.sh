@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Functions that fetch Debian packages of any suite. The machine's own package sources stay unchanged.
+# Functions that fetch Debian packages of any suite, from the mirror and by the proxies of this machine's apt configuration.
+# The machine's own package sources stay unchanged.
 # Reads: work (a folder that the caller removes).
 
 apt_get() {
@@ -18,14 +19,22 @@ apt_install() {  # PACKAGE...: install the missing ones; needs no network if non
   apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+apt_mirror() {  # print the address of the Debian archive from which this machine's apt installs; fail if there is none
+  local list=(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" "Origin: Debian" "Label: Debian" "Component: main")
+  # Without package lists, apt does not know the origins.
+  if [ -z "$("${list[@]}" 2>/dev/null)" ] && [ "$(id -u)" = 0 ]; then apt_get update >&2 || true; fi
+  "${list[@]}" 2>/dev/null | sed -n '1s#/*$##p' | grep .
+}
+
 apt_suite() {  # SUITE: fetch its package lists and set `suite` to apt-get's options for it
   local name=$1 dir=$work/apt/$1
-  local key=/usr/share/keyrings/debian-archive-keyring.gpg mirror=http://deb.debian.org/debian
+  local key=/usr/share/keyrings/debian-archive-keyring.gpg mirror
   suite=(-o "Dir::Etc::SourceList=$dir/sources.list" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$dir/lists"
     -o "Dir::Cache=$dir/cache" -o APT::Sandbox::User=root)
   [ ! -d "$dir" ] || return 0
+  mirror=$(apt_mirror) || fail "apt has no archive of Debian on this machine: add one to its sources and run \`apt-get update\`."
   mkdir -p "$dir"/{lists/partial,cache/archives/partial}
-  printf '%s [signed-by=%s] %s %s main\n' deb $key $mirror "$name" deb-src $key $mirror "$name" > "$dir/sources.list"
+  printf '%s [signed-by=%s] %s %s main\n' deb $key "$mirror" "$name" deb-src $key "$mirror" "$name" > "$dir/sources.list"
   apt_get "${suite[@]}" update >&2
 }
 

