@@ -1,19 +1,33 @@
 # shellcheck shell=bash
 # Functions that prepare a cluster with the images, and install the release on it.
-# Reads: IMAGE_REPOSITORY, TAG. Sets: repository, tag, system, agents.
+# Reads: IMAGE_REPOSITORY, TAG. Sets: repository, tag, system, agents, provider.
 
 repository=${IMAGE_REPOSITORY:-localhost}
 tag=${TAG:-dev}
 system=mcp-exec-system agents=agents
 
 ready_cluster() {  # start a cluster, load the images and set KUBECONFIG
+  "$root/hack/tools" >/dev/null
   "$root/hack/cluster" up
   # With IMAGE_REPOSITORY, the registry already has the images.
   [ -n "${IMAGE_REPOSITORY:-}" ] || "$root/hack/images"
-  "$root/hack/tools" >/dev/null
   "$root/hack/cluster" load
   KUBECONFIG=$("$root/hack/cluster" kubeconfig)
   export KUBECONFIG
+  provider=$("$root/hack/cluster" kind-of)
+  bypass_proxies
+}
+
+bypass_proxies() {  # let the programs of this machine reach the cluster and forwarded ports without the proxies
+  if [ "$provider" = existing ]; then
+    # A proxy may lead to the cluster. Forwarded ports are here.
+    NO_PROXY=${NO_PROXY:-${no_proxy:-}}
+    export NO_PROXY="${NO_PROXY:+$NO_PROXY,}127.0.0.1,localhost,::1"
+    export no_proxy=$NO_PROXY
+  else
+    # Python's httpx compares NO_PROXY with names and addresses, not with networks. All addresses are of this machine.
+    unset HTTP_PROXY http_proxy HTTPS_PROXY https_proxy ALL_PROXY all_proxy
+  fi
 }
 
 install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its sandboxes are warm
@@ -37,5 +51,11 @@ install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its
   helm upgrade --install mcp-exec "$root/charts/mcp-exec" --namespace "$system" --create-namespace "${values[@]}" "$@" \
     --wait --timeout 5m >/dev/null
   say "Waiting for warm sandboxes"
-  kubectl wait sbp/default --namespace "$agents" --for=condition=Ready --timeout=180s >/dev/null
+  kubectl wait sbp/default --namespace "$agents" --for=condition=Ready --timeout=180s >/dev/null 2>&1 \
+    || fail "no sandbox became ready within 3 minutes: $(pool_message)"
+}
+
+pool_message() {  # print why the pool is not ready, as far as it knows
+  kubectl get sbp/default --namespace "$agents" --output 'jsonpath={.status.conditions[?(@.type=="Ready")].message}' 2>/dev/null \
+    | grep . || echo "see \`kubectl describe sbp default -n $agents\` and the pods there."
 }

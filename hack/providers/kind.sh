@@ -54,7 +54,7 @@ reuse() {  # the cluster of that name, if it is this project's and works
   limit 60 kind export kubeconfig --quiet --name "$name" --kubeconfig "$kubeconfig" 2>/dev/null \
     || fail "there is a kind cluster $name whose nodes do not run: $remedy."
   ready || fail "there is a kind cluster $name that is not ready: $remedy."
-  found=$(kube get namespace kube-system --output "jsonpath={.metadata.annotations.${mark//./\\.}}")
+  found=$(kube get namespace kube-system --output 'jsonpath={.metadata.annotations.mcp-exec\.dev/kind-config}')
   if [ "$found" != "$(content_hash hack/kind/kind.yaml)" ]; then
     [ -n "$found" ] || made_here || fail "there is a kind cluster $name that these scripts did not make: $remedy."
     say "The kind cluster $name has another configuration than hack/kind/kind.yaml; \`kind delete cluster --name $name\` lets this make it again"

@@ -1,0 +1,95 @@
+"""hack/demo and hack/release.sh: the way to the gateway, proxies, and a release that does not become ready."""
+
+import pytest
+from tests.component.hack.shims import Machine
+
+PROXIES = {
+    "HTTP_PROXY": "http://proxy:1", "http_proxy": "http://proxy:1", "HTTPS_PROXY": "http://proxy:1",
+    "https_proxy": "http://proxy:1", "ALL_PROXY": "http://proxy:1", "NO_PROXY": "intranet", "no_proxy": "intranet",
+}  # fmt: skip
+
+
+@pytest.fixture
+def release(machine: Machine) -> Machine:
+    """Machine with a cluster of the kind in the file `kind`. Python prints its arguments and proxies."""
+    (machine.folder / "kind").write_text("kind")
+    (machine.folder / "forwarded").write_text("Forwarding from 127.0.0.1:45678 -> 8080\n")
+    for name in ("images", "tools"):
+        (machine.checkout / "hack" / name).write_text("#!/bin/bash\n")
+    (machine.checkout / "hack/cluster").write_text(
+        f"#!/bin/bash\ncase $1 in kind-of) cat {machine.folder}/kind;; kubeconfig) echo /kubeconfig;; esac\n"
+    )
+    machine.stand_in("helm")
+    machine.stand_in(
+        "kubectl",
+        f'case "$*" in port-forward*) cat {machine.folder}/forwarded; exec sleep 30;; '
+        f'"wait sbp"*) [ ! -e {machine.folder}/unready ];; *clusterIP*) echo 10.96.0.7;; '
+        '*conditions*) echo "no node has the runtime";; esac',
+    )
+    machine.stand_in("python", 'echo "arguments $2"; env | grep -i _proxy= || echo "no proxies"')
+    venv = machine.checkout / ".venv/bin"
+    venv.mkdir(parents=True)
+    (machine.folder / "bin/python").rename(venv / "python")
+    (machine.checkout / "examples").mkdir()
+    (machine.checkout / "examples/filter_rows.py").touch()
+    return machine
+
+
+def test_a_port_is_forwarded_to_a_cluster_of_other_machines_or_containers(release: Machine) -> None:
+    done = release.run("demo")
+    assert done.returncode == 0, done.stderr
+    assert "arguments http://127.0.0.1:45678\n" in done.stdout
+    assert "url=http://127.0.0.1:8080" in done.stdout
+
+
+def test_a_devclusters_gateway_is_reached_by_its_services_address(release: Machine) -> None:
+    (release.folder / "kind").write_text("devcluster")
+    done = release.run("demo")
+    assert "arguments http://10.96.0.7\n" in done.stdout
+    assert not any("port-forward" in call for call in release.calls("kubectl"))
+
+
+def test_a_port_that_cannot_be_forwarded_ends_the_demo_with_the_reason(release: Machine) -> None:
+    release.stand_in("kubectl", 'case $1 in port-forward) echo "error: no pods" >&2; exit 1;; esac')
+    assert "did not start within 30 seconds: error: no pods" in release.run("demo").stderr
+
+
+@pytest.mark.parametrize("kind", ["kind", "devcluster"])
+def test_clients_reach_a_cluster_of_this_machine_without_the_proxies(release: Machine, kind: str) -> None:
+    (release.folder / "kind").write_text(kind)
+    done = release.run("demo", **PROXIES)
+    assert "proxy:1" not in done.stdout
+    assert "curl --noproxy '*'" in done.stdout
+
+
+def test_clients_of_an_existing_cluster_keep_the_proxies_except_for_forwarded_ports(release: Machine) -> None:
+    (release.folder / "kind").write_text("existing")
+    printed = release.run("demo", **PROXIES).stdout
+    assert "HTTPS_PROXY=http://proxy:1" in printed
+    assert "NO_PROXY=intranet,127.0.0.1,localhost,::1" in printed
+    assert "no_proxy=intranet,127.0.0.1,localhost,::1" in printed
+
+
+def test_a_pool_that_does_not_become_ready_ends_the_demo_with_its_reason(release: Machine) -> None:
+    (release.folder / "unready").touch()
+    done = release.run("demo")
+    assert done.stderr.splitlines()[-1].endswith("no sandbox became ready within 3 minutes: no node has the runtime")
+
+
+def test_no_script_for_kind_or_an_existing_cluster_needs_a_newer_bash_or_the_gnu_tools(machine: Machine) -> None:
+    """macOS has bash 3.2 and the tools of BSD."""
+    newer = [
+        "coproc",
+        "mapfile",
+        "readarray",
+        "declare -A",
+        "local -A",
+        "base64 -d",
+        "readlink -f",
+        "sed -i ",
+        "grep -P",
+    ]
+    scripts = ["cluster", "demo", "e2e", "engine.sh", "release.sh", "providers/kind.sh", "providers/existing.sh"]
+    for name in scripts:
+        text = (machine.checkout / "hack" / name).read_text()
+        assert [word for word in newer if word in text] == [], name
