@@ -48,7 +48,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 
 types: venv  ## mypy, strict
 	mypy
-	mypy --strict hack/devcluster/netpol
+	mypy --strict hack/netpol
 	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
 
 unit: venv  ## run the tests of code inside one process: no cluster, no network

@@ -3,6 +3,10 @@
 # The machine's own package sources stay unchanged.
 # Reads: work (a folder that the caller removes).
 
+debian_mirror() {
+  echo http://deb.debian.org/debian
+}
+
 apt_get() {
   DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }

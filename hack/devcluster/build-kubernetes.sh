@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Build Kubernetes' server binaries from Debian 12's source package: build-kubernetes.sh FOLDER (about 3 minutes)
+# Build Kubernetes' binaries from Debian 12's source package: build-kubernetes.sh FOLDER COMMAND... (about 3 minutes for
+# the five of a server; each command is installed when all are built)
 set -euo pipefail
 bin=$1
+shift
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
@@ -31,7 +33,6 @@ KUBE_GIT_MINOR='20'
 V
 cd gopath/src/k8s.io/kubernetes
 GOPATH=$work/gopath CGO_ENABLED=0 GOFLAGS=-tags=providerless,dockerless KUBE_GIT_VERSION_FILE=$work/git-version \
-  make WHAT="cmd/kube-apiserver cmd/kube-controller-manager cmd/kube-scheduler cmd/kube-proxy cmd/kubelet"
-# The API server is installed last: if it exists, the build is complete.
-install -D -t "$bin" _output/local/bin/linux/amd64/kube{-controller-manager,-scheduler,-proxy,let}
-install -D -t "$bin" _output/local/bin/linux/amd64/kube-apiserver
+  make WHAT="${*/#/cmd/}"
+# The first is installed last: if it exists, the build is complete.
+for command in "${@:2}" "$1"; do install -D -t "$bin" "_output/local/bin/linux/amd64/$command"; done

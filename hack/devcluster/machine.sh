@@ -59,7 +59,7 @@ remove_network() {
   ip -o addr show to "$pod_net" | grep -oE 'veth[0-9a-f]+' | sort -u | xargs -r -n1 ip link del 2>/dev/null || true
   grep -shoE 'cni-[0-9a-f-]{36}' <(ip -o netns list) | xargs -r -n1 ip netns del 2>/dev/null || true
   ip link del devcluster0 2>/dev/null || true
-  for name in devcluster devcluster_netpol; do nft delete table inet $name 2>/dev/null || true; done
+  for name in devcluster netpol; do nft delete table inet $name 2>/dev/null || true; done
   for tool in iptables ip6tables; do
     for name in nat filter mangle; do remove_rules $tool $name; done
   done

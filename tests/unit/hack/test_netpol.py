@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[3] / "hack/devcluster/netpol"
+FOLDER = Path(__file__).parents[3] / "hack/netpol"
 
 
 def module(name: str) -> ModuleType:

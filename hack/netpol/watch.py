@@ -6,6 +6,7 @@ import sys
 import threading
 import urllib.request
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
 RETRY_SECONDS = 0.5
@@ -19,10 +20,15 @@ class Expired(Exception):
 class Watcher:
     """Copy of all objects under one URL."""
 
-    def __init__(self, *, url: str, tls: ssl.SSLContext, changed: threading.Event) -> None:
+    def __init__(
+        self, *, url: str, tls: ssl.SSLContext, changed: threading.Event, token: Path | None = None
+    ) -> None:
         self.listed = threading.Event()
         self._url = url
-        self._tls = tls
+        self._token = token
+        # The API server is near: a proxy for the way out of the network does not reach it.
+        handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+        self._opener = urllib.request.build_opener(*handlers)
         self._changed = changed
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -51,7 +57,10 @@ class Watcher:
         return self._url + separator + query if query else self._url
 
     def _get(self, query: str = "") -> Any:
-        return urllib.request.urlopen(self.url(query), context=self._tls, timeout=WATCH_SECONDS + 30)
+        # The kubelet replaces a token before it expires.
+        headers = {"Authorization": f"Bearer {self._token.read_text()}"} if self._token else {}
+        request = urllib.request.Request(self.url(query), headers=headers)
+        return self._opener.open(request, timeout=WATCH_SECONDS + 30)
 
     def _list(self) -> str:
         with self._get() as answer:

@@ -1,6 +1,7 @@
-"""Enforce NetworkPolicies on a single-node cluster with nftables. Each change replaces all rules atomically.
+"""Enforce NetworkPolicies with nftables, and on a cluster with several nodes connect their pods.
 
-This program needs only the standard library, because a fresh machine has nothing else.
+Each change replaces all rules atomically. This program needs only the standard library, because a fresh machine has
+nothing else.
 """
 
 import argparse
@@ -10,11 +11,12 @@ import sys
 import threading
 from pathlib import Path
 
+from nodes import Nodes
 from rules import build_ruleset
 from watch import Watcher
 
 RESOURCES = {
-    "pods": "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}",
+    "pods": "/api/v1/pods",
     "namespaces": "/api/v1/namespaces",
     "policies": "/apis/networking.k8s.io/v1/networkpolicies",
 }
@@ -26,11 +28,20 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="the API server's URL")
     parser.add_argument("--ca", required=True, type=Path, help="the API server's certificate authority")
-    parser.add_argument("--certificate", required=True, type=Path, help="a client certificate")
-    parser.add_argument("--key", required=True, type=Path, help="its key")
+    parser.add_argument("--certificate", type=Path, help="a client certificate")
+    parser.add_argument("--key", type=Path, help="its key")
+    parser.add_argument("--token", type=Path, help="a bearer token, in place of the certificate")
     parser.add_argument("--pod-network", required=True, help="the CIDR of all pods")
-    parser.add_argument("--node", required=True, help="name of this node, whose pods run on this machine")
-    return parser.parse_args()
+    parser.add_argument("--node", required=True, help="name of this node")
+    parser.add_argument(
+        "--cni", type=Path, help="write this node's CNI configuration to this file, and routes to the other nodes' pods"
+    )
+    options = parser.parse_args()
+    if (options.token is None) == (options.certificate is None) or (options.certificate is None) != (
+        options.key is None
+    ):
+        parser.error("give either --token, or --certificate with --key")
+    return options
 
 
 def apply(script: str) -> bool:
@@ -45,14 +56,20 @@ def main() -> None:
     """Follow the cluster until the process is stopped."""
     options = parse_arguments()
     tls = ssl.create_default_context(cafile=str(options.ca))
-    tls.load_cert_chain(options.certificate, options.key)
+    if options.certificate:
+        tls.load_cert_chain(options.certificate, options.key)
     changed = threading.Event()
-    urls = {kind: options.server + path.format(node=options.node) for kind, path in RESOURCES.items()}
-    watchers = {kind: Watcher(url=url, tls=tls, changed=changed) for kind, url in urls.items()}
+    urls = {kind: options.server + path for kind, path in RESOURCES.items()}
+    if options.cni:
+        urls["nodes"] = options.server + "/api/v1/nodes"
+    else:  # without other nodes, the pods of this one are all pods
+        urls["pods"] += f"?fieldSelector=spec.nodeName%3D{options.node}"
+    watchers = {kind: Watcher(url=url, tls=tls, token=options.token, changed=changed) for kind, url in urls.items()}
     for watcher in watchers.values():
         threading.Thread(target=watcher.follow, daemon=True).start()
     for watcher in watchers.values():
         watcher.listed.wait()
+    nodes = Nodes(own=options.node, file=options.cni) if options.cni else None
     applied = ""
     pause = threading.Event()
     while True:
@@ -66,6 +83,8 @@ def main() -> None:
         )
         if script != applied and apply(script):
             applied = script
+        if nodes and applied:  # the kubelet starts pods once there is a configuration, so the rules come first
+            nodes.follow(watchers["nodes"].objects())
         pause.wait(PAUSE_SECONDS)
 
 

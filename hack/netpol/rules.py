@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Object = dict[str, Any]
-TABLE = "inet devcluster_netpol"
+TABLE = "inet netpol"
 DIRECTIONS = (("Ingress", "ingress", "from", "daddr", "saddr"), ("Egress", "egress", "to", "saddr", "daddr"))
 
 
