@@ -20,9 +20,7 @@ class Expired(Exception):
 class Watcher:
     """Copy of all objects under one URL."""
 
-    def __init__(
-        self, *, url: str, tls: ssl.SSLContext, changed: threading.Event, token: Path | None = None
-    ) -> None:
+    def __init__(self, *, url: str, tls: ssl.SSLContext, changed: threading.Event, token: Path | None = None) -> None:
         self.listed = threading.Event()
         self._url = url
         self._token = token

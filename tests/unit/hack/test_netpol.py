@@ -1,27 +1,13 @@
 """netpol: conversion of NetworkPolicies to nftables rules, and the cache of the cluster's objects."""
 
-import importlib.util
 import ssl
 import threading
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.support.scripts import load
 
-FOLDER = Path(__file__).parents[3] / "hack/netpol"
-
-
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"netpol_{name}", FOLDER / f"{name}.py")
-    assert spec
-    assert spec.loader
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-rules, watch = module("rules"), module("watch")
+rules, watch = load("netpol/rules.py"), load("netpol/watch.py")
 
 
 def pod(
