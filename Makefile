@@ -2,24 +2,26 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images up demo down lint types unit component coverage kills fuzz e2e chaos newest test bench generate clean
+.PHONY: help venv lock images push up demo down lint types unit component coverage kills fuzz e2e chaos newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
-# Set on the command line or in the environment: CLUSTER, KUBECONFIG (for CLUSTER=existing), IMAGE_REPOSITORY, TAG.
-export CLUSTER IMAGE_REPOSITORY TAG
+# Set on the command line or in the environment: CLUSTER, KUBECONFIG (for CLUSTER=existing), IMAGE_REPOSITORY, TAG,
+# IMAGES_LOADED, KIND_CLUSTER_NAME.
+export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED
 export PATH := $(VENV)/bin:$(PATH)
 # Tests are independent. One process per core and one more, because many tests wait; a file's tests stay together.
-parallel := --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
+parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
 # Unit and component tests measure their coverage, also of processes that they start, in these targets alone.
 test coverage: measured := --cov --cov-report= --cov-fail-under=0
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
 scripts := $(shell grep -rlE '^\#!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
 
 help:  ## list the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 12
-	@echo; echo 'CLUSTER=kind|devcluster|existing chooses the cluster (default: kind where Docker runs, else devcluster);'
-	@echo 'existing takes KUBECONFIG=FILE and IMAGE_REPOSITORY=REPOSITORY. TAG=dev is the images'"'"' tag.'
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo; echo 'CLUSTER=kind|devcluster|existing chooses the cluster. Default: the one that `make up` made; kind if Docker runs'
+	@echo 'and has 6 GiB of memory; devcluster on Debian 12 (x86-64) as root. existing takes KUBECONFIG=FILE, and either'
+	@echo 'IMAGE_REPOSITORY=REPOSITORY after `make push`, or IMAGES_LOADED=yes. TAG=dev is the images'"'"' tag.'
 
 venv:  ## create the virtual environment from locks/dev.txt
 	@hack/venv
@@ -29,6 +31,9 @@ lock: venv  ## resolve pyproject.toml and write locks/*.txt
 
 images: venv  ## build the images into .cache/images
 	@hack/images
+
+push: venv  ## build the images and push them to IMAGE_REPOSITORY
+	@hack/push
 
 up: venv  ## create a cluster and load the images
 	@. hack/lib.sh; . hack/release.sh; ready_cluster; echo "export KUBECONFIG=$$KUBECONFIG"

@@ -1,6 +1,6 @@
-# shellcheck shell=bash
-# The state of the Docker engine, for clusters of kind. Reads: root. Each function sets `problem` to what is wrong and
-# what to do, and leaves it empty if nothing is.
+# shellcheck shell=bash disable=SC2034  # not every script that sources this reads all variables
+# The Docker engine and what it can run. Reads: root. The functions that query and check set `problem` to what is wrong
+# and what to do, and leave it empty if nothing is.
 
 # Three nodes without a load use 2.5 GiB; the end-to-end tests start up to 40 sandboxes of 64 MiB in addition.
 needed_memory_gib=6 needed_disk_gib=10
@@ -36,21 +36,12 @@ explain() {  # STATUS MESSAGE of `docker info`
   esac
 }
 
-check_architecture() {  # the images are built for this machine, and the nodes run on the engine's
-  local machine platform=${DOCKER_DEFAULT_PLATFORM:-}
-  machine=$(normalized "$(uname -m)")
-  platform=$(normalized "$(echo "${platform#linux/}" | cut -d/ -f1)")
-  if [ "$system" = windows ]; then
-    problem="the Docker engine runs Windows containers: switch it to Linux containers"
-  elif [ "$(normalized "$architecture")" != "$machine" ]; then
-    problem="the Docker engine's machine is $architecture, this one is $machine, and images are built for this one: use an engine of the same architecture"
-  elif [ "${platform:-$machine}" != "$machine" ]; then
-    problem="DOCKER_DEFAULT_PLATFORM is $DOCKER_DEFAULT_PLATFORM, but this machine is $machine: unset it"
-  fi
-}
-
-normalized() {  # ARCHITECTURE: print its name in Linux
-  case $1 in arm64) echo aarch64 ;; amd64) echo x86_64 ;; *) echo "$1" ;; esac
+check_system() {
+  [ "$system" != windows ] || problem="the Docker engine runs Windows containers: switch it to Linux containers"
+  case $architecture in
+    x86_64 | aarch64 | amd64 | arm64) ;;
+    *) problem="the Docker engine's machine is $architecture, and the images and kind's nodes are for x86-64 and arm64: use another machine" ;;
+  esac
 }
 
 check_resources() {  # a new cluster needs memory and a cgroup version; a running one has both
@@ -76,4 +67,12 @@ check_disk() {
   free=$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 {print $4}') || true
   [ "${free:-$((1 << 40))}" -ge $((needed_disk_gib * 1048576)) ] \
     || problem="$folder has $((free / 1024)) MiB left and the cluster may need $needed_disk_gib GiB: if it fails, free some, for example by \`docker image prune\`"
+}
+
+in_engine() {  # ARCHIVE IMAGE: succeed if the Docker engine has this image, or loads the archive that Docker wrote
+  local id
+  id=$(tar -xOf "$1" manifest.json 2>/dev/null | sed -En 's/.*"Config":"(blobs\/sha256\/)?([0-9a-f]{64}).*/\2/p') || return 1
+  [ -n "$id" ] || return 1
+  # Another checkout may have built this tag.
+  [ "$(docker image inspect --format '{{.Id}}' "$2" 2>/dev/null)" = "sha256:$id" ] || docker load --quiet --input "$1" >/dev/null
 }

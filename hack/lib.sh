@@ -6,6 +6,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${MCP_EXEC_CACHE:-$HOME/.cache/mcp-exec}
 tools=$cache/tools/bin
 export PATH=$tools:$PATH
+# Images and nodes are of the Docker engine's architecture.
+unset DOCKER_DEFAULT_PLATFORM
 
 fail() {
   echo "hack/$(basename "$0"): $*" >&2

@@ -1,16 +1,17 @@
 # shellcheck shell=bash
 # Functions that prepare a cluster with the images, and install the release on it.
-# Reads: IMAGE_REPOSITORY, TAG. Sets: repository, tag, system, agents, provider.
+# Reads: IMAGE_REPOSITORY, IMAGES_LOADED, TAG. Sets: repository, tag, system, agents, provider.
 
 repository=${IMAGE_REPOSITORY:-localhost}
 tag=${TAG:-dev}
+[ -z "${IMAGE_REPOSITORY:-}" ] || tag=$("$root/hack/push" tag)
 system=mcp-exec-system agents=agents
 
 ready_cluster() {  # start a cluster, load the images and set KUBECONFIG
   "$root/hack/tools" >/dev/null
   "$root/hack/cluster" up
-  # With IMAGE_REPOSITORY, the registry already has the images.
-  [ -n "${IMAGE_REPOSITORY:-}" ] || "$root/hack/images"
+  # A registry or the nodes already have the images.
+  [ -n "${IMAGE_REPOSITORY:-}" ] || [ "${IMAGES_LOADED:-}" = yes ] || "$root/hack/images"
   "$root/hack/cluster" load
   KUBECONFIG=$("$root/hack/cluster" kubeconfig)
   export KUBECONFIG

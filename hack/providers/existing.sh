@@ -1,17 +1,51 @@
 # shellcheck shell=bash disable=SC2154  # hack/cluster sets root, made and kubeconfig
-# A cluster that somebody else made. KUBECONFIG names its kubeconfig, and its images come from IMAGE_REPOSITORY.
+# A cluster that somebody else made. KUBECONFIG names its kubeconfig. It pulls the images from IMAGE_REPOSITORY, or
+# IMAGES_LOADED=yes says that its nodes have them.
 
 provider_check() {
-  [ -n "${KUBECONFIG:-}" ] || [ -f "$made" ] || fail "it needs KUBECONFIG=FILE: set it to the cluster's kubeconfig."
+  local needs=''
+  if [ -z "${KUBECONFIG:-}" ] && { [ ! -f "$kubeconfig" ] || [ "$(cat "$made" 2>/dev/null)" != existing ]; }; then
+    needs="KUBECONFIG=FILE"
+  fi
+  if [ -z "${IMAGE_REPOSITORY:-}" ] && [ "${IMAGES_LOADED:-}" != yes ]; then
+    needs="${needs:+$needs and }its images, either IMAGE_REPOSITORY=REPOSITORY after \`make push IMAGE_REPOSITORY=REPOSITORY\`, or IMAGES_LOADED=yes after \`make images\` and loading .cache/images/*.tar by the cluster's own means (minikube image load, k3s ctr images import)"
+  fi
+  [ -z "$needs" ] || fail "an existing cluster needs $needs."
 }
 
 provider_up() {
-  if [ -n "${KUBECONFIG:-}" ]; then
-    (umask 077; kubectl config view --minify --flatten > "$kubeconfig.part")
-    mv "$kubeconfig.part" "$kubeconfig"
-  fi
+  local refused=''
+  has kubectl || "$root/hack/tools" kubectl >/dev/null
+  read_kubeconfig
+  limit 30 kubectl --kubeconfig "$kubeconfig" get --raw /readyz >/dev/null 2>&1 \
+    || fail "the API server at $(server) is not ready or not reachable: check KUBECONFIG$(proxy_hint)."
+  check_rights
   remember existing
-  kubectl --kubeconfig "$kubeconfig" get --raw /readyz >/dev/null || fail "the API server of that KUBECONFIG is not ready."
+  say "This cluster needs a network plugin that enforces NetworkPolicies (such as Calico or Cilium): without one, no sandbox becomes ready"
+}
+
+read_kubeconfig() {
+  [ -n "${KUBECONFIG:-}" ] || return 0
+  (umask 077; kubectl config view --minify --flatten > "$kubeconfig.part" 2>/dev/null) \
+    || fail "the kubeconfig $KUBECONFIG has no current context: choose one with \`kubectl config use-context\`."
+  mv "$kubeconfig.part" "$kubeconfig"
+}
+
+server() {
+  kubectl --kubeconfig "$kubeconfig" config view --output 'jsonpath={.clusters[0].cluster.server}'
+}
+
+proxy_hint() {
+  [ -z "${HTTPS_PROXY:-${https_proxy:-}}" ] || echo ", and add the server's address to NO_PROXY unless the proxy leads to it"
+}
+
+check_rights() {  # the chart creates kinds, namespaces and roles
+  local resource refused=''
+  for resource in customresourcedefinitions.apiextensions.k8s.io namespaces clusterroles.rbac.authorization.k8s.io \
+    clusterrolebindings.rbac.authorization.k8s.io; do
+    limit 30 kubectl --kubeconfig "$kubeconfig" auth can-i create "$resource" >/dev/null 2>&1 || refused="$refused, ${resource%%.*}"
+  done
+  [ -z "$refused" ] || fail "the user of this kubeconfig may not create ${refused#, }: use a cluster administrator's."
 }
 
 provider_down() {
@@ -21,6 +55,8 @@ provider_down() {
   fi
 }
 
-provider_load() {
-  [ -n "${IMAGE_REPOSITORY:-}" ] || fail "an existing cluster pulls its images: push .cache/images/*.tar to your registry as REPOSITORY/mcp-exec-{sandbox,operator,gateway,broker,servers}:${TAG:-dev} and set IMAGE_REPOSITORY=REPOSITORY."
+provider_load() {  # IMAGE...: the nodes must have them already
+  # shellcheck source=hack/providers/node_images.sh
+  . "$root/hack/providers/node_images.sh"
+  check_node_images "$@"
 }

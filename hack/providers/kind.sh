@@ -11,7 +11,7 @@ mark=mcp-exec.dev/kind-config
 
 provider_check() {
   query_engine
-  [ -n "$problem" ] || check_architecture
+  [ -n "$problem" ] || check_system
   [ -n "$problem" ] || made_here || check_resources
   [ -z "$problem" ] || fail "$problem."
   has kind || { say "Fetching kind" 2>&3; "$root/hack/tools" kind >/dev/null || exit 1; }
@@ -77,10 +77,6 @@ ready() {  # the API server answers at once, or within two minutes if nodes were
   limit 120 bash -c "$command" >/dev/null 2>&1 && kube wait --for=condition=Ready nodes --all --timeout=60s >/dev/null 2>&1
 }
 
-kube() {
-  kubectl --kubeconfig "$kubeconfig" --request-timeout 70s "$@"
-}
-
 provider_down() {
   query_engine
   [ -z "$problem" ] || fail "$problem."
@@ -105,14 +101,6 @@ provider_load() {  # IMAGE...
   for image in "$@"; do
     ! grep -F "localhost/mcp-exec-$image:${TAG:-dev}" <<<"$log" | grep -Eq 'not yet present|missing the tag' || changed+=("$image")
   done
-}
-
-in_engine() {  # ARCHIVE IMAGE: succeed if the Docker engine has this image, or loads the archive that Docker wrote
-  local id
-  id=$(tar -xOf "$1" manifest.json 2>/dev/null | sed -En 's/.*"Config":"(blobs\/sha256\/)?([0-9a-f]{64}).*/\2/p') || return 1
-  [ -n "$id" ] || return 1
-  # Another checkout may have built this tag.
-  [ "$(docker image inspect --format '{{.Id}}' "$2" 2>/dev/null)" = "sha256:$id" ] || docker load --quiet --input "$1" >/dev/null
 }
 
 on_all_nodes() {  # ARCHIVE of buildah: succeed if each node has its image with the same content

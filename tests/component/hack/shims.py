@@ -3,7 +3,9 @@
 import os
 import shutil
 import subprocess
+import tarfile
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -119,6 +121,30 @@ class Nodes(Machine):
         (self.folder / "mark").write_text(mark)
         if running:
             (self.folder / "running").touch()
+
+
+def archive(machine: Machine, name: str, member: str = "empty", content: str = "") -> Path:
+    """Write the archive of an image with one file."""
+    path = machine.checkout / ".cache/images" / f"{name}.tar"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        info = tarfile.TarInfo(member)
+        info.size = len(content)
+        tar.addfile(info, BytesIO(content.encode()))
+    return path
+
+
+def docker_archive(machine: Machine, name: str, identity: str) -> Path:
+    """Write an archive as `docker save` does: its manifest names the image's configuration by its ID."""
+    content = f'[{{"Config":"{identity}.json","RepoTags":["localhost/mcp-exec-{name}:dev"],"Layers":[]}}]'
+    return archive(machine, name, "manifest.json", content)
+
+
+def oci_archive(machine: Machine, name: str, digest: str) -> Path:
+    """Write an archive as `buildah push` does: its index names the manifest by its digest."""
+    reference = f'{{"org.opencontainers.image.ref.name":"localhost/mcp-exec-{name}:dev"}}'
+    content = f'{{"schemaVersion":2,"manifests":[{{"digest":"{digest}","annotations":{reference}}}]}}'
+    return archive(machine, name, "index.json", content)
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> str:
