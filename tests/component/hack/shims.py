@@ -38,7 +38,7 @@ class Machine:
         shutil.copytree(ROOT / "hack", machine.checkout / "hack", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "calls").touch()
         machine.release(DEBIAN_12)
-        machine.stand_in("uname", "echo x86_64")
+        machine.hardware("Linux", "x86_64")
         machine.stand_in("id", "echo 0")
         return machine
 
@@ -52,6 +52,10 @@ class Machine:
         path.unlink(missing_ok=True)
         path.write_text(f'#!{shutil.which("bash")}\necho "{name} $*" >> "{self.folder}/calls"\n{script}\n')
         path.chmod(0o755)
+
+    def hardware(self, system: str, name: str) -> None:
+        """Set the system's and the processor's name, as in uname."""
+        self.stand_in("uname", f'case "$1" in -s) echo {system} ;; -sm) echo {system} {name} ;; *) echo {name} ;; esac')
 
     def release(self, text: str) -> None:
         """Set the system's name, as in /etc/os-release."""
