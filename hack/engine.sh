@@ -58,7 +58,7 @@ check_resources() {  # a new cluster needs memory and a cgroup version; a runnin
 
 accepts_cgroup_v1() {  # the nodes' configuration does, and so does the older Kubernetes of an image of Debian's packages
   grep -Eqrs 'failCgroupV1: *false' "$root/hack/kind" \
-    || { [ "${CLUSTER:-}" = kind ] && [ -x "$root/hack/kind/node-image" ] && debian_root; }
+    || { [ "${CLUSTER:-}" = kind ] && "$root/hack/devcluster/devcluster" check 2>/dev/null; }
 }
 
 check_disk() {

@@ -20,6 +20,7 @@ provider_up() {
   limit 30 kubectl --kubeconfig "$kubeconfig" get --raw /readyz >/dev/null 2>&1 \
     || fail "the API server at $(server) is not ready or not reachable: check KUBECONFIG$(proxy_hint)."
   check_rights
+  [ "$(cat "$made" 2>/dev/null)" != existing ] || return 0
   remember existing
   say "This cluster needs a network plugin that enforces NetworkPolicies (such as Calico or Cilium): without one, no sandbox becomes ready"
 }

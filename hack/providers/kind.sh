@@ -35,13 +35,8 @@ create() {
   query_engine
   check_disk
   [ -z "$problem" ] || say "Warning: $problem"
-  say "Creating the kind cluster $name"
   remember kind
-  if [ -x "$root/hack/kind/up" ]; then
-    "$root/hack/kind/up" "$name" "$kubeconfig"
-  else
-    kind create cluster --quiet --name "$name" --config "$root/hack/kind/kind.yaml" --kubeconfig "$kubeconfig" --wait 180s
-  fi
+  "$root/hack/kind/up" "$name" "$kubeconfig"
   kube annotate namespace kube-system --overwrite "$mark=$(content_hash hack/kind/kind.yaml)" >/dev/null
 }
 

@@ -7,7 +7,7 @@ nodes_template='{{range .items}}{{if not (or .spec.unschedulable .spec.taints)}}
 # A line is: node, image, hash or the reason why there is none, and the image's ID.
 # shellcheck disable=SC2016  # the variables are the template's
 found_template='{{range .items}}{{$node := .spec.nodeName}}{{range .status.containerStatuses}}{{$node}} {{.name}} {{with .state}}{{if .terminated}}{{or .terminated.message "unknown"}}{{else if .waiting}}{{.waiting.reason}}{{else}}Running{{end}}{{end}} {{.imageID}}{{"\n"}}{{end}}{{end}}'
-running_template='{{range .items}}{{if .status.containerStatuses}}{{(index .spec.containers 0).image}} {{(index .status.containerStatuses 0).imageID}}{{"\n"}}{{end}}{{end}}'
+running_template='{{range .items}}{{if and .status.containerStatuses (not .metadata.deletionTimestamp)}}{{(index .spec.containers 0).image}} {{(index .status.containerStatuses 0).imageID}}{{"\n"}}{{end}}{{end}}'
 
 check_node_images() {  # IMAGE...: fail unless all nodes have them of these sources; add those to `changed` that older pods run
   local nodes node found old number=0 end
@@ -67,6 +67,8 @@ remove_checks() {
 find_older() {  # FOUND IMAGE...: the tag does not change, so pods that run keep an older image
   local found=$1 running image identity
   shift
+  # shellcheck disable=SC2034  # hack/cluster reads it
+  verb="Restarting pods of"
   running=$(kube get pods --all-namespaces --output go-template="$running_template")
   for image in "$@"; do
     while read -r identity; do

@@ -92,9 +92,9 @@ class Nodes(Machine):
         machine = cls(folder=folder)
         for name in ("clusters", "mark", "node-images", "log"):
             (folder / name).touch()
-        # kind's own command creates the cluster, by a configuration that says nothing of cgroups.
-        shutil.rmtree(machine.checkout / "hack/kind")
-        (machine.checkout / "hack/kind").mkdir()
+        for name in ("gvisor", "node-image"):
+            (machine.checkout / "hack/kind" / name).write_text("#!/bin/bash\necho packaged:1\n")
+        # These are tests of the scripts, not of the configuration's content.
         (machine.checkout / "hack/kind/kind.yaml").write_text("kind: Cluster\n")
         machine.engine()
         machine.stand_in(
@@ -109,14 +109,16 @@ class Nodes(Machine):
 
     def engine(self, *, memory: int = 16 << 30, cgroup: int = 2, system: str = "linux", machine: str = "x86_64",
                root: str = "/nowhere", security: str = "[]", errors: str = "") -> None:  # fmt: skip
-        """Let the engine describe itself by these values, and its one node run if the file `running` exists."""
+        """Let the engine describe itself by these values. The file `running` lets its node run, `offline` no pull."""
         version = "" if errors else "28.0.0"
+        here = self.folder
         info = "|".join([version, str(memory), str(cgroup), system, machine, root, security, errors])
         self.stand_in(
             "docker",
-            f"case \"$1 $2\" in info*) echo '{info}';; "
-            f"inspect*) [ -e {self.folder}/running ] && echo true || echo false;; "
-            f'start*) touch {self.folder}/running;; "exec worker") cat {self.folder}/node-images;; esac',
+            f"case \"$1 $*\" in *'{{{{.CgroupVersion}}}}') echo {cgroup};; info*) echo '{info}';; "
+            f"inspect*) [ -e {here}/running ] && echo true || echo false;; start*) touch {here}/running;; "
+            f'pull*) [ ! -e {here}/offline ] || {{ echo "Error: no such host." >&2; exit 1; }};; '
+            f'*"image inspect kindest"*) exit 1;; *"exec worker"*) cat {here}/node-images;; esac',
         )
 
     def cluster(self, name: str = "mcp-exec", *, mark: str = "", running: bool = True) -> None:

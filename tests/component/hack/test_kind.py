@@ -1,5 +1,6 @@
-"""hack/providers/kind.sh: machines on which kind runs or not, clusters that are there already, and images in nodes."""
+"""hack/providers/kind.sh and hack/kind/up: where kind runs, clusters that exist already, and images of nodes."""
 
+import re
 from typing import Any
 
 import pytest
@@ -16,12 +17,37 @@ def test_kind_gets_the_configured_nodes_and_a_kubeconfig_of_its_own(docker: Node
     assert any("annotate namespace kube-system" in call for call in docker.calls("kubectl"))
 
 
-def test_a_script_of_the_projects_nodes_creates_the_kind_cluster(docker: Nodes) -> None:
-    script = docker.checkout / "hack/kind/up"
-    script.write_text(f'#!/bin/sh\necho "$@" > {docker.folder}/up\n')
-    script.chmod(0o755)
-    assert docker.run("cluster", "up", KIND_CLUSTER_NAME="other").returncode == 0
-    assert (docker.folder / "up").read_text() == f"other {docker.checkout}/.cache/kubeconfig\n"
+def test_the_pinned_node_image_is_pulled(docker: Nodes) -> None:
+    assert docker.run("cluster", "up").returncode == 0
+    (pulled,) = [call for call in docker.calls("docker") if call.startswith("pull")]
+    assert re.fullmatch(r"pull --quiet kindest/node:v1\.[0-9.]+@sha256:[0-9a-f]{64}", pulled)
+    assert any(f"--image {pulled.split()[-1]}" in call for call in docker.calls("kind"))
+
+
+def test_without_a_registry_the_node_image_comes_from_packages_where_that_can_be(docker: Nodes) -> None:
+    (docker.folder / "offline").touch()
+    done = docker.run("cluster", "up")
+    assert done.returncode == 0, done.stderr
+    assert "(Error: no such host): building a node image from Debian's packages" in done.stderr
+    assert any("--image packaged:1" in call for call in docker.calls("kind"))
+
+
+def test_without_a_registry_elsewhere_one_sentence_says_what_to_do(docker: Nodes) -> None:
+    (docker.folder / "offline").touch()
+    docker.release(UBUNTU)
+    said = docker.run("cluster", "up").stderr.splitlines()
+    assert (
+        "(Error: no such host): let it reach the registry, by its proxy if there is one, or set KIND_NODE_IMAGE"
+        in said[-1]
+    )
+    assert [line for line in said[:-1] if not line.startswith("==> ")] == []
+
+
+def test_an_engine_with_cgroup_v1_gets_the_older_kubernetes_of_packages_if_kind_is_asked_for(docker: Nodes) -> None:
+    docker.engine(cgroup=1)
+    assert docker.run("cluster", "up", CLUSTER="kind").returncode == 0
+    assert any("--image packaged:1" in call for call in docker.calls("kind"))
+    assert not any(call.startswith("pull") for call in docker.calls("docker"))
 
 
 def devcluster(machine: Machine) -> None:
@@ -86,7 +112,6 @@ def test_an_engine_that_cannot_run_the_nodes_is_passed_over_or_refused(
     docker.engine(**engine)
     assert docker.run("cluster", "kind-of").stdout == "devcluster\n"
     docker.release(UBUNTU)
-    docker.stand_in("id", "echo 1000")
     assert said in refusal(docker.run("cluster", "up"))
     assert said in refusal(docker.run("cluster", "up", CLUSTER="kind"))
 
