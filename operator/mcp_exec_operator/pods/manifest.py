@@ -231,6 +231,15 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
                 {"name": name, "emptyDir": {"sizeLimit": spec.workspace_size}} for name in ("workspace", "tmp")
             ],
             "tolerations": _tolerations(spec),
+            # a lost node takes few warm pods; the scheduler spreads pods that belong to no workload by load alone
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": pool_labels(pool.name)},
+                }
+            ],
         },
     }
     optional: Object = {

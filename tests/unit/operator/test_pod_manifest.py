@@ -86,6 +86,18 @@ def test_a_pod_leaves_a_lost_node_soon_unless_the_pool_says_otherwise() -> None:
     assert [each["tolerationSeconds"] for each in found] == [99, 10]
 
 
+def test_the_pods_of_a_pool_are_spread_over_the_nodes_unless_its_template_spreads_them() -> None:
+    [constraint] = build().body["spec"]["topologySpreadConstraints"]
+    assert (constraint["topologyKey"], constraint["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    # on a cluster that has no other room, one node takes them all
+    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert constraint["labelSelector"]["matchLabels"].items() <= build().body["metadata"]["labels"].items()
+    assert constraint["labelSelector"]["matchLabels"]["mcp-exec.dev/pool"] == POOL.name
+    own = [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    manifest = build({"spec": {"topologySpreadConstraints": own}})
+    assert (manifest.body["spec"]["topologySpreadConstraints"], manifest.refused) == (own, ())
+
+
 @pytest.mark.parametrize(
     ("spec", "path", "value"),
     [
