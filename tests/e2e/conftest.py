@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.e2e.providers import Provider
+from tests.e2e.providers import provider as find_provider
 from tests.e2e.support import (
     NAMESPACE,
     RELEASE,
@@ -37,6 +39,12 @@ def cluster() -> Iterator[Cluster]:
     cluster = Cluster(kubeconfig=Path(kubeconfig))
     yield cluster
     cluster.objects.close()
+
+
+@pytest.fixture(scope="session")
+def provider() -> Provider:
+    """The kind of the cluster under test."""
+    return find_provider()
 
 
 @pytest.fixture(scope="session")
@@ -96,10 +104,10 @@ def gateway(url: str, api_key: str) -> Iterator[Gateway]:
 
 
 @pytest.fixture(params=["runc", "gvisor"])
-def pool(request: pytest.FixtureRequest, runtimes: dict[str, str | None]) -> str:
+def pool(request: pytest.FixtureRequest, cluster: Cluster, provider: Provider, runtimes: dict[str, str | None]) -> str:
     """A pool of each runtime that the cluster has."""
     if request.param not in runtimes:
-        require_gvisor()
+        require_gvisor(cluster, provider)
     return str(request.param)
 
 

@@ -42,8 +42,8 @@ class Journal:
 
 
 @contextmanager
-def journal(cluster: Cluster) -> Iterator[Journal]:
-    """Run the pod, with a policy that lets sandboxes call it."""
+def journal(cluster: Cluster, *, node: str | None = None) -> Iterator[Journal]:
+    """Run the pod, on this node or on any, with a policy that lets sandboxes call it."""
     image = cluster.get("SandboxPool", "runc")["spec"]["image"]
     metadata = {"name": "journal", "namespace": NAMESPACE, "labels": {"app": "journal"}}
     pod = {
@@ -53,6 +53,7 @@ def journal(cluster: Cluster) -> Iterator[Journal]:
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
+            **({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}),
             "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [
                 {

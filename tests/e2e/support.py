@@ -16,6 +16,7 @@ import pytest
 from kubernetes.client import CoreV1Api
 
 from tests.e2e.objects import MERGE, STRATEGIC, Objects, wait_until_none
+from tests.e2e.providers import Provider
 from tests.support.pod_security import pods_of, violations
 from tests.support.until import eventually
 
@@ -24,6 +25,8 @@ RELEASE = "mcp-exec"
 SYSTEM = "mcp-exec-system"
 NAMESPACE = "agents"
 OPERATOR = f"{RELEASE}-operator"
+SILENT_CHECKS = 5
+"""How many checks of a forwarded port fail before it is forwarded again."""
 
 T = TypeVar("T")
 MakePool = Callable[..., dict[str, Any]]
@@ -143,19 +146,31 @@ def pool_manifest(*, name: str, runtime: str | None, image: str, warm: int, **sp
     }
 
 
-def require_gvisor() -> None:
-    """Skip on kind and on other clusters, which need not have gVisor; fail on a devcluster."""
-    if os.environ.get("MCP_EXEC_CLUSTER") in ("kind", "existing"):
-        pytest.skip("the cluster has no RuntimeClass gvisor; hack/devcluster brings up one that has")
-    pytest.fail("the cluster has no RuntimeClass gvisor")
+def require_gvisor(cluster: Cluster, provider: Provider) -> None:
+    """Fail if the cluster must have gVisor, else skip."""
+    if provider.promises_gvisor(cluster.select("Node")):
+        pytest.fail(f"the {provider.name} cluster has no RuntimeClass gvisor, which it must have")
+    pytest.skip("the cluster has no RuntimeClass gvisor")
+
+
+def workers(cluster: Cluster) -> list[str]:
+    """Return the names of the nodes that are ready and take any pod."""
+    return sorted(
+        node["metadata"]["name"]
+        for node in cluster.select("Node")
+        if not node["spec"].get("unschedulable")
+        and not any(taint["effect"] != "PreferNoSchedule" for taint in node["spec"].get("taints") or [])
+        and condition(node["status"], "Ready").get("status") == "True"
+    )
 
 
 def api_server(cluster: Cluster) -> list[tuple[str, int]]:
-    """Return address and port of the API server's Service, and of the first server behind it."""
+    """Return address and port of the API server's Service, then those of each server behind it."""
     service = cluster.get("Service", "kubernetes", namespace="default")["spec"]
     found = cluster.get("EndpointSlice", "kubernetes", namespace="default")
     servers = sorted(address for endpoint in found["endpoints"] for address in endpoint["addresses"])
-    return [(service["clusterIP"], service["ports"][0]["port"]), (servers[0], found["ports"][0]["port"])]
+    port = found["ports"][0]["port"]
+    return [(service["clusterIP"], service["ports"][0]["port"]), *((address, port) for address in servers)]
 
 
 def operator_lease(cluster: Cluster) -> dict[str, Any]:
@@ -207,7 +222,7 @@ def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
 
 @contextmanager
 def forwarded(cluster: Cluster) -> Iterator[str]:
-    """Forward a port of this machine to the gateway, and again to another pod when the first is gone."""
+    """Forward a port of this machine to the gateway, and again to another pod when the first is gone or silent."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     over = threading.Event()
@@ -218,8 +233,10 @@ def forwarded(cluster: Cluster) -> Iterator[str]:
                 ["kubectl", "port-forward", "-n", SYSTEM, f"service/{RELEASE}-gateway", f"{port}:80"],
                 stdout=subprocess.DEVNULL, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
             )  # fmt: skip
-            while process.poll() is None and not over.wait(0.1):
-                pass
+            failures = 0
+            # the connection to the pod of a lost node stays open
+            while process.poll() is None and failures < SILENT_CHECKS and not over.wait(1):
+                failures = 0 if is_healthy(f"http://127.0.0.1:{port}") else failures + 1
             process.terminate()
             process.wait(timeout=10)
 
@@ -231,6 +248,14 @@ def forwarded(cluster: Cluster) -> Iterator[str]:
     finally:
         over.set()
         thread.join(timeout=20)
+
+
+def is_healthy(url: str) -> bool:
+    """Return whether a gateway answers."""
+    try:
+        return httpx.get(f"{url}/healthz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def answers(host: str, port: int) -> bool:

@@ -65,15 +65,19 @@ def test_an_installation_finds_the_api_servers_addresses(installed: Cluster, com
         for port in rule["ports"]
         if "ipBlock" in peer
     ]
-    assert found == [(f"{host}/32", port) for host, port in api_server(installed)]
+    assert sorted(found) == sorted((f"{host}/32", port) for host, port in api_server(installed))
 
 
 @pytest.mark.parametrize("component", ["operator", "gateway"])
 def test_operator_and_gateway_connect_to_the_api_server_and_to_no_other_pod(
     installed: Cluster, listener: str, component: str
 ) -> None:
-    targets = [*api_server(installed), *((listener, port) for port in PORTS)]
+    servers = api_server(installed)
+    targets = [*servers, *((listener, port) for port in PORTS)]
     outcomes = installed.kubectl(
         "exec", "-n", SYSTEM, f"deployment/{RELEASE}-{component}", "--", "python3", "-c", CONNECT, json.dumps(targets)
     )
-    assert json.loads(outcomes) == ["open", "open", *("TimeoutError" for _ in PORTS)]
+    found = json.loads(outcomes)
+    assert found[: len(servers)] == ["open"] * len(servers)
+    # network plugins drop or reject
+    assert "open" not in found[len(servers) :]

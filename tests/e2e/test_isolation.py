@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.providers import Provider
 from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, MakePool, api_server, require_gvisor
 from tests.support.until import eventually
 
@@ -89,7 +90,7 @@ def free(installed: Cluster) -> Iterator[Cluster]:
 
 def targets_of(cluster: Cluster) -> dict[str, Any]:
     """Addresses that a sandbox must not reach; behind each of them something listens."""
-    service, server = api_server(cluster)
+    service, server, *_ = api_server(cluster)
     node = cluster.select("Node")[0]["status"]
     gateway = cluster.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)["spec"]
 
@@ -175,10 +176,12 @@ def note(pool: str, outcomes: dict[str, str]) -> None:
     OUTCOMES[pool] = outcomes
 
 
-def test_the_table_of_attempts_is_what_was_found(runtimes: dict[str, str | None]) -> None:
+def test_the_table_of_attempts_is_what_was_found(
+    cluster: Cluster, provider: Provider, runtimes: dict[str, str | None]
+) -> None:
     """UPDATE_DOCS=1 rewrites the table."""
     if "gvisor" not in runtimes:
-        require_gvisor()
+        require_gvisor(cluster, provider)
     assert set(OUTCOMES) == {"runc", "gvisor"}, "the probes of both runtimes run before this test"
     rows = [
         f"| {name} | {brief(OUTCOMES['gvisor'][name])} | {brief(OUTCOMES['runc'][name])} |" for name in OUTCOMES["runc"]

@@ -64,7 +64,7 @@ class Leaving:
 
     def attack(self, namespace: str, *, pool: str = "default") -> None:
         """Run code that tries to connect. Return once it does."""
-        _, server = api_server(self.cluster)
+        _, server, *_ = api_server(self.cluster)
         listener = self.cluster.get("Pod", "listener", namespace=FREE)["status"]["podIP"]
         targets = [[listener, 9000], [*server]]
         spec = {"code": ATTACK, "context": {"targets": targets}, "timeoutSeconds": 300, "poolRef": {"name": pool}}

@@ -4,13 +4,13 @@ import os
 import random
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.support import NAMESPACE, ROOT, SYSTEM, Cluster
+from tests.e2e.providers import Devcluster
+from tests.e2e.support import NAMESPACE, SYSTEM, Cluster, workers
 from tests.support.until import eventually
 
 SANDBOXES: Final = "app.kubernetes.io/name=mcp-exec-sandbox"
@@ -22,6 +22,7 @@ class Faults:
     """The faults of a devcluster: its processes and its node are this machine's."""
 
     cluster: Cluster
+    provider: Devcluster
     random: random.Random
 
     def all(self) -> dict[str, Callable[[], None]]:
@@ -68,22 +69,20 @@ class Faults:
             self._kill(self.random.choice(pods), r"-m mcp_exec_sandbox *$|^runsc-sandbox ")
 
     def drain(self) -> None:
-        """The node takes no pods for a while, and its sandboxes have to go."""
-        (node,) = (item["metadata"]["name"] for item in self.cluster.select("Node"))
+        """A node takes no pods for a while, and its sandboxes have to go."""
+        node = self.random.choice(workers(self.cluster))
         self.cluster.kubectl("cordon", node)
         try:
             self.cluster.run(
                 "kubectl", "drain", node, f"--pod-selector={SANDBOXES}", "--force", "--ignore-daemonsets",
-                "--delete-local-data", "--grace-period=1", "--timeout=30s", check=False,
+                "--delete-emptydir-data", "--grace-period=1", "--timeout=30s", check=False,
             )  # fmt: skip
         finally:
             self.cluster.kubectl("uncordon", node)
 
     def restart(self, daemon: str) -> None:
         """SIGKILL for one of Kubernetes' own processes, which is then started again."""
-        command = [str(ROOT / "hack/devcluster/devcluster"), "restart", daemon]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_RECOVERY_SECONDS, check=False)
-        assert done.returncode == 0, done.stderr
+        self.provider.restart(daemon)
 
         def ready() -> bool:
             node = self.cluster.run(

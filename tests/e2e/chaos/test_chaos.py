@@ -18,6 +18,7 @@ import pytest
 from tests.e2e.chaos.faults import SANDBOXES, Faults
 from tests.e2e.chaos.load import Load
 from tests.e2e.journal import Journal, journal
+from tests.e2e.providers import Devcluster, Provider
 from tests.e2e.support import ROOT, Cluster, Gateway
 from tests.support.until import eventually
 
@@ -100,10 +101,11 @@ def violations(names: dict[str, str], statuses: dict[str, Any], entries: list[tu
 
 @pytest.mark.timeout(SECONDS + 600)
 def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
-    installed: Cluster, gateway: Gateway, told: Journal
+    installed: Cluster, provider: Provider, gateway: Gateway, told: Journal
 ) -> None:
+    assert isinstance(provider, Devcluster), f"the faults kill processes of this machine, a {provider.name} has others"
     report = Report(seconds=SECONDS, seed=SEED)
-    faults = Faults(cluster=installed, random=random.Random(SEED))
+    faults = Faults(cluster=installed, provider=provider, random=random.Random(SEED))
     pools = tuple(pool["metadata"]["name"] for pool in installed.select("SandboxPool"))
     with Load(client=gateway.client, journal=told.address, pools=pools, every=EVERY) as load:
         break_things(faults, report)
