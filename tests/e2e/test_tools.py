@@ -9,7 +9,7 @@ import pytest
 
 from mcp_exec_client.__main__ import main as mcp_exec
 from tests.e2e import toolservers
-from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway
+from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway
 from tests.e2e.toolservers import Agent, http_server, running, secret, statuses, stdio, tool_server
 from tests.support.messages_api import KEY as MODEL_KEY
 from tests.support.messages_api import MessagesApi, results_in, says, uses
@@ -21,6 +21,7 @@ TOOLS = {"filesystem": 14, "everything": 13, "memory": 9, "git": 12, "time": 2, 
 """How many tools each stdio server has."""
 GIT = "[ -d /data/repo/.git ] || git init -q /data/repo; exec python3 -m mcp_server_git --repository /data/repo"
 DEMO = "mcp_exec_servers"
+BROKER = f"{RELEASE}-broker"
 
 
 def manifests(runtime: str | None) -> list[dict[str, Any]]:
@@ -424,3 +425,60 @@ def test_each_call_is_on_record_for_those_who_ask_the_gateway(agent: Agent) -> N
 
     (record,) = eventually(records, seconds=30, what="the call is on record")
     assert (record["tool"].rpartition(".")[2], record["execution"]) == ("echo", done["name"])
+
+
+@pytest.fixture
+def two_brokers(installed: Cluster, agent: Agent) -> Iterator[set[str]]:
+    """The broker's pods, two of them during the test."""
+
+    def scale(replicas: int) -> set[str]:
+        installed.kubectl("scale", "-n", SYSTEM, f"deployment/{BROKER}", f"--replicas={replicas}")
+        installed.rolled_out(BROKER, namespace=SYSTEM, seconds=120)
+        return eventually(lambda: found if len(found := ready_brokers(installed)) == replicas else set(), seconds=60)
+
+    yield scale(2)
+    scale(1)
+
+
+def ready_brokers(cluster: Cluster) -> set[str]:
+    """Return the broker's pods that its slices list as ready."""
+    found = cluster.select("EndpointSlice", namespace=SYSTEM, labels=f"kubernetes.io/service-name={BROKER}")
+    return {
+        endpoint["targetRef"]["name"]
+        for item in found
+        for endpoint in item.get("endpoints") or []
+        if endpoint["conditions"].get("ready") is not False
+    }
+
+
+def test_executions_use_all_brokers_and_then_those_that_are_left(
+    installed: Cluster, agent: Agent, two_brokers: set[str]
+) -> None:
+    def call() -> str:
+        """Run an execution that calls a tool, and return its name."""
+        done = agent.run("from servers.probe import echo\nawait echo(value=1)", "probe.echo")
+        assert (done["phase"], done["toolCalls"]["total"]) == ("Succeeded", 1), str(done)
+        return str(done["name"])
+
+    def broker_of(name: str) -> str:
+        """Return the broker that has logged the execution's call."""
+        pods = sorted(two_brokers)
+        found = eventually(
+            lambda: next((pod for pod in pods if name in installed.logs(pod, namespace=SYSTEM)), None),
+            what=f"a broker has logged the call of {name}",
+        )
+        return str(found)
+
+    used: set[str] = set()
+    # an execution chooses by its uid: thirty choose the same broker once in 500 million times
+    for _ in range(30):
+        used.add(broker_of(call()))
+        if used == two_brokers:
+            break
+    assert used == two_brokers
+    gone, left = sorted(two_brokers)
+    installed.kubectl("delete", "pod", "-n", SYSTEM, gone, "--wait=false")
+    eventually(lambda: gone not in ready_brokers(installed), seconds=30, every=0.1, what=f"{gone} is not ready")
+    assert left in ready_brokers(installed)
+    for _ in range(3):
+        call()
