@@ -183,10 +183,18 @@ def client() -> aiohttp.ClientSession:
 
 @asynccontextmanager
 async def connect_release() -> AsyncIterator[BenchCluster]:
-    """Connect to the release of KUBECONFIG. The gateway is reached by the Service's address, so run it on a node."""
+    """Connect to the release of KUBECONFIG. The gateway's URL is its Service's address, which nodes alone reach."""
     async with KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube, client() as session:
         service = await kube.get(resource_path("services", namespace=SYSTEM, name=f"{RELEASE}-gateway"))
         secret = await kube.get(resource_path("secrets", namespace=SYSTEM, name=f"{RELEASE}-initial-api-key"))
         key = base64.b64decode(secret["data"]["api-key"]).decode()
         gateway = f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
         yield BenchCluster(kube=kube, session=session, gateway=gateway, headers={"Authorization": f"Bearer {key}"})
+
+
+@asynccontextmanager
+async def connect_inside() -> AsyncIterator[BenchCluster]:
+    """Connect from a pod of the cluster, with its ServiceAccount and with the gateway that its environment names."""
+    async with KubeClient.connect() as kube, client() as session:
+        headers = {"Authorization": f"Bearer {os.environ['BENCH_API_KEY']}"}
+        yield BenchCluster(kube=kube, session=session, gateway=os.environ["BENCH_GATEWAY"], headers=headers)

@@ -2,31 +2,44 @@
 
 The floor is the part that no design with a CodeExecution object can avoid, measured in the same run between the
 samples: create the object, receive it from a watch, patch its status, one HTTP round trip to a pod, patch its status
-again, and receive that from another watch. Samples of one concurrency are taken in rounds. Between rounds the pool
-fills up, so that no pod starts during a sample.
+again, and receive that from another watch. The pod is like the pool's sandboxes, in a namespace of its own. Samples of
+one concurrency are taken in rounds. Between rounds the pool fills up, so that no pod starts during a sample.
+
+All is measured from the same place: from this machine if it reaches pods and Services by their addresses, as a node
+does, else from a pod. The tables name it.
 
     KUBECONFIG=... python bench/latency.py --pool gvisor --rounds 100 --concurrency 1 4 16 --json latency.json
 """
 
+import argparse
 import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from harness import NAMESPACE, STAGES, BenchCluster, connect_release, parser, summary, table, write_json
+import aiohttp
+from harness import STAGES, BenchCluster, connect_inside, connect_release, parser, summary, table, write_json
+from inside import own_namespace, reaches_all, run_inside, run_peer, store_result
 
-from mcp_exec_api.constants import LABEL_POOL, SUPERVISOR_PORT
-from mcp_exec_common.kube.client import custom_resource_path, resource_path
+from mcp_exec_api.constants import SUPERVISOR_PORT
+from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
+
+Figures = dict[str, Any]
+FOLDER = Path(__file__).parent
+PROGRAMS = [FOLDER / name for name in ("latency.py", "harness.py", "inside.py")]
+"""This program and what it imports."""
+INSIDE_SECONDS = 3600
 
 
 class LatencyFloor:
     """Lower bound of the latency of an execution as an object, in a namespace that no operator serves."""
 
-    def __init__(self, bench: BenchCluster, *, namespace: str, pod: str) -> None:
-        self.bench, self.namespace, self.pod = bench, namespace, pod
+    def __init__(self, bench: BenchCluster, *, namespace: str, peer: str) -> None:
+        self.bench, self.namespace, self.peer = bench, namespace, peer
         self.created: dict[str, asyncio.Event] = {}
         self.ended: dict[str, asyncio.Event] = {}
 
@@ -40,6 +53,11 @@ class LatencyFloor:
         if not deleted and item.get("status", {}).get("phase") == "Succeeded":
             self.ended[item["metadata"]["name"]].set()
 
+    async def ask_peer(self) -> None:
+        """Exchange a request and its answer with the peer."""
+        async with self.bench.session.get(f"http://{self.peer}:{SUPERVISOR_PORT}/healthz") as response:
+            await response.read()
+
     async def sample(self, name: str) -> float:
         """Return the milliseconds of one pass."""
         path = custom_resource_path("codeexecutions", namespace=self.namespace)
@@ -49,8 +67,7 @@ class LatencyFloor:
             await self.bench.kube.create(path, manifest(name, self.namespace))
             await self.created[name].wait()
             await self.bench.kube.patch(f"{path}/{name}/status", {"status": {"phase": "Running", "podName": "pod"}})
-            async with self.bench.session.get(f"http://{self.pod}:{SUPERVISOR_PORT}/healthz") as response:
-                await response.read()
+            await self.ask_peer()
             await self.bench.kube.patch(f"{path}/{name}/status", {"status": {"phase": "Succeeded"}})
             await self.ended[name].wait()
         return (time.perf_counter() - start) * 1000
@@ -68,22 +85,22 @@ def manifest(name: str, namespace: str) -> Object:
 
 
 @asynccontextmanager
-async def open_floor(bench: BenchCluster, pool: str) -> AsyncIterator[LatencyFloor]:
-    """Open the floor, against a warm pod of the pool."""
-    made = await bench.kube.create(resource_path("namespaces"), {"metadata": {"generateName": "bench-floor-"}})
-    namespace = made["metadata"]["name"]
-    pods, _ = await bench.kube.list(resource_path("pods", namespace=NAMESPACE), selector=f"{LABEL_POOL}={pool}")
-    pod = next(pod["status"]["podIP"] for pod in reversed(pods) if pod["status"].get("podIP"))
-    floor = LatencyFloor(bench, namespace=namespace, pod=pod)
+async def open_floor(bench: BenchCluster, *, namespace: str, peer: str) -> AsyncIterator[LatencyFloor]:
+    """Open the floor, with objects in this namespace and against the pod at this address."""
+    floor = LatencyFloor(bench, namespace=namespace, peer=peer)
     path = custom_resource_path("codeexecutions", namespace=namespace)
     first = Reflector(kube=bench.kube, path=path, on_change=floor.on_create)
     second = Reflector(kube=bench.kube, path=path, on_change=floor.on_end)
     async with first.run_in_background(), second.run_in_background():
         await asyncio.gather(first.synced.wait(), second.synced.wait())
-        try:
-            yield floor
-        finally:
-            await bench.kube.delete(resource_path("namespaces", name=namespace))
+        async with asyncio.timeout(30):
+            while True:  # its container runs, and its server may not listen yet
+                try:
+                    await floor.ask_peer()
+                    break
+                except aiohttp.ClientConnectionError:
+                    await asyncio.sleep(0.1)
+        yield floor
 
 
 async def time_execution(bench: BenchCluster, pool: str) -> tuple[float, dict[str, Any]]:
@@ -96,16 +113,18 @@ async def time_execution(bench: BenchCluster, pool: str) -> tuple[float, dict[st
     return elapsed, answer
 
 
-async def measure(bench: BenchCluster, *, pool: str, rounds: int, concurrency: int) -> dict[str, Any]:
+async def measure(
+    bench: BenchCluster, *, pool: str, namespace: str, peer: str, rounds: int, concurrency: int
+) -> Figures:
     """Run rounds of executions and of floors in turn, at one concurrency."""
     # Only as many pods as are used: in gVisor an idle pod uses a twentieth of a core, and the machine may be small.
-    await bench.scale(pool, concurrency + 1)
+    await bench.scale(pool, concurrency)
     await bench.wait_until_settled(pool)
     totals: list[float] = []
     floors: list[float] = []
     stages: dict[str, list[float]] = {stage: [] for stage in STAGES}
     cold = 0
-    async with open_floor(bench, pool) as floor:
+    async with open_floor(bench, namespace=namespace, peer=peer) as floor:
         for index in range(rounds):
             await bench.wait_until_settled(pool)
             floors += await asyncio.gather(
@@ -119,6 +138,53 @@ async def measure(bench: BenchCluster, *, pool: str, rounds: int, concurrency: i
     return {"total": totals, "floor": floors, "stages": stages, "cold": cold}
 
 
+async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, namespace: str, peer: str) -> Figures:
+    """Measure each concurrency. The pool has its size again afterwards."""
+    figures: Figures = {}
+    before = (await bench.pool(options.pool))["spec"]["warm"]["min"]
+    try:
+        for concurrency in options.concurrency:
+            found = await measure(
+                bench,
+                pool=options.pool,
+                namespace=namespace,
+                peer=peer,
+                rounds=max(options.rounds // concurrency, 5),
+                concurrency=concurrency,
+            )
+            rows = {"client, total": summary(found["total"]), "floor": summary(found["floor"])}
+            rows |= {f"  {stage}": summary(found["stages"][stage]) for stage in STAGES}
+            ratio = rows["client, total"]["p50"] / rows["floor"]["p50"]
+            figures[f"concurrency {concurrency}"] = {"summary": rows, "ratio": round(ratio, 2), "samples": found}
+    finally:
+        await bench.scale(options.pool, before)
+    return figures
+
+
+async def measure_from_outside(options: argparse.Namespace) -> tuple[Figures, str]:
+    """Measure from this machine or from a pod. Return the figures, and where they were taken."""
+    async with connect_release() as bench, own_namespace(bench) as namespace:
+        peer = await run_peer(bench, namespace, pool=options.pool)
+        if options.place == "here" or (options.place == "auto" and await reaches_all(bench, peer)):
+            figures = await measure_all(bench, options, namespace=namespace, peer=peer.address)
+            return figures, f"from this machine, the floor's pod on {peer.node}"
+        passed = ["--pool", options.pool, "--rounds", str(options.rounds)]
+        passed += ["--concurrency", *(str(each) for each in options.concurrency)]
+        figures, node = await run_inside(
+            bench, namespace, programs=PROGRAMS, arguments=[*passed, "--inside", namespace, peer.address],
+            seconds=INSIDE_SECONDS,
+        )  # fmt: skip
+        return figures, f"from a pod on {node}, the floor's pod on {peer.node}"
+
+
+def print_figures(figures: Figures, *, pool: str, place: str) -> None:
+    """Print a table for each concurrency."""
+    for name, found in figures.items():
+        print(f"\n{pool}, {name}, ms, {place} ({found['samples']['cold']} cold starts)")
+        print(table(found["summary"]))
+        print(f"ratio to the floor at p50: {found['ratio']:.2f}")
+
+
 async def main() -> None:
     """Run the command."""
     options = parser(__doc__)
@@ -126,24 +192,21 @@ async def main() -> None:
         "--rounds", type=int, default=100, help="rounds at concurrency 1; other concurrencies take as many samples"
     )
     options.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
+    options.add_argument(
+        "--from", dest="place", choices=["auto", "here", "pod"], default="auto",
+        help="where to measure: from this machine, or from a pod (default: this machine if it reaches pods)",
+    )  # fmt: skip
+    options.add_argument("--inside", nargs=2, metavar=("NAMESPACE", "PEER"), help=argparse.SUPPRESS)
     arguments = options.parse_args()
-    figures: dict[str, Any] = {"pool": arguments.pool}
-    async with connect_release() as bench:
-        before = (await bench.pool(arguments.pool))["spec"]["warm"]["min"]
-        try:
-            for concurrency in arguments.concurrency:
-                rounds = max(arguments.rounds // concurrency, 5)
-                found = await measure(bench, pool=arguments.pool, rounds=rounds, concurrency=concurrency)
-                rows = {"client, total": summary(found["total"]), "floor": summary(found["floor"])}
-                rows |= {f"  {stage}": summary(found["stages"][stage]) for stage in STAGES}
-                ratio = rows["client, total"]["p50"] / rows["floor"]["p50"]
-                print(f"\n{arguments.pool}, concurrency {concurrency}, ms ({found['cold']} cold starts)")
-                print(table(rows))
-                print(f"ratio to the floor at p50: {ratio:.2f}")
-                figures[f"concurrency {concurrency}"] = {"summary": rows, "ratio": round(ratio, 2), "samples": found}
-        finally:
-            await bench.scale(arguments.pool, before)
-    write_json(arguments.json, figures)
+    if arguments.inside:
+        namespace, peer = arguments.inside
+        async with connect_inside() as bench:
+            found = await measure_all(bench, arguments, namespace=namespace, peer=peer)
+            await store_result(bench, namespace, found)
+        return
+    figures, place = await measure_from_outside(arguments)
+    print_figures(figures, pool=arguments.pool, place=place)
+    write_json(arguments.json, {"pool": arguments.pool, "place": place, **figures})
 
 
 if __name__ == "__main__":
