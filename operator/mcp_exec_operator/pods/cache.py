@@ -30,7 +30,7 @@ class PodState(StrEnum):
     STARTING = "starting"
     WARM = "warm"
     NOT_READY = "unfit"
-    """Was warm, is not ready or its node is lost. It is not taken, and starts again if it becomes ready."""
+    """Was warm and is not ready, or its node is lost. It is not taken, and starts again if it becomes ready."""
     BUSY = "busy"
     TERMINATING = "terminating"
 
@@ -307,8 +307,11 @@ class PodCache:
     def _update_readiness(self, pod: Pod, now: float) -> bool:
         """Move a pod between warm and not ready. Return whether it is warm.
 
-        A pod that becomes ready again starts again: its supervisor is probed.
+        A pod that becomes ready again starts again: its supervisor is probed. One that starts on a lost node is not
+        ready either, so that another is created.
         """
+        if pod.state is PodState.STARTING and not self.is_trusted_node(pod.node):
+            self._move(pod, PodState.NOT_READY)
         if pod.state not in (PodState.WARM, PodState.NOT_READY):
             return False
         ready = self.is_trusted_node(pod.node) and (pod.newest is None or not is_unready(pod.newest))

@@ -179,6 +179,20 @@ async def test_pods_of_a_node_that_is_not_ready_are_not_handed_out_and_are_repla
         await settled(world, 2)
 
 
+async def test_a_pod_that_starts_on_a_node_that_is_lost_is_replaced_at_once(world: World, operating: Operating) -> None:
+    world.pool()
+    world.change_node("node1")
+    world.start_pods = False
+    async with operating():
+        await world.until(world.pods)
+        first = next(iter(world.pods()))
+        world.merge(PODS, first, {"spec": {"nodeName": "node1"}})
+        world.start_pods, world.node = True, "node2"
+        world.change_node("node1", ready="Unknown")
+        await world.until(lambda: first not in world.pods())
+        await settled(world, 1)
+
+
 async def test_pods_of_a_node_that_comes_back_are_asked_again_and_used(world: World, operating: Operating) -> None:
     world.pool(warm={"min": 2})
     world.change_node("node1")

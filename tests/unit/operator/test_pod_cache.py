@@ -137,6 +137,25 @@ def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of
     assert cache.counts.starting == 2
 
 
+def test_pods_that_start_on_a_lost_node_do_not_count_as_coming_until_it_is_back() -> None:
+    lost: set[str | None] = set()
+    cache = PodCache(is_trusted_node=lambda node: node not in lost)
+    for name, node in (("a", "n1"), ("b", "n2")):
+        cache.observe(item(name, node=node, phase="Pending", ready="False"), now=0)
+    lost.add("n1")
+    cache.recheck_node("n1", now=2)
+    assert (cache.counts.coming, cache.counts.not_ready) == (1, 1)
+    assert cache.mark_ready("a", now=3) is None
+    # the scheduler may have bound it before it saw the node's loss
+    cache.observe(item("c", node="n1", phase="Pending", ready="False"), now=4)
+    assert (cache.counts.coming, cache.counts.not_ready) == (1, 2)
+    lost.clear()
+    cache.recheck_node("n1", now=5)
+    pod = cache.get("a")
+    assert pod is not None
+    assert (pod.state, pod.since, cache.counts.coming) == (PodState.STARTING, 5, 3)
+
+
 def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
     cache = PodCache()
     warm(cache, "old", "kept")
