@@ -20,7 +20,7 @@ scripts := $(shell grep -rlE '^\#!.*bash' hack .ci) $(wildcard hack/providers/*.
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo; echo 'CLUSTER=kind|devcluster|existing chooses the cluster. Default: the one that `make up` made; kind if Docker runs'
-	@echo 'and has 6 GiB of memory; devcluster on Debian 12 (x86-64) as root. existing takes KUBECONFIG=FILE, and either'
+	@echo 'and has 4 GiB of memory; devcluster on Debian 12 (x86-64) as root. existing takes KUBECONFIG=FILE, and either'
 	@echo 'IMAGE_REPOSITORY=REPOSITORY after `make push`, or IMAGES_LOADED=yes. TAG=dev is the images'"'"' tag.'
 
 venv:  ## create the virtual environment from locks/dev.txt

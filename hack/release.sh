@@ -9,13 +9,14 @@ system=mcp-exec-system agents=agents
 
 ready_cluster() {  # start a cluster, load the images and set KUBECONFIG
   "$root/hack/tools" >/dev/null
-  "$root/hack/cluster" up
+  provider=$("$root/hack/cluster" up)
+  # The choice may take long, for example to find that kind can't be fetched.
+  export CLUSTER=$provider
   # A registry or the nodes already have the images.
   [ -n "${IMAGE_REPOSITORY:-}" ] || [ "${IMAGES_LOADED:-}" = yes ] || "$root/hack/images"
   "$root/hack/cluster" load
   KUBECONFIG=$("$root/hack/cluster" kubeconfig)
   export KUBECONFIG
-  provider=$("$root/hack/cluster" kind-of)
   bypass_proxies
 }
 

@@ -17,7 +17,7 @@ def release(machine: Machine) -> Machine:
     for name in ("images", "tools"):
         (machine.checkout / "hack" / name).write_text("#!/bin/bash\n")
     (machine.checkout / "hack/cluster").write_text(
-        f"#!/bin/bash\ncase $1 in kind-of) cat {machine.folder}/kind;; kubeconfig) echo /kubeconfig;; esac\n"
+        f"#!/bin/bash\ncase $1 in up) cat {machine.folder}/kind;; kubeconfig) echo /kubeconfig;; esac\n"
     )
     machine.stand_in("helm")
     machine.stand_in(

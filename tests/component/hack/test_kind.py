@@ -99,7 +99,7 @@ def test_a_hanging_engine_is_left_after_a_time(docker: Nodes) -> None:
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        ({"memory": 4 << 30}, "has 4096 MiB of memory and the cluster needs 6 GiB: give it more"),
+        ({"memory": 2 << 30}, "has 2048 MiB of memory and the cluster needs 4 GiB: give it more"),
         ({"cgroup": 1}, "cgroup v1, which Kubernetes 1.35 and later refuse"),
         ({"cgroup": 1, "security": "[name=seccomp name=rootless]"}, "needs cgroup v2 with rootless Docker"),
         ({"machine": "riscv64"}, "the Docker engine's machine is riscv64"),
