@@ -1,0 +1,41 @@
+"""Commands of the documentation's pages, with the output that the pages show."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command that a reader types, and the lines that the page shows after it."""
+
+    command: str
+    shown: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """The column titles of a shown table, empty if the page shows something else or nothing."""
+        titles = re.split(r"\s{2,}", self.shown[0].strip()) if self.shown else []
+        return titles if all(title == title.upper() for title in titles) else []
+
+
+def steps(page: str) -> list[Step]:
+    """Return the commands in the page's blocks of type `console`, in their order."""
+    found = []
+    for block in _BLOCK.findall((DOCS / page).read_text()):
+        lines = iter(block.splitlines())
+        for line in lines:
+            if line.startswith("$ "):
+                found.append([line.removeprefix("$ ")])
+                if end := _HERE_DOCUMENT.search(line):
+                    for inner in lines:
+                        found[-1][0] += f"\n{inner}"
+                        if inner == end[1]:
+                            break
+            else:
+                found[-1].append(line)
+    return [Step(command, tuple(shown)) for command, *shown in found]
