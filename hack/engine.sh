@@ -48,17 +48,10 @@ check_resources() {  # a new cluster needs memory and a cgroup version; a runnin
   local mebibytes=$((memory / 1048576))
   if [ "$cgroup" = 1 ] && [[ $security == *rootless* ]]; then
     problem="kind needs cgroup v2 with rootless Docker, and this machine has v1: use Docker as root, or boot with systemd.unified_cgroup_hierarchy=1"
-  elif [ "$cgroup" = 1 ] && ! accepts_cgroup_v1; then
-    problem="the Docker engine has cgroup v1, which Kubernetes 1.35 and later refuse: boot with systemd.unified_cgroup_hierarchy=1"
   # The kernel of a virtual machine takes a part of its memory.
   elif [ $mebibytes -lt $((needed_memory_gib * 1024 * 9 / 10)) ]; then
     problem="the Docker engine has $mebibytes MiB of memory and the cluster needs $needed_memory_gib GiB: give it more"
   fi
-}
-
-accepts_cgroup_v1() {  # the nodes' configuration does, and so does the older Kubernetes of an image of Debian's packages
-  grep -Eqrs 'failCgroupV1: *false' "$root/hack/kind" \
-    || { [ "${CLUSTER:-}" = kind ] && "$root/hack/devcluster/devcluster" check 2>/dev/null; }
 }
 
 check_disk() {

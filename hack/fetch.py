@@ -3,9 +3,10 @@
     python3 hack/fetch.py install NAME FOLDER SYSTEM MACHINE    put it into FOLDER, if its SHA-256 is the locked one
     python3 hack/fetch.py pin NAME VERSION                      lock another version by the checksums of its project
 
-SYSTEM and MACHINE are in uname's words. Environment: MCP_EXEC_KIND_URL, MCP_EXEC_KUBECTL_URL and MCP_EXEC_HELM_URL name
-mirrors with the projects' paths; MCP_EXEC_FETCH_TIMEOUT is the time without data after which a server counts as stalled
-(default 15 seconds). Proxies come from the usual variables. Standard library only, for Python 3.8 and later.
+SYSTEM and MACHINE are in uname's words. Environment: MCP_EXEC_KIND_URL, MCP_EXEC_KUBECTL_URL, MCP_EXEC_HELM_URL and
+MCP_EXEC_GVISOR_URL name mirrors with the projects' paths; MCP_EXEC_FETCH_TIMEOUT is the time without data after which a
+server counts as stalled (default 15 seconds). Proxies come from the usual variables. Standard library only, for Python
+3.8 and later.
 """
 
 from __future__ import annotations
@@ -41,12 +42,18 @@ class EndedEarly(FetchFailed):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a project publishes a tool. `member` is the tool's name in an archive; empty if it is no archive."""
+    """Where a project publishes a tool.
+
+    `checksum` is the suffix of the file with its checksum, named by the algorithm. `member` is the tool's name in an
+    archive; empty if it is no archive. `project` names the mirror's variable if it is not the tool's name.
+    """
 
     base: str
     path: str
     checksum: str
     member: str = ""
+    project: str = ""
+    platforms: tuple[tuple[str, str], ...] = PLATFORMS
 
 
 SOURCES = {
@@ -55,7 +62,19 @@ SOURCES = {
     "helm": Source(
         "https://get.helm.sh", "helm-{version}-{system}-{machine}.tar.gz", ".sha256sum", "{system}-{machine}/helm"
     ),
+    **{
+        name: Source(
+            "https://storage.googleapis.com/gvisor/releases/release",
+            "{version}/{uname}/" + name,
+            ".sha512",
+            project="gvisor",
+            platforms=(("linux", "amd64"), ("linux", "arm64")),
+        )
+        for name in ("runsc", "containerd-shim-runsc-v1")
+    },
 }
+PUBLISHED = "published"
+"""In the lock, in place of a SHA-256 where the project publishes none: the checksum beside the file counts."""
 
 
 def read_lock() -> dict[tuple[str, str, str], tuple[str, str]]:
@@ -67,8 +86,9 @@ def read_lock() -> dict[tuple[str, str, str], tuple[str, str]]:
 def locate(name: str, version: str, system: str, machine: str) -> str:
     """Return the URL of a tool, at its project or at the mirror that the environment names."""
     source = SOURCES[name]
-    base = os.environ.get(f"MCP_EXEC_{name.upper()}_URL") or source.base
-    return f"{base.rstrip('/')}/{source.path.format(version=version, system=system, machine=machine)}"
+    base = os.environ.get(f"MCP_EXEC_{(source.project or name).upper()}_URL") or source.base
+    uname = {known: word for word, known in MACHINES.items()}.get(machine, machine)
+    return f"{base.rstrip('/')}/{source.path.format(version=version, system=system, machine=machine, uname=uname)}"
 
 
 def download(url: str) -> bytes:
@@ -124,6 +144,17 @@ def unpack(content: bytes, member: str) -> bytes:
         raise FetchFailed(f"the archive has no file {member}") from error
 
 
+def check(content: bytes, url: str, checksum: str, source: Source) -> None:
+    """Compare what a URL served with the locked checksum, or with the one that the project publishes."""
+    if checksum == PUBLISHED:
+        algorithm = source.checksum.lstrip(".")
+        digest = hashlib.new(algorithm, content).hexdigest()
+        if download(url + source.checksum).decode(errors="replace").split()[:1] != [digest]:
+            raise FetchFailed(f"{url} serves another file than {source.checksum} beside it says")
+    elif hashlib.sha256(content).hexdigest() != checksum:
+        raise FetchFailed(f"{url} serves another file than the locked one: its SHA-256 differs from locks/tools.txt")
+
+
 def install(name: str, folder: str, system: str, machine: str) -> None:
     """Put a tool into a folder, complete or not at all."""
     system, machine = system.lower(), MACHINES.get(machine, machine)
@@ -133,8 +164,7 @@ def install(name: str, folder: str, system: str, machine: str) -> None:
     version, checksum = found
     url = locate(name, version, system, machine)
     content = download(url)
-    if hashlib.sha256(content).hexdigest() != checksum:
-        raise FetchFailed(f"{url} serves another file than the locked one: its SHA-256 differs from locks/tools.txt")
+    check(content, url, checksum, SOURCES[name])
     member = SOURCES[name].member
     if member:
         content = unpack(content, member.format(system=system, machine=machine))
@@ -148,7 +178,10 @@ def install(name: str, folder: str, system: str, machine: str) -> None:
 def pin(name: str, version: str) -> None:
     """Replace a tool's lines of the lock by those of a version."""
     lines = [line for line in LOCK.read_text().splitlines() if not line.startswith(f"{name} ")]
-    for system, machine in PLATFORMS:
+    for system, machine in SOURCES[name].platforms:
+        if not SOURCES[name].checksum.startswith(".sha256"):
+            lines.append(f"{name} {version} {system} {machine} {PUBLISHED}")
+            continue
         url = locate(name, version, system, machine) + SOURCES[name].checksum
         found = re.match(r"[0-9a-f]{64}\b", download(url).decode(errors="replace"))
         if not found:
@@ -167,7 +200,8 @@ def main() -> None:
         elif (command, len(arguments)) == ("pin", 2) and arguments[0] in SOURCES:
             pin(*arguments)
         else:
-            sys.exit("usage: fetch.py install kind|kubectl|helm FOLDER SYSTEM MACHINE | pin kind|kubectl|helm VERSION")
+            names = "|".join(SOURCES)
+            sys.exit(f"usage: fetch.py install {names} FOLDER SYSTEM MACHINE | pin {names} VERSION")
     except FetchFailed as failed:
         sys.exit(str(failed))
 

@@ -43,11 +43,14 @@ def test_without_a_registry_elsewhere_one_sentence_says_what_to_do(docker: Nodes
     assert [line for line in said[:-1] if not line.startswith("==> ")] == []
 
 
-def test_an_engine_with_cgroup_v1_gets_the_older_kubernetes_of_packages_if_kind_is_asked_for(docker: Nodes) -> None:
-    docker.engine(cgroup=1)
+@pytest.mark.parametrize(("cgroup", "place"), [(2, 0), (1, -1)])
+def test_an_engine_with_cgroup_v1_gets_the_oldest_kubernetes_and_others_the_newest(
+    docker: Nodes, cgroup: int, place: int
+) -> None:
+    docker.engine(cgroup=cgroup)
+    images = [line for line in (docker.checkout / "locks/kind.txt").read_text().splitlines() if line[0] != "#"]
     assert docker.run("cluster", "up", CLUSTER="kind").returncode == 0
-    assert any("--image packaged:1" in call for call in docker.calls("kind"))
-    assert not any(call.startswith("pull") for call in docker.calls("docker"))
+    assert any(f"--image {images[place]}" in call for call in docker.calls("kind"))
 
 
 def devcluster(machine: Machine) -> None:
@@ -100,7 +103,6 @@ def test_a_hanging_engine_is_left_after_a_time(docker: Nodes) -> None:
     ("engine", "said"),
     [
         ({"memory": 2 << 30}, "has 2048 MiB of memory and the cluster needs 4 GiB: give it more"),
-        ({"cgroup": 1}, "cgroup v1, which Kubernetes 1.35 and later refuse"),
         ({"cgroup": 1, "security": "[name=seccomp name=rootless]"}, "needs cgroup v2 with rootless Docker"),
         ({"machine": "riscv64"}, "the Docker engine's machine is riscv64"),
         ({"system": "windows"}, "switch it to Linux containers"),
@@ -122,12 +124,6 @@ def test_an_engine_of_another_machine_gets_nodes_of_its_own_architecture(docker:
     (docker.checkout / "hack/kind/up").chmod(0o755)
     assert docker.run("cluster", "up", DOCKER_DEFAULT_PLATFORM="linux/amd64").returncode == 0
     assert "DOCKER_DEFAULT_PLATFORM" not in (docker.folder / "up").read_text()
-
-
-def test_a_configuration_that_accepts_cgroup_v1_lets_kind_run_on_it(docker: Nodes) -> None:
-    (docker.checkout / "hack/kind/kubelet.yaml").write_text("failCgroupV1: false\n")
-    docker.engine(cgroup=1)
-    assert docker.run("cluster", "kind-of").stdout == "kind\n"
 
 
 def test_a_disk_that_is_nearly_full_is_warned_of(docker: Nodes) -> None:
