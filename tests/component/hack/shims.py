@@ -36,6 +36,8 @@ class Machine:
             assert found, f"this machine has no {name}"
             (folder / "bin" / name).symlink_to(found)
         shutil.copytree(ROOT / "hack", machine.checkout / "hack", ignore=shutil.ignore_patterns("__pycache__"))
+        (machine.checkout / "locks").mkdir()
+        shutil.copy(ROOT / "locks/kind.txt", machine.checkout / "locks")
         (folder / "calls").touch()
         machine.release(DEBIAN_12)
         machine.hardware("Linux", "x86_64")

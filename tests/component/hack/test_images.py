@@ -45,7 +45,9 @@ def docker(machine: Machine) -> Machine:
         "servers_image",
         "locks",
     ):
-        shutil.copytree(ROOT / name, machine.checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, machine.checkout / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+        )
     shutil.copy(ROOT / ".dockerignore", machine.checkout)
     return machine
 
