@@ -74,7 +74,7 @@ SOURCES = {
     },
 }
 PUBLISHED = "published"
-"""In the lock, in place of a SHA-256 where the project publishes none: the checksum beside the file counts."""
+"""In the lock, in place of a SHA-256 where the project publishes none: the checksum next to the file counts."""
 
 
 def read_lock() -> dict[tuple[str, str, str], tuple[str, str]]:
@@ -150,7 +150,7 @@ def check(content: bytes, url: str, checksum: str, source: Source) -> None:
         algorithm = source.checksum.lstrip(".")
         digest = hashlib.new(algorithm, content).hexdigest()
         if download(url + source.checksum).decode(errors="replace").split()[:1] != [digest]:
-            raise FetchFailed(f"{url} serves another file than {source.checksum} beside it says")
+            raise FetchFailed(f"{url} serves another file than {source.checksum} next to it says")
     elif hashlib.sha256(content).hexdigest() != checksum:
         raise FetchFailed(f"{url} serves another file than the locked one: its SHA-256 differs from locks/tools.txt")
 

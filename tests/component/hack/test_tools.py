@@ -384,6 +384,6 @@ def test_gvisor_is_checked_by_the_checksum_beside_it(
         fetch.install("runsc", str(tmp_path), "Linux", "aarch64")
         assert (tmp_path / "runsc").read_bytes() == content
     else:
-        with pytest.raises(fetch.FetchFailed, match=r"serves another file than \.sha512 beside it says"):
+        with pytest.raises(fetch.FetchFailed, match=r"serves another file than \.sha512 next to it says"):
             fetch.install("runsc", str(tmp_path), "Linux", "aarch64")
         assert not (tmp_path / "runsc").exists()
