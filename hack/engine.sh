@@ -62,10 +62,15 @@ check_disk() {
     || problem="$folder has $((free / 1024)) MiB left and the cluster may need $needed_disk_gib GiB: if it fails, free some, for example by \`docker image prune\`"
 }
 
+image_id() {  # ARCHIVE of docker or buildah: print the digest of the image's configuration, which is its ID
+  local manifest
+  manifest=$(tar -xOf "$1" manifest.json 2>/dev/null) \
+    || manifest=$(tar -xOf "$1" index.json | sed -En 's/.*"digest": *"sha256:([0-9a-f]+)".*/blobs\/sha256\/\1/p' | xargs tar -xOf "$1")
+  sed -En 's/.*"Config": *"(blobs\/sha256\/)?([0-9a-f]{64}).*/sha256:\2/p; s/.*"config": *\{[^}]*"digest": *"(sha256:[0-9a-f]{64}).*/\1/p' <<<"$manifest"
+}
+
 in_engine() {  # ARCHIVE IMAGE: succeed if the Docker engine has this image, or loads the archive that Docker wrote
-  local id
-  id=$(tar -xOf "$1" manifest.json 2>/dev/null | sed -En 's/.*"Config":"(blobs\/sha256\/)?([0-9a-f]{64}).*/\2/p') || return 1
-  [ -n "$id" ] || return 1
-  # Another checkout may have built this tag.
-  [ "$(docker image inspect --format '{{.Id}}' "$2" 2>/dev/null)" = "sha256:$id" ] || docker load --quiet --input "$1" >/dev/null
+  tar -tf "$1" manifest.json >/dev/null 2>&1 || return 1
+  # Another checkout may have built this tag. Newer engines' IDs are other digests, so that they load the archive again.
+  [ "$(docker image inspect --format '{{.Id}}' "$2" 2>/dev/null)" = "$(image_id "$1")" ] || docker load --quiet --input "$1" >/dev/null
 }

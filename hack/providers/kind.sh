@@ -3,9 +3,9 @@
 
 # shellcheck source=hack/engine.sh
 . "$root/hack/engine.sh"
-# `down` finds the name that `up` had by the context in the kubeconfig.
-name=${KIND_CLUSTER_NAME:-$(sed -n 's/^current-context: kind-//p' "$kubeconfig" 2>/dev/null || true)}
-name=${name:-mcp-exec}
+# The name that `up` had is in the kubeconfig's context.
+previous=$(sed -n 's/^current-context: kind-//p' "$kubeconfig" 2>/dev/null || true)
+name=${KIND_CLUSTER_NAME:-${previous:-mcp-exec}}
 # An annotation of the namespace kube-system marks the project's clusters. Its value is the hash of their configuration.
 mark=mcp-exec.dev/kind-config
 
@@ -23,6 +23,9 @@ made_here() {
 }
 
 provider_up() {
+  if made_here && [ "${previous:-$name}" != "$name" ]; then
+    fail "this checkout has the kind cluster $previous: run \`make down\` first, or unset KIND_CLUSTER_NAME to use it."
+  fi
   has kubectl || "$root/hack/tools" kubectl >/dev/null
   if limit 60 kind get clusters 2>/dev/null | grep -qx "$name"; then
     reuse
@@ -76,36 +79,44 @@ provider_down() {
   query_engine
   [ -z "$problem" ] || fail "$problem."
   has kind || "$root/hack/tools" kind >/dev/null
-  kind delete cluster --quiet --name "$name" --kubeconfig "$kubeconfig"
+  kind delete cluster --quiet --name "${previous:-$name}" --kubeconfig "$kubeconfig"
 }
 
 provider_load() {  # IMAGE...
-  local image archive in_engine=() log
+  local image found reference in_engine=()
+  for image in "$@"; do find_archive "$image"; done
+  found=$(node_images "$@")
   for image in "$@"; do
     find_archive "$image"
-    if in_engine "$archive" "localhost/mcp-exec-$image:${TAG:-dev}"; then
-      in_engine+=("localhost/mcp-exec-$image:${TAG:-dev}")
-    elif ! on_all_nodes "$archive"; then
-      kind load image-archive "$archive" --name "$name" >/dev/null 2>&1 || fail "kind cannot load $archive: see \`kind load image-archive $archive --name $name\`."
-      changed+=("$image")
+    reference=localhost/mcp-exec-$image:${TAG:-dev}
+    ! on_all_nodes "$reference" "$(image_id "$archive")" || continue
+    changed+=("$image")
+    if in_engine "$archive" "$reference"; then
+      in_engine+=("$reference")
+    else
+      load_by_kind image-archive "$archive"
     fi
   done
-  [ ${#in_engine[@]} -gt 0 ] || return 0
-  # kind skips the nodes that have an image by its ID, and prints those that have not. One call sends shared layers once.
-  log=$(kind load docker-image "${in_engine[@]}" --name "$name" 2>&1) || fail "kind cannot load the images: $log."
-  for image in "$@"; do
-    ! grep -F "localhost/mcp-exec-$image:${TAG:-dev}" <<<"$log" | grep -Eq 'not yet present|missing the tag' || changed+=("$image")
+  # One call sends the layers once that images share.
+  [ ${#in_engine[@]} = 0 ] || load_by_kind docker-image "${in_engine[@]}"
+}
+
+load_by_kind() {  # WAY IMAGE...
+  local said
+  said=$(limit 1200 kind load "$@" --name "$name" 2>&1) || fail "kind can't load ${*:2} into the nodes of $name: $(tail -n 1 <<<"$said")"
+}
+
+node_images() {  # IMAGE...: print a line for each node and image: node, reference and ID
+  local node references=("${@/#/localhost/mcp-exec-}")
+  references=("${references[@]/%/:${TAG:-dev}}")
+  for node in $(limit 60 kind get nodes --name "$name" 2>/dev/null); do
+    # shellcheck disable=SC2016  # the node's shell expands it
+    limit 60 docker exec "$node" sh -c 'node=$1; shift; for image; do
+      echo "$node $image" $(crictl inspecti --output json "$image" 2>/dev/null | tr -d " \n" | grep -o "\"id\":\"sha256:[0-9a-f]*")
+    done' sh "$node" "${references[@]}" 2>/dev/null || echo "$node"
   done
 }
 
-on_all_nodes() {  # ARCHIVE of buildah: succeed if each node has its image with the same content
-  local index image digest node nodes
-  index=$(tar -xOf "$1" index.json 2>/dev/null) || return 1
-  image=$(sed -En 's/.*"org.opencontainers.image.ref.name": *"([^"]+)".*/\1/p' <<<"$index")
-  digest=$(sed -En 's/.*"digest": *"([^"]+)".*/\1/p' <<<"$index")
-  nodes=$(kind get nodes --name "$name" 2>/dev/null)
-  [ -n "$image" ] && [ -n "$digest" ] && [ -n "$nodes" ] || return 1
-  for node in $nodes; do
-    docker exec "$node" ctr --namespace k8s.io images ls "name==$image" 2>/dev/null | grep -qF "$digest" || return 1
-  done
+on_all_nodes() {  # REFERENCE ID: succeed if each line of `found` for this image has this ID
+  [ -n "$2" ] && ! grep -F " $1" <<<"$found" | grep -qvF "$2" && grep -qF " $1 " <<<"$found" && ! grep -qE '^[^ ]+$' <<<"$found"
 }

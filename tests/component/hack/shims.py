@@ -131,28 +131,29 @@ class Nodes(Machine):
             (self.folder / "running").touch()
 
 
-def archive(machine: Machine, name: str, member: str = "empty", content: str = "") -> Path:
-    """Write the archive of an image with one file."""
+def archive(machine: Machine, name: str, **members: str) -> Path:
+    """Write the archive of an image with these files."""
     path = machine.checkout / ".cache/images" / f"{name}.tar"
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
-        info = tarfile.TarInfo(member)
-        info.size = len(content)
-        tar.addfile(info, BytesIO(content.encode()))
+        for member, content in members.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(content)
+            tar.addfile(info, BytesIO(content.encode()))
     return path
 
 
 def docker_archive(machine: Machine, name: str, identity: str) -> Path:
-    """Write an archive as `docker save` does: its manifest names the image's configuration by its ID."""
+    """Write an archive as `docker save` does: its manifest names the image's configuration by its digest."""
     content = f'[{{"Config":"{identity}.json","RepoTags":["localhost/mcp-exec-{name}:dev"],"Layers":[]}}]'
-    return archive(machine, name, "manifest.json", content)
+    return archive(machine, name, **{"manifest.json": content})
 
 
-def oci_archive(machine: Machine, name: str, digest: str) -> Path:
-    """Write an archive as `buildah push` does: its index names the manifest by its digest."""
-    reference = f'{{"org.opencontainers.image.ref.name":"localhost/mcp-exec-{name}:dev"}}'
-    content = f'{{"schemaVersion":2,"manifests":[{{"digest":"{digest}","annotations":{reference}}}]}}'
-    return archive(machine, name, "index.json", content)
+def oci_archive(machine: Machine, name: str, identity: str) -> Path:
+    """Write an archive as `buildah push` does: its index names a manifest, which names the configuration."""
+    index = f'{{"schemaVersion":2,"manifests":[{{"digest":"sha256:{"3" * 64}","size":1}}]}}'
+    manifest = f'{{"schemaVersion":2,"config":{{"size":1,"digest":"sha256:{identity}"}},"layers":[]}}'
+    return archive(machine, name, **{"index.json": index, f"blobs/sha256/{'3' * 64}": manifest})
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> str:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.component.hack.shims import UBUNTU, Machine, Nodes, archive, docker_archive, oci_archive, refusal
+from tests.component.hack.shims import UBUNTU, Machine, Nodes, docker_archive, oci_archive, refusal
 
 SOCKET = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock: Get ..."
 
@@ -194,6 +194,8 @@ def test_stopped_nodes_of_this_checkouts_cluster_are_started(docker: Nodes) -> N
 def test_down_removes_the_kind_cluster_that_up_made_by_the_name_that_it_had(docker: Nodes) -> None:
     docker.run("cluster", "up", KIND_CLUSTER_NAME="other")
     (docker.checkout / ".cache/kubeconfig").write_text("kind: Config\ncurrent-context: kind-other\n")
+    said = refusal(docker.run("cluster", "up", KIND_CLUSTER_NAME="third"))
+    assert "has the kind cluster other: run `make down` first" in said
     assert docker.run("cluster", "down").returncode == 0
     assert any(call.startswith("delete cluster") and "--name other" in call for call in docker.calls("kind"))
 
@@ -212,15 +214,8 @@ def test_down_keeps_the_record_of_its_cluster_while_docker_does_not_run(docker: 
     assert (docker.checkout / ".cache/cluster").read_text() == "kind\n"
 
 
-def test_an_archive_of_another_form_is_loaded_and_what_runs_with_an_older_one_is_restarted(docker: Nodes) -> None:
-    path = archive(docker, "gateway")
-    assert docker.run("cluster", "load", "gateway").returncode == 0
-    assert f"load image-archive {path} --name mcp-exec" in docker.calls("kind")
-    assert any("rollout restart" in call and "component=gateway" in call for call in docker.calls("kubectl"))
-
-
 def test_a_new_sandbox_image_replaces_warm_pods_alone(docker: Nodes) -> None:
-    archive(docker, "sandbox")
+    docker_archive(docker, "sandbox", "1" * 64)
     assert docker.run("cluster", "load", "sandbox").returncode == 0
     assert any("delete pods" in call and "state=warm" in call for call in docker.calls("kubectl"))
 
@@ -229,16 +224,22 @@ def test_an_image_that_was_not_built_is_named(docker: Nodes) -> None:
     assert "run `make images` first" in refusal(docker.run("cluster", "load", "gateway"))
 
 
-def test_images_of_the_docker_engine_are_loaded_in_one_call_and_what_was_missing_is_restarted(docker: Nodes) -> None:
-    for name in ("gateway", "broker"):
+def in_node(machine: Nodes, **images: str) -> None:
+    """Let the node have these images, by their IDs."""
+    lines = [f'worker localhost/mcp-exec-{name}:dev "id":"sha256:{identity}\n' for name, identity in images.items()]
+    (machine.folder / "node-images").write_text("".join(lines))
+
+
+def test_images_of_the_docker_engine_that_a_node_lacks_are_loaded_in_one_call_and_restarted(docker: Nodes) -> None:
+    for name in ("gateway", "broker", "operator"):
         docker_archive(docker, name, "1" * 64)
-    (docker.folder / "log").write_text(
-        'Image: "localhost/mcp-exec-broker:dev" with ID "sha256:11" not yet present on node "worker", loading...\n'
-    )
-    assert docker.run("cluster", "load", "gateway", "broker").stderr == "==> Loaded broker\n"
-    images = "localhost/mcp-exec-gateway:dev localhost/mcp-exec-broker:dev"
+    in_node(docker, gateway="1" * 64, broker="2" * 64)
+    done = docker.run("cluster", "load", "gateway", "broker", "operator")
+    assert done.stderr == "==> Loaded broker\n==> Loaded operator\n"
+    images = "localhost/mcp-exec-broker:dev localhost/mcp-exec-operator:dev"
     assert [call for call in docker.calls("kind") if "load" in call] == [f"load docker-image {images} --name mcp-exec"]
-    assert ["component=broker" in call for call in docker.calls("kubectl") if "restart" in call] == [True]
+    restarts = [call.split("=")[-1] for call in docker.calls("kubectl") if "restart" in call]
+    assert restarts == ["broker", "operator"]
 
 
 def test_an_image_that_the_docker_engine_lost_or_has_from_elsewhere_comes_from_the_archive(docker: Nodes) -> None:
@@ -248,9 +249,20 @@ def test_an_image_that_the_docker_engine_lost_or_has_from_elsewhere_comes_from_t
 
 
 def test_an_archive_of_buildah_is_loaded_only_where_a_node_lacks_its_content(docker: Nodes) -> None:
-    path = oci_archive(docker, "gateway", "sha256:22")
+    path = oci_archive(docker, "gateway", "2" * 64)
     assert docker.run("cluster", "load", "gateway").stderr == "==> Loaded gateway\n"
     assert f"load image-archive {path} --name mcp-exec" in docker.calls("kind")
-    (docker.folder / "node-images").write_text("localhost/mcp-exec-gateway:dev type sha256:22 100 MiB\n")
+    in_node(docker, gateway="2" * 64)
     assert docker.run("cluster", "load", "gateway").stderr == ""
     assert len([call for call in docker.calls("kind") if "image-archive" in call]) == 1
+
+
+def test_a_node_that_does_not_run_makes_loading_fail_with_kinds_reason(docker: Nodes) -> None:
+    oci_archive(docker, "gateway", "2" * 64)
+    docker.stand_in(
+        "kind", 'case $1 in get) echo worker;; load) echo "ERROR: container worker is not running" >&2; exit 1;; esac'
+    )
+    assert (
+        "into the nodes of mcp-exec: ERROR: container worker is not running"
+        in docker.run("cluster", "load", "gateway").stderr
+    )
