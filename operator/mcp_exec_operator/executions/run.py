@@ -32,7 +32,7 @@ from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.status import PodProblem, loss_of
+from mcp_exec_operator.pods.status import PodProblem, is_over, is_terminating, loss_of
 
 log = logging.getLogger(__name__)
 
@@ -280,12 +280,17 @@ class ExecutionRun:
             message = f"the run did not end within {self.binding.spec.timeout_seconds} s"
             failure = ExecutionError(type=Reason.TIMEOUT.value, message=message)
             return self._build_outcome(Phase.TIMED_OUT, Reason.TIMEOUT, message, failure)
-        problem = self._find_loss(pod)
+        problem = self._find_loss(pod if pod is not None else self._last_seen())
         if problem.reason is Reason.STREAM_BROKEN and not responds:
             problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
         # the message may quote the log of the container, to which the code can write in gVisor
         log.warning("a run was lost: %s (%s)", problem.reason, error, extra=self.record.log_fields)
         return self._build_loss(problem)
+
+    def _last_seen(self) -> Object | None:
+        """Return the last object of a pod that is gone, if it shows how the pod ended."""
+        newest = self.binding.pod.newest
+        return newest if newest is not None and (is_over(newest) or is_terminating(newest)) else None
 
     def _find_loss(self, body: Object | None) -> PodProblem:
         pod = self.binding.pod

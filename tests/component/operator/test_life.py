@@ -275,7 +275,10 @@ async def test_a_stream_that_does_not_come_up_again_ends_the_run_as_such(world: 
     assert (status["phase"], status["reason"], status["output"]["stdout"]) == ("Failed", "StreamBroken", "waiting\n")
 
 
-async def test_a_run_whose_pod_is_drained_away_says_so(world: World, operating: Operating) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_run_whose_pod_is_drained_away_says_so_even_if_the_pod_is_gone_already(
+    world: World, operating: Operating, gone: bool
+) -> None:
     world.pool()
     world.change_node("node1")
     async with operating():
@@ -283,8 +286,11 @@ async def test_a_run_whose_pod_is_drained_away_says_so(world: World, operating: 
         await world.until(lambda: world.ran and len(world.supervisor_of("moved").events) == 2)
         world.change_node("node1", cordoned=True)
         deleted = {"deletionTimestamp": datetime.now(UTC).isoformat()}
-        world.merge(PODS, world.status("moved")["podName"], {"metadata": deleted})
-        world.silence(world.status("moved")["podName"])
+        pod = world.status("moved")["podName"]
+        world.merge(PODS, pod, {"metadata": deleted})
+        world.silence(pod)
+        if gone:
+            world.remove(PODS, pod)
         status = await world.finished("moved")
     assert (status["phase"], status["reason"]) == ("Failed", "Evicted")
 
