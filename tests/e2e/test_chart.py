@@ -73,6 +73,7 @@ FORBIDDEN = [
     ("gateway", SYSTEM, "get", f"secrets:{FULLNAME}-initial-api-key"),
     ("gateway", SYSTEM, "patch", f"secrets:{FULLNAME}-api-keys"),
     ("gateway", "default", "create", "codeexecutions.mcp-exec.dev"),
+    ("gateway", "default", "list", "endpointslices.discovery.k8s.io"),
     ("gateway", None, "list", "codeexecutions.mcp-exec.dev"),
     ("gateway", None, "list", "nodes"),
     ("gateway", None, "create", "clusterrolebindings.rbac.authorization.k8s.io"),
