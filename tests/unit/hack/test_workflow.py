@@ -1,0 +1,39 @@
+"""The public CI's workflow: it tests the oldest and the newest locked Kubernetes by targets that exist."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def job() -> dict[str, Any]:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/kind.yml").read_text())
+    return dict(workflow["jobs"]["e2e"])
+
+
+def test_it_runs_on_the_oldest_and_the_newest_locked_kubernetes(job: dict[str, Any]) -> None:
+    locked = [line for line in (ROOT / "locks/kind.txt").read_text().splitlines() if not line.startswith("#")]
+    tested = [entry["image"] for entry in job["strategy"]["matrix"]["include"]]
+    assert tested == [locked[0], locked[-1]]
+    for entry in job["strategy"]["matrix"]["include"]:
+        assert f":{entry['kubernetes']}@" in entry["image"]
+
+
+def test_its_commands_are_targets(job: dict[str, Any]) -> None:
+    targets = set(re.findall(r"^([a-z0-9]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = {step["run"].removeprefix("make ") for step in job["steps"] if step.get("run", "").startswith("make")}
+    assert called == {"demo", "e2e", "down"}
+    assert called <= targets
+
+
+def test_locked_node_images_are_in_the_order_of_their_kubernetes() -> None:
+    text = (ROOT / "locks/kind.txt").read_text()
+    found = re.findall(r"^kindest/node:v(\d+)\.(\d+)\.(\d+)@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert len(found) == len([line for line in text.splitlines() if not line.startswith("#")])
+    versions = [tuple(map(int, version)) for version in found]
+    assert versions == sorted(versions, reverse=True)
