@@ -4,8 +4,10 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${MCP_EXEC_CACHE:-$HOME/.cache/mcp-exec}
-tools=$cache/tools/bin
-export PATH=$tools:$PATH
+# Another lock has tools of its own.
+tools=$cache/tools/$({ cksum "$root/locks/tools.txt" 2>/dev/null || true; } | cut -d' ' -f1)
+# The machine's own commands come first.
+export PATH=$PATH:$tools
 # Images and nodes are of the Docker engine's architecture.
 unset DOCKER_DEFAULT_PLATFORM
 

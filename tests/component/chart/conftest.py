@@ -78,7 +78,7 @@ def merge(base: Object, values: Object) -> Object:
 def helm() -> str:
     """Helm 3: the one on PATH, or the one that hack/tools installs."""
     folder = subprocess.run([ROOT / "hack" / "tools"], capture_output=True, text=True, check=True).stdout.strip()
-    found = shutil.which("helm", path=f"{folder}{os.pathsep}{os.environ['PATH']}")
+    found = shutil.which("helm", path=f"{os.environ['PATH']}{os.pathsep}{folder}")
     assert found, "hack/tools installed no helm"
     return found
 

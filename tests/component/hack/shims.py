@@ -11,9 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 # Commands that the scripts use and that every system has.
 COMMON = (
-    "awk", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "df", "dirname", "env", "find", "flock",
-    "grep", "head", "install", "ln", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "seq", "sh", "sha256sum", "sleep",
-    "sort", "tail", "tar", "timeout", "touch", "tr", "xargs",
+    "awk", "base64", "basename", "bash", "cat", "chmod", "cksum", "cp", "cut", "date", "df", "dirname", "env",
+    "find", "flock", "grep", "head", "install", "ln", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "seq", "sh",
+    "sha256sum", "sleep", "sort", "tail", "tar", "timeout", "touch", "tr", "xargs",
 )  # fmt: skip
 UBUNTU = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n'
 DEBIAN_12 = 'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n'

