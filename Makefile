@@ -15,7 +15,7 @@ parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Unit and component tests measure their coverage, also of processes that they start, in these targets alone.
 test coverage: measured := --cov --cov-report= --cov-fail-under=0
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
-scripts := $(shell grep -rlE '^\#!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
+scripts := $(shell grep -rl '^.!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -7,20 +7,13 @@ own_base=localhost/mcp-exec-base:bookworm
 base_archive=$cache/images/base-bookworm-rootfs.tar
 
 make_base() {  # cache an archive of Debian's minimal system with Python, without manuals, locales and Perl
-  local folder mirror proxy=''
+  local folder
   [ ! -f "$base_archive" ] || return 0
   has debootstrap || install_packages debootstrap
-  # shellcheck disable=SC2034  # apt.sh reads it
   work=$(mktemp -d)
   folder=$work/rootfs
-  mirror=$(apt_mirror) || fail "apt has no archive of Debian on this machine: add one to its sources and run \`apt-get update\`."
-  # debootstrap can't read a list of mirrors, and takes its proxy from the environment alone.
-  case $mirror in mirror+file:*) mirror=$(awk '!/^#/ {print $1; exit}' "${mirror#mirror+file:}") ;; esac
-  eval "$(apt-config shell proxy Acquire::http::Proxy)"
-  [ "$proxy" != DIRECT ] || proxy=''
   say "Building the base image from Debian's packages"
-  http_proxy=${proxy:-${http_proxy:-}} debootstrap --variant=minbase --include=python3,ca-certificates bookworm "$folder" "$mirror" \
-    > "$work/log" 2>&1 || { cat "$work/log" >&2; fail "debootstrap failed; see its log above."; }
+  apt_bootstrap bookworm "$folder" python3,ca-certificates
   (cd "$folder" && rm -rf var/cache/apt/* var/lib/apt/lists/* var/log/* usr/share/{doc,man,info,locale,perl5} \
     usr/lib/*-linux-gnu/perl-base usr/bin/perl* && find . -name __pycache__ -prune -exec rm -rf {} +)
   # The root file system is read-only at run time, and Python starts slowly without bytecode.

@@ -3,10 +3,6 @@
 # The machine's own package sources stay unchanged.
 # Reads: work (a folder that the caller removes).
 
-debian_mirror() {
-  echo http://deb.debian.org/debian
-}
-
 apt_get() {
   DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }
@@ -21,6 +17,17 @@ apt_install() {  # PACKAGE...: install the missing ones; needs no network if non
   # Third-party sources of this machine may be unreachable. The packages come from Debian's sources.
   apt_get update >&2 || true
   apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+apt_bootstrap() {  # SUITE FOLDER PACKAGE,...: install a minimal system and packages into FOLDER
+  local mirror proxy=''
+  mirror=$(apt_mirror) || fail "apt has no archive of Debian on this machine: add one to its sources and run \`apt-get update\`."
+  # debootstrap can't read a list of mirrors, and takes its proxy from the environment alone.
+  case $mirror in mirror+file:*) mirror=$(awk '!/^#/ {print $1; exit}' "${mirror#mirror+file:}") ;; esac
+  eval "$(apt-config shell proxy Acquire::http::Proxy)"
+  [ "$proxy" != DIRECT ] || proxy=''
+  http_proxy=${proxy:-${http_proxy:-}} debootstrap --variant=minbase --include="$3" "$1" "$2" "$mirror" > "$work/log" 2>&1 \
+    || { tail -n 20 "$work/log" >&2; fail "debootstrap failed; see its log above."; }
 }
 
 apt_mirror() {  # print the address of the Debian archive from which this machine's apt installs; fail if there is none
