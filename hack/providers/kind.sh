@@ -4,7 +4,7 @@
 # shellcheck source=hack/engine.sh
 . "$root/hack/engine.sh"
 # The name that `up` had is in the kubeconfig's context.
-previous=$(sed -n 's/^current-context: kind-//p' "$kubeconfig" 2>/dev/null || true)
+previous=$([ "$(cat "$made" 2>/dev/null)" = existing ] || sed -n 's/^current-context: kind-//p' "$kubeconfig" 2>/dev/null || true)
 name=${KIND_CLUSTER_NAME:-${previous:-mcp-exec}}
 # An annotation of the namespace kube-system marks the project's clusters. Its value is the hash of their configuration.
 mark=mcp-exec.dev/kind-config
