@@ -33,11 +33,7 @@ bypass_proxies() {  # let the programs of this machine reach the cluster and for
 }
 
 install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its sandboxes are warm
-  local values=(--set "operator.image.repository=$repository/mcp-exec-operator" --set "operator.image.tag=$tag"
-    --set "gateway.image.repository=$repository/mcp-exec-gateway" --set "gateway.image.tag=$tag"
-    --set "broker.image.repository=$repository/mcp-exec-broker" --set "broker.image.tag=$tag"
-    --set "servers.image.repository=$repository/mcp-exec-servers" --set "servers.image.tag=$tag"
-    --set "pool.image=$repository/mcp-exec-sandbox:$tag")
+  local values=(--set "images.repository=$repository" --set-string "images.tag=$tag")
   if kubectl get runtimeclass gvisor >/dev/null 2>&1; then
     values+=(--set pool.runtimeClassName=gvisor)
   else

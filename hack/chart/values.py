@@ -25,13 +25,22 @@ class CrdsValues(Model):
     """Run a Job that upgrades the CRDs to this chart's version. Only one release in a cluster needs it."""
 
 
+class ImagesValues(Model):
+    """Where all images come from."""
+
+    repository: Annotated[str, Field(min_length=1, pattern=r"^[^\s@]+[^\s@/]$")] = "localhost"
+    """The part of the images' names before `/mcp-exec-NAME`, for example `registry.example.com/team`."""
+    tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")] = "dev"
+    """Image tag."""
+
+
 class ImageValues(Model):
     """A container image."""
 
-    repository: Annotated[str, Field(min_length=1, pattern=r"^[^\s@]+$")]
-    """Image name without the tag."""
-    tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")] = "dev"
-    """Image tag."""
+    repository: Annotated[str, Field(pattern=r"^[^\s@]*$")] = ""
+    """Image name without the tag. Empty means `mcp-exec-NAME` in `images.repository`."""
+    tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
+    """Image tag. Empty means `images.tag`."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the kubelet pulls the image."""
 
@@ -111,7 +120,7 @@ class LeaderElectionValues(Model):
 class OperatorValues(WorkloadValues):
     """The operator binds executions to pods and keeps the pools warm."""
 
-    image: ImageValues = ImageValues(repository="localhost/mcp-exec-operator")
+    image: ImageValues = ImageValues()
     """Image of the operator."""
     replicas: Annotated[int, Field(ge=1, le=10)] = 2
     """Number of pods. One is the leader; the standbys are spread over the nodes."""
@@ -200,7 +209,7 @@ class MetricsValues(Model):
 class GatewayValues(WorkloadValues):
     """The gateway serves the HTTP API."""
 
-    image: ImageValues = ImageValues(repository="localhost/mcp-exec-gateway")
+    image: ImageValues = ImageValues()
     """Image of the gateway."""
     replicas: Annotated[int, Field(ge=1, le=100)] = 2
     """Number of pods. Two or more are spread over the nodes, and a PodDisruptionBudget keeps all but one."""
@@ -263,7 +272,7 @@ class BrokerValues(WorkloadValues):
 
     enabled: bool = True
     """Install the broker. Without it, executions that name tools are rejected."""
-    image: ImageValues = ImageValues(repository="localhost/mcp-exec-broker")
+    image: ImageValues = ImageValues()
     """Image of the broker."""
     replicas: Annotated[int, Field(ge=1, le=20)] = 1
     """Number of pods. Each execution calls one of them, and does not outlive it."""
@@ -281,7 +290,7 @@ class BrokerValues(WorkloadValues):
 class ServersValues(Model):
     """Image with the bridge for stdio servers and with the demo servers."""
 
-    image: ImageValues = ImageValues(repository="localhost/mcp-exec-servers")
+    image: ImageValues = ImageValues()
     """Image of the servers."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
     """Secrets of the served namespaces with credentials of its registry, for the demo servers."""
@@ -332,8 +341,8 @@ class PoolValues(SandboxPoolSpec):
 
     name: Name = "default"
     """Name of the pool."""
-    image: Annotated[str, Field(min_length=1, max_length=512)] = "localhost/mcp-exec-sandbox:dev"
-    """Sandbox image with its tag or digest."""
+    image: Annotated[str, Field(max_length=512)] = ""
+    """Sandbox image with its tag or digest. Empty means `mcp-exec-sandbox:TAG` of `images`."""
     runtime_class_name: RuntimeName | None = None
     """RuntimeClass, for example of gVisor or Kata, or `NodeDefault` for the node's default runtime. Required."""
     priority_class_name: OptionalName = ""
@@ -452,6 +461,8 @@ class Values(Model):
     """Metrics of operator, gateway and broker."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Log level of operator, gateway and broker."""
+    images: ImagesValues = ImagesValues()
+    """Where all images come from."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
     """Secrets of the release's namespace with registry credentials for operator, gateway and broker."""
     operator: OperatorValues = OperatorValues()

@@ -84,6 +84,14 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* Name of an image with its tag. Arguments: root, name, values: its own repository and tag, if it has any. */}}
+{{- define "mcp-exec.image" -}}
+{{- $all := .root.Values.images | default dict -}}
+{{- $own := .values | default dict -}}
+{{- $own.repository | default (printf "%s/mcp-exec-%s" ($all.repository | default "localhost") .name) -}}
+:{{- $own.tag | default ($all.tag | default "dev") -}}
+{{- end -}}
+
 {{/* Fields of a pod that operator, gateway and broker share. Arguments: root, values. */}}
 {{- define "mcp-exec.podFields" -}}
 automountServiceAccountToken: true
@@ -266,7 +274,9 @@ upgraded, so a new field does not fail the upgrade of users who do not set it. A
 */}}
 {{- define "mcp-exec.poolSpec" -}}
 {{- $defaults := .root.Files.Get "files/pool-defaults.json" | fromJson -}}
-{{- range $name, $value := omit .pool "name" "enabled" "namespaces" -}}
+{{- $pool := omit .pool "name" "enabled" "namespaces" -}}
+{{- $_ := set $pool "image" (.pool.image | default (include "mcp-exec.image" (dict "root" .root "name" "sandbox"))) -}}
+{{- range $name, $value := $pool -}}
 {{- if and (not (kindIs "invalid" $value)) (ne (toJson $value) (index $defaults $name | toJson)) }}
 {{ dict $name $value | toYaml }}
 {{- end -}}

@@ -212,3 +212,26 @@ def test_selectors_find_their_pods_and_no_others(render: Render) -> None:
             if item["metadata"].get("namespace") == "mcp-exec-system":
                 chosen = item["spec"][selector].get("matchLabels", {})
                 assert found_by(chosen) == [item["metadata"]["name"]]
+
+
+def test_one_registry_and_tag_apply_to_all_images_that_have_none_of_their_own(render: Render) -> None:
+    rendered = render(
+        {
+            "images": {"repository": "registry.example/team", "tag": "v2"},
+            "broker": {"image": {"tag": "v3"}},
+            "gateway": {"image": {"repository": "elsewhere/gateway"}},
+            "demoServers": {"trips": {"enabled": True}},
+        }
+    )
+    for name, image in (
+        ("operator", "registry.example/team/mcp-exec-operator:v2"),
+        ("broker", "registry.example/team/mcp-exec-broker:v3"),
+        ("gateway", "elsewhere/gateway:v2"),
+    ):
+        (container,) = rendered.one("Deployment", f"mcp-exec-{name}")["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == image
+    servers = "registry.example/team/mcp-exec-servers:v2"
+    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_SERVERS_IMAGE"] == servers
+    assert rendered.one("ToolServer", "trips")["spec"]["stdio"]["image"] == servers
+    pool = rendered.one("SandboxPool", "default")["spec"]
+    assert pool["image"] == "registry.example/team/mcp-exec-sandbox:v2"
