@@ -6,6 +6,7 @@ load pod runs the benchmark instead. It has the operator's image, which contains
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from harness import NAMESPACE, RELEASE, SYSTEM, BenchCluster
 
-from mcp_exec_api.constants import GROUP, SUPERVISOR_PORT
+from mcp_exec_api.constants import GROUP
 from mcp_exec_common.kube.client import resource_path
 from mcp_exec_common.kube.objects import Object
 
@@ -146,21 +147,24 @@ async def run_peer(bench: BenchCluster, namespace: str, *, pool: str) -> Peer:
     return Peer(address=found["status"]["podIP"], node=found["spec"]["nodeName"])
 
 
-async def reaches(host: str, port: int) -> bool:
-    """Return whether an address accepts connections from this machine."""
-    try:
-        async with asyncio.timeout(2):
-            _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
+def is_own(address: str) -> bool:
+    """Return whether an address is one of this machine's. Nothing is sent."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
     return True
 
 
-async def reaches_all(bench: BenchCluster, peer: Peer) -> bool:
-    """Return whether this machine reaches Services and pods by their addresses, as a node does."""
-    host, _, port = bench.gateway.removeprefix("http://").rpartition(":")
-    return await reaches(host, int(port)) and await reaches(peer.address, SUPERVISOR_PORT)
+async def is_node(bench: BenchCluster) -> bool:
+    """Return whether this machine is a node, which reaches Services and pods by their addresses.
+
+    A connection would not tell: on some networks a proxy accepts those to any address.
+    """
+    nodes, _ = await bench.kube.list(resource_path("nodes"))
+    addresses = (each for node in nodes for each in node["status"].get("addresses") or [])
+    return any(is_own(each["address"]) for each in addresses if each["type"] == "InternalIP")
 
 
 async def run_inside(

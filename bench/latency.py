@@ -21,7 +21,7 @@ from typing import Any
 
 import aiohttp
 from harness import STAGES, BenchCluster, connect_inside, connect_release, parser, summary, table, write_json
-from inside import own_namespace, reaches_all, run_inside, run_peer, store_result
+from inside import is_node, own_namespace, run_inside, run_peer, store_result
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_common.kube.client import custom_resource_path
@@ -165,7 +165,7 @@ async def measure_from_outside(options: argparse.Namespace) -> tuple[Figures, st
     """Measure from this machine or from a pod. Return the figures, and where they were taken."""
     async with connect_release() as bench, own_namespace(bench) as namespace:
         peer = await run_peer(bench, namespace, pool=options.pool)
-        if options.place == "here" or (options.place == "auto" and await reaches_all(bench, peer)):
+        if options.place == "here" or (options.place == "auto" and await is_node(bench)):
             figures = await measure_all(bench, options, namespace=namespace, peer=peer.address)
             return figures, f"from this machine, the floor's pod on {peer.node}"
         passed = ["--pool", options.pool, "--rounds", str(options.rounds)]
