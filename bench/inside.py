@@ -160,7 +160,7 @@ def is_own(address: str) -> bool:
 async def is_node(bench: BenchCluster) -> bool:
     """Return whether this machine is a node, which reaches Services and pods by their addresses.
 
-    A connection would not tell: on some networks a proxy accepts those to any address.
+    A connection would not show it: on some networks a proxy accepts those to any address.
     """
     nodes, _ = await bench.kube.list(resource_path("nodes"))
     addresses = (each for node in nodes for each in node["status"].get("addresses") or [])

@@ -223,7 +223,7 @@ def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
 def is_node(cluster: Cluster) -> bool:
     """Return whether this machine is one of the cluster's nodes, by its addresses.
 
-    A connection would not tell: on some networks a proxy accepts those to any address.
+    A connection would not show it: on some networks a proxy accepts those to any address.
     """
     addresses = (each for node in cluster.select("Node") for each in node["status"].get("addresses") or [])
     return any(is_own(each["address"]) for each in addresses if each["type"] == "InternalIP")
