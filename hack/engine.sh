@@ -65,7 +65,7 @@ check_disk() {
 image_id() {  # ARCHIVE of docker or buildah: print the digest of the image's configuration, which is its ID
   local manifest
   manifest=$(tar -xOf "$1" manifest.json 2>/dev/null) \
-    || manifest=$(tar -xOf "$1" index.json | sed -En 's/.*"digest": *"sha256:([0-9a-f]+)".*/blobs\/sha256\/\1/p' | xargs tar -xOf "$1")
+    || manifest=$(tar -xOf "$1" index.json 2>/dev/null | sed -En 's/.*"digest": *"sha256:([0-9a-f]+)".*/blobs\/sha256\/\1/p' | xargs tar -xOf "$1" 2>/dev/null)
   sed -En 's/.*"Config": *"(blobs\/sha256\/)?([0-9a-f]{64}).*/sha256:\2/p; s/.*"config": *\{[^}]*"digest": *"(sha256:[0-9a-f]{64}).*/\1/p' <<<"$manifest"
 }
 

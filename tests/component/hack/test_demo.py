@@ -76,20 +76,10 @@ def test_a_pool_that_does_not_become_ready_ends_the_demo_with_its_reason(release
     assert done.stderr.splitlines()[-1].endswith("no sandbox became ready within 3 minutes: no node has the runtime")
 
 
-def test_no_script_for_kind_or_an_existing_cluster_needs_a_newer_bash_or_the_gnu_tools(machine: Machine) -> None:
-    """macOS has bash 3.2 and the tools of BSD."""
-    newer = [
-        "coproc",
-        "mapfile",
-        "readarray",
-        "declare -A",
-        "local -A",
-        "base64 -d",
-        "readlink -f",
-        "sed -i ",
-        "grep -P",
-    ]
-    scripts = ["cluster", "demo", "e2e", "engine.sh", "release.sh", "providers/kind.sh", "providers/existing.sh"]
-    for name in scripts:
-        text = (machine.checkout / "hack" / name).read_text()
-        assert [word for word in newer if word in text] == [], name
+def test_the_next_steps_name_the_folder_of_a_kubectl_that_was_fetched(release: Machine) -> None:
+    assert "export PATH=" not in release.run("demo").stdout
+    release.stand_in("cksum", "echo 42 7")
+    fetched = release.folder / "home/.cache/mcp-exec/tools/42"
+    fetched.mkdir(parents=True)
+    (release.folder / "bin/kubectl").rename(fetched / "kubectl")
+    assert f"  export PATH=$PATH:{fetched}\n" in release.run("demo").stdout
