@@ -33,13 +33,16 @@ bypass_proxies() {  # let the programs of this machine reach the cluster and for
 }
 
 install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its sandboxes are warm
-  local values=(--set "images.repository=$repository" --set-string "images.tag=$tag")
+  local values=(--set "images.repository=$repository" --set-string "images.tag=$tag") minor
   if kubectl get runtimeclass gvisor >/dev/null 2>&1; then
     values+=(--set pool.runtimeClassName=gvisor)
   else
     say "This cluster has no RuntimeClass gvisor: sandboxes run with its default runtime, which isolates less"
     values+=(--set pool.runtimeClassName=NodeDefault)
   fi
+  # Helm 4 applies on the server, where Kubernetes before 1.25 refuses the rules of the CRDs.
+  minor=$(kubectl get --raw /version | sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p')
+  if [[ $(helm version --short) == v4.* ]] && [ "${minor:-25}" -lt 25 ]; then values+=(--server-side=false); fi
   case $(helm status mcp-exec --namespace "$system" 2>/dev/null | sed -n 's/^STATUS: //p') in
     # For Helm, an installation that was killed is still in progress.
     pending-install) helm uninstall mcp-exec --namespace "$system" --no-hooks >/dev/null ;;

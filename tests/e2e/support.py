@@ -1,6 +1,8 @@
 """The cluster and the gateway, as end-to-end tests use them."""
 
+import json
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -51,7 +53,15 @@ class Cluster:
         return self.run("kubectl", *arguments, stdin=stdin).stdout
 
     def helm(self, *arguments: str) -> str:
-        return self.run("helm", *arguments).stdout
+        changes = arguments[0] in ("install", "upgrade")
+        return self.run("helm", *arguments, *(self.helm_options if changes else ())).stdout
+
+    @cached_property
+    def helm_options(self) -> tuple[str, ...]:
+        """What Helm 4 needs on Kubernetes before 1.25, which refuses to apply the CRDs' rules on the server."""
+        minor = int(re.sub(r"\D", "", json.loads(self.kubectl("get", "--raw", "/version"))["minor"]))
+        helm_4 = self.run("helm", "version", "--short").stdout.startswith("v4.")
+        return ("--server-side=false",) if helm_4 and minor < 25 else ()
 
     @cached_property
     def objects(self) -> Objects:

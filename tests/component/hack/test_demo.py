@@ -35,6 +35,22 @@ def release(machine: Machine) -> Machine:
     return machine
 
 
+@pytest.mark.parametrize(
+    ("helm", "minor", "client_side"),
+    [("v4.1.4", "20", True), ("v4.1.4", "25+", False), ("v4.1.4", "37", False), ("v3.17.2", "20", False)],
+)
+def test_helm_4_applies_on_the_client_if_the_server_refuses_the_crds_rules(
+    release: Machine, helm: str, minor: str, client_side: bool
+) -> None:
+    release.stand_in("helm", f'[ "$1" != version ] || echo {helm}+g05fa379')
+    script = (release.folder / "bin/kubectl").read_text().splitlines()[-1]
+    version = f"""{{ "major": "1", "minor": "{minor}" }}"""
+    release.stand_in("kubectl", f"""[ "$*" != "get --raw /version" ] || {{ echo '{version}'; exit; }}; {script}""")
+    assert release.run("demo").returncode == 0
+    (upgrade,) = [call for call in release.calls("helm") if call.startswith("upgrade")]
+    assert ("--server-side=false" in upgrade) == client_side
+
+
 def test_a_port_is_forwarded_to_a_cluster_of_other_machines_or_containers(release: Machine) -> None:
     done = release.run("demo")
     assert done.returncode == 0, done.stderr
