@@ -119,15 +119,16 @@ warm sandboxes.
     helm install mcp-exec charts/mcp-exec --namespace mcp-exec-system --create-namespace --wait \\
       --set pool.runtimeClassName=gvisor
 
-It needs Helm 3.6 or later, or Helm 4, and Kubernetes 1.20 or later. After the installation, Helm prints a first
-command.
+It needs Helm 3.6 or later, or Helm 4, and Kubernetes 1.20 or later. It is tested with Helm 3.6 (installations and
+upgrades on a cluster, and all templates), Helm 4.1 (the same) and Helm 3.17 (templates). After the installation, Helm
+prints a first command.
 
 ## Install, upgrade, uninstall
 
 - **Install.** Helm installs the CRDs in `crds/` first.
 - **Upgrade.** If the cluster's CRDs are of another version, a Job with the operator's image upgrades them
   (`crds.upgrade`). The sandbox key, the initial API key and all keys that you added to the Secret `<release>-api-keys`
-  remain. With `--force`, Helm replaces this Secret and removes your keys.
+  remain. With `--force` (in Helm 4 `--force-replace`), Helm replaces this Secret and removes your keys.
   [upgrading.md](../../docs/platform/upgrading.md) lists values that an upgrade requires, and what it changes.
 - **Uninstall.** CRDs, executions, namespaces that the chart created, the operators' Lease and the Secret with the API
   keys remain. A Job with the operator's image cancels the executions that run or wait, and deletes all pools of the
