@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from dataclasses import dataclass
 from io import BytesIO
@@ -58,6 +59,15 @@ class Machine:
     def hardware(self, system: str, name: str) -> None:
         """Set the system's and the processor's name, as in uname."""
         self.stand_in("uname", f'case "$1" in -s) echo {system} ;; -sm) echo {system} {name} ;; *) echo {name} ;; esac')
+
+    def become_mac(self) -> None:
+        """Turn this into macOS on arm64: Python and perl's shasum instead of GNU's commands."""
+        for name in ("flock", "sha256sum", "timeout"):
+            (self.folder / "bin" / name).unlink()
+        self.stand_in("python3", f'exec {sys.executable} "$@"')
+        self.stand_in("shasum", f'shift 2; exec {shutil.which("sha256sum")} "$@"')
+        self.stand_in("id", "echo 501")
+        self.hardware("Darwin", "arm64")
 
     def release(self, text: str) -> None:
         """Set the system's name, as in /etc/os-release."""

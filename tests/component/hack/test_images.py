@@ -1,5 +1,6 @@
 """hack/images with Docker: one build for each content, on a base image that this machine can have."""
 
+import fcntl
 import json
 import re
 import shutil
@@ -256,6 +257,30 @@ def test_dependencies_are_those_of_the_engines_architecture(docker: Machine, eng
     assert docker.run("images", "operator").returncode == 0
     (call,) = docker.calls("python")
     assert wheels in call
+
+
+def test_macos_builds_the_same_for_its_engines_virtual_machine(docker: Machine) -> None:
+    docker.stand_in("docker", DOCKER.replace("amd64", "arm64"))
+    docker.become_mac()
+    done = docker.run("images")
+    assert done.returncode == 0, done.stderr
+    assert len(builds(docker)) == 5
+    assert all("--network" not in call for call in containers(docker))
+    assert {"manylinux_2_28_aarch64" in call for call in docker.calls("python")} == {True}
+    docker.run("images")
+    assert len(builds(docker)) == 5
+
+
+def test_a_build_waits_for_another_and_gives_up_after_its_limit(docker: Machine) -> None:
+    docker.become_mac()
+    script = (docker.checkout / "hack/images").read_text()
+    (docker.checkout / "hack/images").write_text(script.replace('images.lock" 1200', 'images.lock" 1'))
+    folder = docker.folder / "home/.cache/mcp-exec"
+    folder.mkdir(parents=True)
+    with (folder / "images.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "another build has held" in docker.run("images", "gateway").stderr.splitlines()[-1]
+    assert docker.run("images", "gateway").returncode == 0
 
 
 def test_an_engine_of_an_unknown_architecture_is_refused(docker: Machine) -> None:
