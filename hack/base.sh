@@ -39,7 +39,7 @@ prepare_docker() {  # set `base`: the image that is named, the locked one, or on
   say "Pulling the base image $base (50 MB)"
   ! said=$(limit 900 docker pull --quiet "$base" 2>&1) || return 0
   said=$(tail -n 1 <<<"$said")
-  if [ -n "${MCP_EXEC_BASE_IMAGE:-}" ] || ! debian_root; then
+  if [ -n "${MCP_EXEC_BASE_IMAGE:-}" ] || ! debian_root || ! apt_mirror >/dev/null; then
     fail "docker can't pull the base image $base ($said): set MCP_EXEC_BASE_IMAGE to a copy of it, from a registry that this machine reaches or loaded by \`docker load\`."
   fi
   say "Docker can't pull it ($said), so Debian's packages make the base image"

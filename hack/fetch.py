@@ -5,7 +5,7 @@
 
 SYSTEM and MACHINE are in uname's words. Environment: MCP_EXEC_KIND_URL, MCP_EXEC_KUBECTL_URL, MCP_EXEC_HELM_URL and
 MCP_EXEC_GVISOR_URL name mirrors with the projects' paths; MCP_EXEC_FETCH_TIMEOUT is the time without data after which a
-server counts as stalled (default 15 seconds). Proxies come from the usual variables. Standard library only, for Python
+server counts as stalled (default 10 seconds). Proxies come from the usual variables. Standard library only, for Python
 3.8 and later.
 """
 
@@ -104,7 +104,7 @@ def download(url: str) -> bytes:
 
 def download_once(url: str) -> bytes:
     """Return what a URL serves, within the limits of bytes and seconds."""
-    timeout = float(os.environ.get("MCP_EXEC_FETCH_TIMEOUT") or 15)
+    timeout = float(os.environ.get("MCP_EXEC_FETCH_TIMEOUT") or 10)
     until = time.monotonic() + LIMIT_SECONDS
     parts: list[bytes] = []
     size = 0

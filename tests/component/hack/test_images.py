@@ -236,9 +236,14 @@ def test_debians_packages_make_the_base_image_if_docker_cannot_pull_it(docker: M
 
 
 @pytest.mark.parametrize("named", [{}, {"MCP_EXEC_BASE_IMAGE": "registry.example/python:3.11"}])
-def test_a_base_image_that_cannot_be_had_is_named_with_the_remedy(docker: Machine, named: dict[str, str]) -> None:
+@pytest.mark.parametrize("user", ["0", "1000"])
+def test_a_base_image_that_cannot_be_had_is_named_with_the_remedy(
+    docker: Machine, user: str, named: dict[str, str]
+) -> None:
+    # The machine's apt has no archive of Debian, as on Ubuntu.
     docker.stand_in("docker", UNREACHABLE)
-    docker.stand_in("id", "echo 1000")
+    docker.stand_in("apt-get")
+    docker.stand_in("id", f"echo {user}")
     done = docker.run("images", "sandbox", **named)
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]

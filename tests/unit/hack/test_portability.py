@@ -23,6 +23,7 @@ NEWER_BASH = {
     "fraction of a second": r"\bread -[a-z ]*t ?[\"']?\d*\.\d",
     "negative index": r"\$\{\w+\[-\d+\]\}",
     "newer variable": r"\b(BASHPID|EPOCHSECONDS|EPOCHREALTIME|SRANDOM)\b",
+    "case in $()": r"\$\(\s*case\b",  # bash 3.2 ends the substitution at the pattern's parenthesis
     "newer option": r"\bshopt -s .*(globstar|lastpipe|inherit_errexit)",
 }
 GNU_COMMANDS = {
