@@ -99,7 +99,8 @@ def url(installed: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def gateway(url: str, api_key: str) -> Iterator[Gateway]:
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {api_key}"}, timeout=120) as client:
+    headers = {"Authorization": f"Bearer {api_key}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False) as client:
         yield Gateway(client=client)
 
 

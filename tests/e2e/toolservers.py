@@ -128,7 +128,8 @@ def approver(cluster: Cluster, url: str) -> Iterator[httpx.Client]:
     entry = {"sha256": hashlib.sha256(key.encode()).hexdigest(), "namespace": NAMESPACE, "approver": True}
     patch_keys(cluster, {"approver": base64.b64encode(json.dumps(entry).encode()).decode()})
     try:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as client:
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
             eventually(lambda: client.get("/v1/executions").status_code == 200, what="the new key is known")
             yield client
     finally:
