@@ -77,6 +77,8 @@ def journal(cluster: Cluster, *, node: str | None = None) -> Iterator[Journal]:
             "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "journal"}}}]}],
         },
     }
+    # that of an interrupted run has entries of its own
+    cluster.delete("Pod", "journal")
     cluster.apply(pod, policy)
     cluster.wait_for("Ready", "Pod", "journal", seconds=60)
     address = cluster.get("Pod", "journal")["status"]["podIP"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.journal import TELL, Journal, journal
+from tests.e2e.objects import wait_until_none
 from tests.e2e.providers import Provider
 from tests.e2e.support import (
     OPERATOR,
@@ -94,7 +95,14 @@ def start(cluster: Cluster, told: Journal, names: list[str], *, seconds: int) ->
         spec = {"code": TELL + WAIT, "context": context, "poolRef": {"name": POOL}, "timeoutSeconds": 290}
         cluster.delete("CodeExecution", name)
         cluster.apply(execution_manifest(name=name, **spec))
-    eventually(lambda: {name for name, _ in told.entries()} == set(names), seconds=60, what=f"{names} run")
+
+    def missing() -> dict[str, Any] | None:
+        recorded = dict(told.entries())
+        return {
+            name: cluster.get("CodeExecution", name).get("status") for name in names if name not in recorded
+        } or None
+
+    wait_until_none(missing, seconds=60, what=f"{names} run")
     pods = dict(told.entries())
     return {name: node_of(cluster, pods[name], namespace="agents") for name in names}
 
