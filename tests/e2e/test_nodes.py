@@ -243,8 +243,11 @@ def test_a_drained_node_is_emptied_and_executions_go_on_elsewhere(
             installed.kubectl("uncordon", drained)
         assert new["phase"] == "Succeeded", new
         for name, end in ends.items():
-            expected = ("Failed", "Evicted") if ran_on[name] == drained else ("Succeeded", None)
-            assert (end["phase"], end.get("reason")) == expected, end
+            if ran_on[name] == drained:
+                # the leader leaves this node, too, and the next one may not know yet that it is cordoned
+                assert (end["phase"], end["reason"] in ("Evicted", "SandboxLost")) == ("Failed", True), end
+            else:
+                assert end["phase"] == "Succeeded", end
         assert Counter(name for name, _ in told.entries()) == Counter(names), "each has run once"
     installed.delete("CodeExecution", "drained-new", *names)
 
