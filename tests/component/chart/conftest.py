@@ -76,7 +76,7 @@ def merge(base: Object, values: Object) -> Object:
 
 @pytest.fixture(scope="session")
 def helm() -> str:
-    """Helm 3: the one on PATH, or the one that hack/tools installs."""
+    """The command, of Helm 3 or 4: the one on PATH, or the one that hack/tools installs."""
     folder = subprocess.run([ROOT / "hack" / "tools"], capture_output=True, text=True, check=True).stdout.strip()
     found = shutil.which("helm", path=f"{os.environ['PATH']}{os.pathsep}{folder}")
     assert found, "hack/tools installed no helm"
@@ -85,7 +85,7 @@ def helm() -> str:
 
 @pytest.fixture(scope="session")
 def helm3(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
-    """Renders with Helm 3. Where it refuses, AssertionError has its words."""
+    """Renders with the command, which is Helm 3 in CI. Where it refuses, AssertionError has its words."""
     folder = tmp_path_factory.mktemp("values")
 
     def render(
