@@ -172,6 +172,22 @@ def test_the_container_gets_the_users_npmrc_and_certificates(docker: Machine) ->
     assert texts["ca"] == "a certificate"
 
 
+def test_the_image_that_a_build_replaces_is_removed(docker: Machine) -> None:
+    # Each build has another identity.
+    docker.stand_in(
+        "docker",
+        DOCKER.replace(
+            "case $1 in", 'case $1 in\n  image) echo sha256:$(grep -c "docker build" "${0%/bin/docker}/calls") ;;'
+        ),
+    )
+    docker.run("images", "gateway")
+    removed = [call for call in docker.calls("docker") if call.startswith("rmi")]
+    module = docker.checkout / "gateway/mcp_exec_gateway/__main__.py"
+    module.write_text(module.read_text() + "\n# changed\n")
+    assert docker.run("images", "gateway").returncode == 0
+    assert [call for call in docker.calls("docker") if call.startswith("rmi")] == [*removed, "rmi sha256:1"]
+
+
 def test_another_tag_is_another_image(docker: Machine) -> None:
     docker.run("images", "gateway")
     docker.run("images", "gateway", TAG="v2")
