@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from harness import STAGES, BenchCluster, connect_inside, connect_release, parser, summary, table, write_json
+from harness import STAGES, BenchCluster, connect_inside, connect_release, parser, run, summary, table, write_json
 from inside import is_node, own_namespace, run_inside, run_peer, store_result
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
@@ -210,4 +210,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(main())
