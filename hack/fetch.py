@@ -1,6 +1,6 @@
 """Fetch a command-line tool of locks/tools.txt from where its project publishes it.
 
-    python3 hack/fetch.py install NAME FOLDER SYSTEM MACHINE    put it into FOLDER, if its SHA-256 is the locked one
+    python3 hack/fetch.py install NAME FOLDER SYSTEM MACHINE    put it into FOLDER, if its checksum is the locked one
     python3 hack/fetch.py pin NAME VERSION                      lock another version by the checksums of its project
 
 SYSTEM and MACHINE are in uname's words. Environment: MCP_EXEC_KIND_URL, MCP_EXEC_KUBECTL_URL, MCP_EXEC_HELM_URL and
@@ -16,13 +16,14 @@ import http.client
 import io
 import os
 import re
+import shutil
 import sys
 import tarfile
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 LOCK = Path(__file__).resolve().parents[1] / "locks/tools.txt"
 PLATFORMS = (("darwin", "amd64"), ("darwin", "arm64"), ("linux", "amd64"), ("linux", "arm64"))
@@ -44,15 +45,14 @@ class EndedEarly(FetchFailed):
 class Source:
     """Where a project publishes a tool.
 
-    `checksum` is the suffix of the file with its checksum, named by the algorithm. `member` is the tool's name in an
-    archive; empty if it is no archive. `project` names the mirror's variable if it is not the tool's name.
+    `checksum` is the suffix of the file with its checksum. `member` is the tool's name in an archive, `*` for all files
+    of it, empty if it is no archive.
     """
 
     base: str
     path: str
     checksum: str
     member: str = ""
-    project: str = ""
     platforms: tuple[tuple[str, str], ...] = PLATFORMS
 
 
@@ -62,19 +62,17 @@ SOURCES = {
     "helm": Source(
         "https://get.helm.sh", "helm-{version}-{system}-{machine}.tar.gz", ".sha256sum", "{system}-{machine}/helm"
     ),
-    **{
-        name: Source(
-            "https://storage.googleapis.com/gvisor/releases/release",
-            "{version}/{uname}/" + name,
-            ".sha512",
-            project="gvisor",
-            platforms=(("linux", "amd64"), ("linux", "arm64")),
-        )
-        for name in ("runsc", "containerd-shim-runsc-v1")
-    },
+    # runsc runs programs of the folder gvisor-bin next to it.
+    "gvisor": Source(
+        "https://storage.googleapis.com/gvisor/releases/release",
+        "{version}/{uname}/gvisor.tar.bz2",
+        ".sha512",
+        "*",
+        (("linux", "amd64"), ("linux", "arm64")),
+    ),
 }
-PUBLISHED = "published"
-"""In the lock, in place of a SHA-256 where the project publishes none: the checksum next to the file counts."""
+ALGORITHMS = {64: "sha256", 128: "sha512"}
+"""By the digits of a checksum."""
 
 
 def read_lock() -> dict[tuple[str, str, str], tuple[str, str]]:
@@ -86,7 +84,7 @@ def read_lock() -> dict[tuple[str, str, str], tuple[str, str]]:
 def locate(name: str, version: str, system: str, machine: str) -> str:
     """Return the URL of a tool, at its project or at the mirror that the environment names."""
     source = SOURCES[name]
-    base = os.environ.get(f"MCP_EXEC_{(source.project or name).upper()}_URL") or source.base
+    base = os.environ.get(f"MCP_EXEC_{name.upper()}_URL") or source.base
     uname = {known: word for word, known in MACHINES.items()}.get(machine, machine)
     return f"{base.rstrip('/')}/{source.path.format(version=version, system=system, machine=machine, uname=uname)}"
 
@@ -135,7 +133,7 @@ def download_once(url: str) -> bytes:
 def unpack(content: bytes, member: str) -> bytes:
     """Return a file of a compressed tar archive."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             file = archive.extractfile(member)
             if file is None:
                 raise KeyError(member)
@@ -144,19 +142,33 @@ def unpack(content: bytes, member: str) -> bytes:
         raise FetchFailed(f"the archive has no file {member}") from error
 
 
-def check(content: bytes, url: str, checksum: str, source: Source) -> None:
-    """Compare what a URL served with the locked checksum, or with the one that the project publishes."""
-    if checksum == PUBLISHED:
-        algorithm = source.checksum.lstrip(".")
-        digest = hashlib.new(algorithm, content).hexdigest()
-        if download(url + source.checksum).decode(errors="replace").split()[:1] != [digest]:
-            raise FetchFailed(f"{url} serves another file than {source.checksum} next to it says")
-    elif hashlib.sha256(content).hexdigest() != checksum:
-        raise FetchFailed(f"{url} serves another file than the locked one: its SHA-256 differs from locks/tools.txt")
+def unpack_all(content: bytes, folder: Path) -> None:
+    """Write the files of a compressed tar archive into a new folder."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            for member in archive:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts:
+                    raise FetchFailed(f"the archive has a file outside of its folder: {path}")
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is not None:
+                    (folder / path.parent).mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_bytes(file.read())
+                    (folder / path).chmod(0o755)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise FetchFailed(f"the archive can't be unpacked ({error})") from error
+
+
+def check(content: bytes, url: str, checksum: str) -> None:
+    """Compare what a URL served with the locked checksum."""
+    algorithm = ALGORITHMS[len(checksum)]
+    if hashlib.new(algorithm, content).hexdigest() != checksum:
+        name = f"{algorithm[:3].upper()}-{algorithm[3:]}"
+        raise FetchFailed(f"{url} serves another file than the locked one: its {name} differs from locks/tools.txt")
 
 
 def install(name: str, folder: str, system: str, machine: str) -> None:
-    """Put a tool into a folder, complete or not at all."""
+    """Put a tool into a folder, complete or not at all. All files of an archive become the folder."""
     system, machine = system.lower(), MACHINES.get(machine, machine)
     found = read_lock().get((name, system, machine))
     if not found:
@@ -164,28 +176,32 @@ def install(name: str, folder: str, system: str, machine: str) -> None:
     version, checksum = found
     url = locate(name, version, system, machine)
     content = download(url)
-    check(content, url, checksum, SOURCES[name])
-    member = SOURCES[name].member
-    if member:
-        content = unpack(content, member.format(system=system, machine=machine))
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    part = Path(folder) / f".{name}.{os.getpid()}.part"
-    part.write_bytes(content)
-    part.chmod(0o755)
-    part.replace(Path(folder) / name)
+    check(content, url, checksum)
+    member = SOURCES[name].member.format(system=system, machine=machine)
+    target = Path(folder) if member == "*" else Path(folder) / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    if member == "*":
+        try:
+            unpack_all(content, part)
+            shutil.rmtree(target, ignore_errors=True)
+            part.replace(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    else:
+        part.write_bytes(unpack(content, member) if member else content)
+        part.chmod(0o755)
+        part.replace(target)
 
 
 def pin(name: str, version: str) -> None:
     """Replace a tool's lines of the lock by those of a version."""
     lines = [line for line in LOCK.read_text().splitlines() if not line.startswith(f"{name} ")]
     for system, machine in SOURCES[name].platforms:
-        if not SOURCES[name].checksum.startswith(".sha256"):
-            lines.append(f"{name} {version} {system} {machine} {PUBLISHED}")
-            continue
         url = locate(name, version, system, machine) + SOURCES[name].checksum
-        found = re.match(r"[0-9a-f]{64}\b", download(url).decode(errors="replace"))
+        found = re.match(r"([0-9a-f]{128}|[0-9a-f]{64})\b", download(url).decode(errors="replace"))
         if not found:
-            raise FetchFailed(f"{url} serves no SHA-256")
+            raise FetchFailed(f"{url} serves no checksum")
         lines.append(f"{name} {version} {system} {machine} {found[0]}")
     comments = [line for line in lines if line.startswith("#")]
     LOCK.write_text("\n".join([*comments, *sorted(set(lines) - set(comments))]) + "\n")
