@@ -21,7 +21,12 @@ provider_up() {
     || fail "the API server at $(server) is not ready or not reachable: check KUBECONFIG$(proxy_hint)."
   check_rights
   [ "$(cat "$made" 2>/dev/null)" != existing ] || return 0
-  remember existing
+  if [ -z "$(kube get secrets --namespace mcp-exec-system --selector owner=helm,name=mcp-exec --output name 2>/dev/null)" ]; then
+    remember existing
+  else
+    say "This cluster has a release mcp-exec that this checkout did not install: it is changed, and \`make down\` leaves it"
+    remember existing kept
+  fi
   say "This cluster needs a network plugin that enforces NetworkPolicies (such as Calico or Cilium): without one, no sandbox becomes ready"
 }
 
@@ -50,6 +55,10 @@ check_rights() {  # the chart creates kinds, namespaces and roles
 }
 
 provider_down() {
+  if [ "$(cat "$made.detail" 2>/dev/null)" = kept ]; then
+    say "The release mcp-exec stays, because it was there before: \`helm uninstall mcp-exec --namespace mcp-exec-system\` removes it"
+    return
+  fi
   "$root/hack/tools" >/dev/null
   if helm --kubeconfig "$kubeconfig" status mcp-exec --namespace mcp-exec-system >/dev/null 2>&1; then
     helm --kubeconfig "$kubeconfig" uninstall mcp-exec --namespace mcp-exec-system >&2

@@ -3,9 +3,16 @@
 
 # shellcheck source=hack/engine.sh
 . "$root/hack/engine.sh"
-# The name that `up` had is in the kubeconfig's context.
-previous=$([ "$(cat "$made" 2>/dev/null)" = existing ] || sed -n 's/^current-context: kind-//p' "$kubeconfig" 2>/dev/null || true)
+# The name that `create` had is recorded; that of a cluster that was there is in the kubeconfig's context.
+case $(cat "$made" 2>/dev/null) in
+  kind) previous=$(grep . "$made.detail" 2>/dev/null || true) ;;
+  *) previous='' ;;
+esac
+[ -n "$previous" ] || [ "$(cat "$made" 2>/dev/null)" = existing ] \
+  || previous=$(sed -n 's/^current-context: kind-//p' "$kubeconfig" 2>/dev/null || true)
 name=${KIND_CLUSTER_NAME:-${previous:-mcp-exec}}
+# A kind that was fetched is the one that the node images of locks/kind.txt are made for.
+[ ! -x "$tools/kind" ] || PATH=$tools:$PATH
 # An annotation of the namespace kube-system marks the project's clusters. Its value is the hash of their configuration.
 mark=mcp-exec.dev/kind-config
 
@@ -16,6 +23,16 @@ provider_check() {
   [ -z "$problem" ] || fail "$problem."
   has kind || { say "Fetching kind" 2>&3; "$root/hack/tools" kind >/dev/null || exit 1; }
   has kind || fail "kind is not installed: install it."
+  made_here || replace_old_kind
+}
+
+replace_old_kind() {  # an older kind can't create clusters of newer node images, or can't load images into their nodes
+  local installed locked
+  installed=$(limit 20 kind version 2>/dev/null | sed -n 's/^kind v0\.\([0-9][0-9]*\)\..*/\1/p')
+  locked=$(sed -n 's/^kind v0\.\([0-9][0-9]*\)\..*/\1/p' "$root/locks/tools.txt" 2>/dev/null | head -n 1)
+  [ "${installed:-$((1 << 20))}" -lt "${locked:-0}" ] || return 0
+  say "Fetching kind v0.$locked, because $(command -v kind) is v0.$installed" 2>&3
+  "$root/hack/tools" --own kind >/dev/null 2>&1 || say "It can't be fetched, so kind v0.$installed is tried" 2>&3
 }
 
 made_here() {
@@ -27,6 +44,8 @@ provider_up() {
     fail "this checkout has the kind cluster $previous: run \`make down\` first, or unset KIND_CLUSTER_NAME to use it."
   fi
   has kubectl || "$root/hack/tools" kubectl >/dev/null
+  # Another checkout may be creating a cluster of this name.
+  lock "$cache/kind-$name.lock" 2400 || fail "another process has held $cache/kind-$name.lock for 40 minutes."
   if limit 60 kind get clusters 2>/dev/null | grep -qx "$name"; then
     reuse
   else
@@ -38,7 +57,7 @@ create() {
   query_engine
   check_disk
   [ -z "$problem" ] || say "Warning: $problem"
-  remember kind
+  remember kind "$name"
   "$root/hack/kind/up" "$name" "$kubeconfig"
   kube annotate namespace kube-system --overwrite "$mark=$(content_hash hack/kind/kind.yaml)" >/dev/null
 }
@@ -54,7 +73,8 @@ reuse() {  # the cluster of that name, if it is this project's and works
   ready || fail "there is a kind cluster $name that is not ready: $remedy."
   found=$(kube get namespace kube-system --output 'jsonpath={.metadata.annotations.mcp-exec\.dev/kind-config}')
   if [ "$found" != "$(content_hash hack/kind/kind.yaml)" ]; then
-    [ -n "$found" ] || made_here || fail "there is a kind cluster $name that these scripts did not make: $remedy."
+    [ -n "$found" ] || ! made_here || fail "the kind cluster $name is incomplete, because its creation was interrupted: $remedy."
+    [ -n "$found" ] || fail "there is a kind cluster $name that these scripts did not make: $remedy."
     say "The kind cluster $name has another configuration than hack/kind/kind.yaml; \`kind delete cluster --name $name\` lets this make it again"
   fi
 }
@@ -76,10 +96,12 @@ ready() {  # the API server answers at once, or within two minutes if nodes were
 }
 
 provider_down() {
+  local said
   query_engine
   [ -z "$problem" ] || fail "$problem."
   has kind || "$root/hack/tools" kind >/dev/null
-  kind delete cluster --quiet --name "${previous:-$name}" --kubeconfig "$kubeconfig"
+  said=$(limit 300 kind delete cluster --name "${previous:-$name}" --kubeconfig "$kubeconfig" 2>&1) \
+    || fail "kind can't delete the cluster ${previous:-$name}: $(tail -n 1 <<<"$said")."
 }
 
 provider_load() {  # IMAGE...

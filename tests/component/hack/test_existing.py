@@ -72,6 +72,17 @@ def test_down_uninstalls_the_release_and_no_more(cluster: Machine) -> None:
     assert not any("delete" in call for call in cluster.calls("kubectl"))
 
 
+def test_a_release_that_was_there_before_is_named_and_stays(cluster: Machine) -> None:
+    cluster.stand_in("helm", "echo v3.6.2")
+    path = cluster.folder / "bin/kubectl"
+    path.write_text(path.read_text().replace('case "$*" in', 'case "$*" in *"get secrets"*) echo secret/x;;'))
+    assert "a release mcp-exec that this checkout did not install" in cluster.run("cluster", "up", **EXISTING).stderr
+    done = cluster.run("cluster", "down")
+    assert (done.returncode, cluster.calls("helm")) == (0, [])
+    assert "stays, because it was there before: `helm uninstall" in done.stderr
+    assert not list((cluster.checkout / ".cache").glob("cluster*"))
+
+
 def test_images_of_a_registry_must_be_pushed_from_these_sources(cluster: Machine) -> None:
     said = refusal(cluster.run("cluster", "load", **EXISTING))
     assert "run `make push IMAGE_REPOSITORY=registry.example/team`" in said

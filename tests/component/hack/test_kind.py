@@ -200,6 +200,85 @@ def test_down_removes_the_kind_cluster_that_up_made_by_the_name_that_it_had(dock
     assert any(call.startswith("delete cluster") and "--name other" in call for call in docker.calls("kind"))
 
 
+def test_down_after_an_interrupted_start_removes_no_cluster_of_another_name(docker: Nodes) -> None:
+    (docker.checkout / "hack/kind/up").write_text("#!/bin/bash\nexit 130\n")
+    assert docker.run("cluster", "up", KIND_CLUSTER_NAME="other").returncode == 130
+    docker.cluster("mcp-exec", mark="0123456789abcdef")
+    assert docker.run("cluster", "down").returncode == 0
+    (deleted,) = [call for call in docker.calls("kind") if call.startswith("delete")]
+    assert "--name other " in deleted
+
+
+def test_a_cluster_whose_creation_was_interrupted_is_not_used(docker: Nodes) -> None:
+    assert docker.run("cluster", "up").returncode == 0
+    (docker.folder / "mark").write_text("")
+    said = refusal(docker.run("cluster", "up"))
+    assert "the kind cluster mcp-exec is incomplete, because its creation was interrupted: run `make down`" in said
+
+
+def test_a_cluster_that_kind_cannot_delete_is_named_with_the_reason(docker: Nodes) -> None:
+    assert docker.run("cluster", "up").returncode == 0
+    docker.stand_in("kind", "echo 'ERROR: no such container' >&2; exit 1")
+    assert "kind can't delete the cluster mcp-exec: ERROR: no such container." in refusal(docker.run("cluster", "down"))
+    assert (docker.checkout / ".cache/cluster").exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("ERROR: failed to init node with kubeadm", "kind can't create the cluster: see its message above"),
+        ("docker: unable to apply caps: operation not permitted", "see docs/start/kind.md"),
+    ],
+)
+def test_what_kind_prints_precedes_the_sentence_that_says_what_to_do(docker: Nodes, printed: str, said: str) -> None:
+    (docker.folder / "log").write_text(f"{printed}\n")
+    done = docker.run("cluster", "up")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2] == printed
+    assert said in done.stderr.splitlines()[-1]
+
+
+def test_two_checkouts_do_not_create_a_cluster_of_one_name_at_once(docker: Nodes) -> None:
+    docker.stand_in("flock", "exit 1")
+    assert "kind-mcp-exec.lock for 40 minutes" in docker.run("cluster", "up").stderr
+    assert not any(call.startswith("create") for call in docker.calls("kind"))
+
+
+@pytest.fixture
+def old_kind(docker: Nodes) -> Nodes:
+    """Machine with an older kind than the locked one, which hack/tools fetches into the folder of the tools."""
+    (docker.folder / "version").write_text("kind v0.27.0 go1.24.1 linux/amd64\n")
+    lock = docker.checkout / "locks/tools.txt"
+    lock.write_text("kind v0.33.0 linux amd64 00\n")
+    stub = docker.checkout / "hack/tools"
+    stub.write_text(
+        '#!/bin/bash\n. "$(dirname "$0")/lib.sh"\nif [ -e $HOME/offline ]; then exit 1; fi\nmkdir -p $tools\n'
+        f'sed "s/echo .kind/&-fetched/" {docker.folder}/bin/kind > $tools/kind\nchmod 755 $tools/kind\n'
+    )
+    return docker
+
+
+def test_an_older_kind_on_the_path_is_replaced_by_the_locked_one(old_kind: Nodes) -> None:
+    done = old_kind.run("cluster", "up")
+    assert done.returncode == 0, done.stderr
+    assert f"Fetching kind v0.33, because {old_kind.folder}/bin/kind is v0.27" in done.stderr
+    assert any(call.startswith("create cluster") for call in old_kind.calls("kind-fetched"))
+    assert not any(call.startswith("create cluster") for call in old_kind.calls("kind"))
+
+
+def test_an_older_kind_is_tried_if_no_other_can_be_had(old_kind: Nodes) -> None:
+    (old_kind.folder / "home/offline").touch()
+    done = old_kind.run("cluster", "up")
+    assert done.returncode == 0, done.stderr
+    assert "It can't be fetched, so kind v0.27 is tried" in done.stderr
+    assert any(call.startswith("create cluster") for call in old_kind.calls("kind"))
+
+
+def test_a_newer_kind_on_the_path_is_used(old_kind: Nodes) -> None:
+    (old_kind.folder / "version").write_text("kind v0.100.0 go1.30 linux/amd64\n")
+    assert "Fetching" not in old_kind.run("cluster", "up").stderr
+
+
 def test_down_leaves_a_kind_cluster_alone_that_was_there_before(docker: Nodes) -> None:
     docker.cluster(mark="0123456789abcdef")
     docker.run("cluster", "up")

@@ -154,6 +154,14 @@ def test_only_what_is_named_and_missing_is_fetched(kind: Projects) -> None:
     assert Handler.requests == {"/dl/v1.2.3/kind-linux-amd64": 1}
 
 
+def test_a_tool_of_ones_own_is_fetched_although_another_is_on_the_path(kind: Projects) -> None:
+    kind.machine.stand_in("kind")
+    assert kind.run("kind") == (0, "")
+    assert kind.run("--own", "kind")[0] == 0
+    assert kind.run("--own", "kind") == (0, "")
+    assert kind.installed["kind"].read_bytes() == KIND
+
+
 @pytest.mark.parametrize("version", ["v3.6.2+gee407bd", "v3.17.2", "v4.1.4+g1a2b3c4", "v4.3.0"])
 def test_helm_3_and_4_are_accepted(projects: Projects, version: str) -> None:
     projects.machine.stand_in("helm", f"echo {version}")

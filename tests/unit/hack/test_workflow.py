@@ -31,6 +31,11 @@ def test_its_commands_are_targets(job: dict[str, Any]) -> None:
     assert called <= targets
 
 
+def test_the_nodes_logs_are_kept_by_the_kind_of_the_tests(job: dict[str, Any]) -> None:
+    (command,) = [step["run"] for step in job["steps"] if "kind export logs" in step.get("run", "")]
+    assert command.startswith('PATH="$(hack/tools kind):$PATH" ')
+
+
 def test_locked_node_images_are_in_the_order_of_their_kubernetes() -> None:
     text = (ROOT / "locks/kind.txt").read_text()
     found = re.findall(r"^kindest/node:v(\d+)\.(\d+)\.(\d+)@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
