@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.e2e.providers import Provider
 from tests.e2e.support import Cluster, require_gvisor
 from tests.support.pages import Step, steps
 
@@ -12,10 +13,10 @@ def run(cluster: Cluster, step: Step) -> str:
 
 @pytest.mark.parametrize("page", ["start/kind.md"])
 def test_the_commands_of_a_page_print_what_it_shows(
-    installed: Cluster, runtimes: dict[str, str | None], page: str
+    installed: Cluster, provider: Provider, runtimes: dict[str, str | None], page: str
 ) -> None:
     if "gvisor" not in runtimes:
-        require_gvisor()
+        require_gvisor(installed, provider)
     found = steps(page)
     assert found
     for step in found:

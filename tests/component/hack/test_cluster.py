@@ -23,6 +23,15 @@ def test_another_choice_does_not_forget_a_cluster_that_up_made(docker: Nodes) ->
     assert "has a cluster of kind: run `make down` first, or unset CLUSTER" in said
 
 
+def test_a_release_on_an_existing_cluster_is_not_left_without_a_word(docker: Nodes) -> None:
+    named = {"CLUSTER": "existing", "KUBECONFIG": "/named", "IMAGES_LOADED": "yes"}
+    assert docker.run("cluster", "up", **named).returncode == 0
+    done = docker.run("cluster", "up", CLUSTER="kind")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        0, "==> The release mcp-exec on the existing cluster stays, and `make down` will not remove it",
+    )  # fmt: skip
+
+
 def test_devcluster_is_chosen_for_root_on_debian(machine: Machine) -> None:
     assert machine.run("cluster", "kind-of").stdout == "devcluster\n"
 

@@ -133,6 +133,16 @@ def test_npm_runs_in_a_container_by_the_lock_and_no_script_of_a_package_runs(doc
     assert (docker.checkout / "build/deps/servers-git/usr/bin/git").is_file()
 
 
+def test_a_failed_npm_leaves_no_copy_of_the_users_npmrc(docker: Machine, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    (docker.folder / "home/.npmrc").write_text("//registry.example/:_authToken=secret\n")
+    docker.stand_in("docker", f'[ "$1" != run ] || exit 1\n{DOCKER}')
+    done = docker.run("images", "servers", TMPDIR=str(temporary))
+    assert "npm can't fetch the packages of the image servers" in done.stderr
+    assert list(temporary.iterdir()) == []
+
+
 def test_npm_itself_comes_from_pypi_by_its_lock(docker: Machine) -> None:
     docker.run("images", "servers")
     assert [call.rpartition("/")[2] for call in docker.calls("python")] == ["servers.txt", "npm.txt"]
