@@ -36,7 +36,7 @@ push: venv  ## build the images and push them to IMAGE_REPOSITORY
 	@hack/push
 
 up: venv  ## create a cluster and load the images
-	@. hack/lib.sh; . hack/release.sh; ready_cluster; echo "export KUBECONFIG=$$KUBECONFIG"
+	@set -euo pipefail; . hack/lib.sh; . hack/release.sh; ready_cluster; echo "export KUBECONFIG=$$KUBECONFIG"
 
 demo: venv  ## create a cluster, install the release and run an example
 	@hack/demo

@@ -114,6 +114,11 @@ def test_an_array_that_may_be_empty_is_not_expanded_as_it_is(path: Path) -> None
 
 def test_the_makefile_runs_on_the_make_and_the_commands_of_macos() -> None:
     assert uses(ROOT / "Makefile", GNU_COMMANDS) == []
+    # Its make, 3.81, ignores .SHELLFLAGS.
+    recipes = re.findall(r"^\t@?(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    several = [recipe for recipe in recipes if "; " in re.sub(r"'[^']*'", "", recipe) and not recipe.startswith("echo")]
+    assert several
+    assert [recipe for recipe in several if not recipe.startswith("set -euo pipefail; ")] == []
 
 
 @pytest.mark.parametrize(
