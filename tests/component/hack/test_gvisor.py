@@ -30,7 +30,7 @@ class Worker:
         self.docker = docker
         self.root = docker.folder / "worker"
         self.write("/etc/containerd/config.toml", "version = 2\n")
-        self.write("/var/lib/kubelet/config.yaml", "cgroupDriver: systemd\n")
+        self.write("/var/lib/kubelet/config.yaml", "cgroupDriver: cgroupfs\n")
         (self.root / "usr/local/bin").mkdir(parents=True)
         (self.root / "kind").mkdir()
         # The stub of hack/kind/gvisor was for tests of its callers.
@@ -157,7 +157,10 @@ def test_runsc_asks_systemd_for_cgroups_if_the_kubelet_does_on_cgroup_v2(
     if unified:
         packaged.write("/sys/fs/cgroup/cgroup.controllers", "memory pids\n")
     packaged.write("/var/lib/kubelet/config.yaml", f"cgroupDriver: {driver}\n")
-    packaged.run()
+    said = packaged.run()
+    assert ("This machine has cgroup v1, with which gVisor does not apply" in said) is (
+        driver == "systemd" and not asks
+    )
     written = packaged.read("/etc/containerd/runsc.toml")
     assert written.startswith('[runsc_config]\n  platform = "systrap"\n')
     assert ('  systemd-cgroup = "true"\n' in written) is asks
