@@ -53,7 +53,8 @@ apt_source() {  # SUITE PACKAGE: download its source archives into the current f
   local suite
   apt_suite "$1"
   # A mirror may lack the .dsc. The builds need only the archives, whose hashes apt has checked.
-  apt_get "${suite[@]}" source --download-only "$2" || ls "$2"_*.orig.tar.* >/dev/null
+  apt_get "${suite[@]}" source --download-only "$2" 2> source.log || ls "$2"_*.orig.tar.* >/dev/null 2>&1 \
+    || { cat source.log >&2; return 1; }
 }
 
 apt_unpack() {  # SUITE FOLDER PACKAGE...: unpack the suite's versions into FOLDER without installing them
