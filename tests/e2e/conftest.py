@@ -92,9 +92,9 @@ def api_key(installed: Cluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def url(installed: Cluster) -> Iterator[str]:
+def url(installed: Cluster, provider: Provider) -> Iterator[str]:
     with ExitStack() as stack:
-        yield gateway_url(cluster=installed, stack=stack)
+        yield gateway_url(cluster=installed, provider=provider, stack=stack)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ class Provider:
     name: str = "existing"
     audit_log: Path | None = None
     """The API server's audit log, if this machine has it."""
+    runs_here: bool = False
+    """Whether this machine is the node, so that it reaches Services and pods by their addresses."""
     stops_nodes: bool = False
     """Whether `power_off` and the other changes of nodes exist."""
 
@@ -57,6 +59,7 @@ class Devcluster(Provider):
 
     name: str = "devcluster"
     audit_log: Path | None = Path("/run/devcluster/audit.log")
+    runs_here: bool = True
 
     def promises_gvisor(self, nodes: list[dict[str, Any]]) -> bool:
         """Every devcluster has gVisor."""

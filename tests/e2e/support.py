@@ -223,30 +223,12 @@ class Gateway:
         return dict(response.json())
 
 
-def gateway_url(*, cluster: Cluster, stack: ExitStack) -> str:
-    """Return the gateway's URL: its Service if this machine is a node, else a forwarded port."""
-    service = cluster.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)
-    address = (service["spec"]["clusterIP"], service["spec"]["ports"][0]["port"])
-    return f"http://{address[0]}:{address[1]}" if is_node(cluster) else stack.enter_context(forwarded(cluster))
-
-
-def is_node(cluster: Cluster) -> bool:
-    """Return whether this machine is one of the cluster's nodes, by its addresses.
-
-    A connection would not show it: on some networks a proxy accepts those to any address.
-    """
-    addresses = (each for node in cluster.select("Node") for each in node["status"].get("addresses") or [])
-    return any(is_own(each["address"]) for each in addresses if each["type"] == "InternalIP")
-
-
-def is_own(address: str) -> bool:
-    """Return whether an address is one of this machine's. Nothing is sent."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
+def gateway_url(*, cluster: Cluster, provider: Provider, stack: ExitStack) -> str:
+    """Return the gateway's URL: its Service if this machine is the cluster's node, else a forwarded port."""
+    if not provider.runs_here:
+        return stack.enter_context(forwarded(cluster))
+    service = cluster.get("Service", f"{RELEASE}-gateway", namespace=SYSTEM)["spec"]
+    return f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
 
 
 @contextmanager

@@ -36,6 +36,14 @@ def test_only_nodes_of_kind_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == {"kind": True, "devcluster": False, "existing": False}
 
 
+def test_this_machine_is_the_node_of_a_devcluster_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for kind in ("kind", "devcluster", "existing"):
+        monkeypatch.setenv("MCP_EXEC_CLUSTER", kind)
+        found[kind] = provider().runs_here
+    assert found == {"kind": False, "devcluster": True, "existing": False}
+
+
 def test_an_unknown_kind_of_cluster_is_refused_with_those_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_EXEC_CLUSTER", "minikube")
     with pytest.raises(AssertionError, match="one of kind, devcluster, existing, not minikube"):
