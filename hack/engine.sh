@@ -2,7 +2,7 @@
 # The Docker engine and what it can run. Reads: root. The functions that query and check set `problem` to what is wrong
 # and what to do, and leave it empty if nothing is.
 
-# Three nodes use 1.8 GiB in the end-to-end tests (docker stats, Kubernetes 1.20); images are built and cached in the rest.
+# Three nodes use 1.9 GiB after `make demo` (docker stats, Kubernetes 1.20); images are built and cached in the rest.
 needed_memory_gib=4 needed_disk_gib=10
 info_format='{{.ServerVersion}}|{{.MemTotal}}|{{.CgroupVersion}}|{{.OSType}}|{{.Architecture}}|{{.DockerRootDir}}|{{.SecurityOptions}}|{{range .ServerErrors}}{{.}} {{end}}'
 
