@@ -70,3 +70,16 @@ class Approval(Model):
     """Time at which the call is denied if nobody has decided."""
     decided_by: str | None = None
     """Caller who decided. `claimed:` precedes a name that the gateway did not write."""
+
+
+class PendingApproval(Approval):
+    """A tool call that waits for an approval, with its execution. It is no part of a resource."""
+
+    execution: str
+    """Name of the execution."""
+    namespace: str
+    """Namespace of the execution."""
+    caller: str | None = None
+    """Caller who created the execution. `claimed:` precedes a name that the gateway did not write."""
+    user: str | None = None
+    """User on whose behalf the code runs."""

@@ -3,22 +3,27 @@
 import hashlib
 import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field, JsonValue, field_validator
-from pydantic_core import PydanticUndefined, to_jsonable_python
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError, PydanticUndefined, to_jsonable_python
 
 from mcp_exec_api.approvals import Approval, ApprovalDecision
 from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
 from mcp_exec_api.constants import (
+    DEFAULT_APPROVAL_SECONDS,
+    MAX_APPROVAL_SECONDS,
     MAX_CODE_BYTES,
     MAX_CONTEXT_BYTES,
     MAX_OUTPUT_BYTES,
     MAX_TIMEOUT_SECONDS,
     MAX_TOOL_CALLS,
 )
-from mcp_exec_api.meta import Condition, MicroTime, Model, ToolPattern
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
+from mcp_exec_api.files.workspace import WorkspaceRef, WorkspaceStatus
+from mcp_exec_api.meta import Condition, MicroTime, Model, SessionName, ToolPattern, check_one_line
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.skills.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
 
 MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
 """Fields of the spec that can change after creation."""
@@ -43,10 +48,12 @@ class Phase(StrEnum):
 
 
 class Start(StrEnum):
-    """Whether the execution got a warm pod or a new one."""
+    """Whether the execution got a warm pod, a new one, one that its owner had used, or the one of its session."""
 
     WARM = "Warm"
     COLD = "Cold"
+    REUSED = "Reused"
+    SESSION = "Session"
 
 
 class Priority(StrEnum):
@@ -60,6 +67,15 @@ class Priority(StrEnum):
     def rank(self) -> int:
         """Position of the class; 0 is the highest priority."""
         return list(Priority).index(self)
+
+
+class UseCase(StrEnum):
+    """What an execution is for: the value of a label."""
+
+    FILTERING = "filtering"
+    WORKFLOW = "workflow"
+    POLLING = "polling"
+    OTHER = "other"
 
 
 class PoolRef(Model):
@@ -79,13 +95,18 @@ class Limits(Model):
 
 
 def _add_rules(schema: dict[str, JsonValue]) -> None:
-    """Add the CEL rules of changes. `IMMUTABLE` depends on the model, so they are built with its schema."""
+    """Add what the fields alone cannot express. `IMMUTABLE` depends on the model, so it is built with its schema."""
+    schema["oneOf"] = [{"required": ["code"]}, {"required": ["skillRef"]}]  # Kubernetes before 1.25 has no CEL
     schema["x-kubernetes-validations"] = [
         # CEL cannot compare objects without a schema, so only the operator detects a change of `context`
         *(_immutable_rule(name) for name in IMMUTABLE if name != "context"),
         {
             "rule": "!oldSelf.cancelRequested || self.cancelRequested",
             "message": "spec.cancelRequested cannot be set back to false",
+        },
+        {
+            "rule": "has(self.code) != has(self.skillRef)",
+            "message": "exactly one of spec.code and spec.skillRef is needed",
         },
     ]
 
@@ -95,15 +116,26 @@ class CodeExecutionSpec(Model):
 
     model_config = ConfigDict(json_schema_extra=_add_rules)
 
-    code: Annotated[str, Field(min_length=1, max_length=MAX_CODE_BYTES)]
-    """Python source, at most 256 KiB in UTF-8."""
+    skill_ref: SkillRef | None = None
+    """Skill to run instead of code. Its function `run` gets the context's members as its arguments."""
+    code: Annotated[
+        str, Field(max_length=MAX_CODE_BYTES, validate_default=True, json_schema_extra={"minLength": 1})
+    ] = ""
+    """Python source, at most 256 KiB in UTF-8. Exactly one of `code` and `skillRef` is needed."""
+    skills: Annotated[list[SkillName], Field(max_length=MAX_SKILLS_PER_EXECUTION)] = Field(default_factory=list)
+    """Skills that the code imports by computed names. Those that it names in `skills.NAME` or `from skills import
+    NAME` need not be listed."""
     context: dict[str, JsonValue] = Field(default_factory=dict)
     """Input data as a JSON object, at most 256 KiB. The code has it as the variable `context`, and each key as a
     variable of its own."""
     pool_ref: PoolRef = PoolRef()
     """Pool whose pod runs the code; by default the pool named `default`."""
     timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = 30
-    """Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool."""
+    """Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool. The time in which a call waits
+    for an approval does not count."""
+    approval_timeout_seconds: Annotated[int, Field(ge=0, le=MAX_APPROVAL_SECONDS)] = DEFAULT_APPROVAL_SECONDS
+    """Seconds that calls may wait for approvals, all of them together; 10 minutes by default. With 0, calls that need
+    an approval are denied."""
     limits: Limits = Limits()
     """Limits of this execution."""
     priority: Priority = Priority.NORMAL
@@ -113,7 +145,20 @@ class CodeExecutionSpec(Model):
     none."""
     user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """User on whose behalf the code runs. ToolServers with credentials per user are called with this user's."""
-    approvals: Annotated[list[ApprovalDecision], Field(max_length=256)] = Field(default_factory=list)
+    session: SessionName | None = None
+    """Session in which the code runs: variables, imports and files of the owner's earlier executions in it are still
+    there. A session that does not exist is created. By default the code runs alone."""
+    workspace: WorkspaceRef | None = None
+    """Workspace whose files the code has in its working folder. By default the folder is empty and its files are lost
+    with the pod."""
+    description: Annotated[
+        str | None,
+        Field(max_length=200, json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"}),
+        AfterValidator(check_one_line),
+    ] = None
+    """What the code is for, for people: one line of at most 200 characters. It has no effect on the run."""
+    # the API server stores the default, so that a JSON patch can append to the list
+    approvals: Annotated[list[ApprovalDecision], Field(max_length=256)] = []
     """Decisions on tool calls that wait for an approval. The first decision on each call counts."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
     """Seconds after its end at which the execution is deleted; the default is 1 hour. The operator deletes it after
@@ -123,10 +168,20 @@ class CodeExecutionSpec(Model):
 
     @field_validator("code")
     @classmethod
-    def _code_fits(cls, code: str) -> str:
+    def _code_fits(cls, code: str, info: ValidationInfo) -> str:
+        if (info.data.get("skill_ref", code) is None) != bool(code):
+            problem = "it cannot be combined with skillRef" if code else "it is required, unless there is a skillRef"
+            raise PydanticCustomError("one_source", problem)
         if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_CODE_BYTES:
             raise ValueError(f"code has {size} bytes; at most {MAX_CODE_BYTES} are allowed")
         return code
+
+    @property
+    def source(self) -> str:
+        """The code to run: `code`, or what calls the referenced skill."""
+        if self.skill_ref is None:
+            return self.code
+        return f"from skills.{module_name(self.skill_ref.name, self.skill_ref.version)} import run\nrun(**context)\n"
 
     @field_validator("context")
     @classmethod
@@ -144,7 +199,7 @@ def _immutable_rule(name: str) -> JsonValue:
     field = next(field for field in CodeExecutionSpec.model_fields.values() if field.alias == name)
     same = f"self.{name} == oldSelf.{name}"
     # the schema has no default for them, and CEL fails to compare an absent field
-    if not field.is_required() and field.default in (None, PydanticUndefined):
+    if not field.is_required() and field.default in (None, "", PydanticUndefined):
         same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
     return {"rule": same, "message": f"spec.{name} is immutable"}
 
@@ -206,11 +261,27 @@ class Durations(Model):
     dispatch: float | None = None
     """From binding until the sandbox started the code."""
     run: float | None = None
-    """Run of the code, measured in the sandbox."""
+    """Run of the code, measured in the sandbox, without the time in which a call waited for an approval."""
+    approval: float | None = None
+    """Time in which a call waited for an approval. Not set if none did."""
     collect: float | None = None
     """From the end of the code until the operator had its complete output."""
     total: float | None = None
     """From creation until the end of the execution."""
+
+
+class Usage(Model):
+    """Resources that the execution used."""
+
+    cpu_seconds: Annotated[float | None, Field(ge=0)] = None
+    """CPU time of the code and of all processes that it started, in seconds. The sandbox measures it: in gVisor in
+    steps of about 0.01 s. Not set if the run had no end."""
+    peak_memory_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Highest memory use that the sandbox measured. Short peaks may be missing. Not set if the run had no end."""
+    sandbox_seconds: Annotated[float | None, Field(ge=0)] = None
+    """Seconds for which the execution had its sandbox, from the binding to its end."""
+    code_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Bytes of the code in UTF-8."""
 
 
 class Output(Model):
@@ -261,6 +332,17 @@ class ToolCalls(Model):
     """False if the broker could not be reached at the end. Some calls may then be missing from the counts."""
 
 
+class SkillUse(Model):
+    """Skills of an execution."""
+
+    used: Annotated[list[str], Field(max_length=MAX_SKILLS_PER_EXECUTION)] = Field(default_factory=list)
+    """Names of the Skill objects that the execution got."""
+    saved: Annotated[list[str], Field(max_length=MAX_SAVED_SKILLS)] = Field(default_factory=list)
+    """Names of the Skill objects that `save_skill` in the code created, as drafts."""
+    refused: Annotated[list[str], Field(max_length=MAX_SAVED_SKILLS)] = Field(default_factory=list)
+    """Why `save_skill` created no draft: one sentence for each refused call."""
+
+
 class CodeExecutionStatus(Model):
     """State and outcome of the execution. Only the operator writes it."""
 
@@ -276,7 +358,8 @@ class CodeExecutionStatus(Model):
     queue: QueuePlace | None = None
     """Place in the queue while it waits for a pod, updated every few seconds."""
     start: Start | None = None
-    """Warm: the execution got a warm pod. Cold: a pod was created for it."""
+    """Warm: the execution got a warm pod. Cold: a pod was created for it. Reused: it got a pod that its owner had used
+    before. Session: it got the pod of its session, with what earlier executions left there."""
     variant: str | None = None
     """Variant of the pod, if the pool has variants."""
     pod_name: str | None = None
@@ -298,17 +381,29 @@ class CodeExecutionStatus(Model):
     """Total duration for people, for example `12ms` or `30.0s`."""
     durations: Durations | None = None
     """Duration of each stage in milliseconds."""
+    usage: Usage | None = None
+    """Resources that the execution used. Not set if it had no sandbox."""
     output: Output | None = None
     """Output and result of the code."""
     error: ExecutionError | None = None
     """Error, if the execution failed."""
     tool_calls: ToolCalls | None = None
     """Tool calls of the code. Not set if it may call no tools."""
+    workspace: WorkspaceStatus | None = None
+    """What the run read from its workspace and saved. Not set without a workspace, or if the run had no end."""
+    artifacts: Annotated[list[Artifact], Field(max_length=MAX_ARTIFACTS)] = Field(default_factory=list)
+    """Files that the run produced for people, in their order; at most 50. They can be fetched while the execution
+    exists, at most for the chart's `broker.files.limits.artifactTtlDays`."""
+    skills: SkillUse | None = None
+    """Skills that the execution got or saved. Not set if there are none."""
     code_findings: Annotated[list[Finding], Field(max_length=MAX_FINDINGS)] = Field(default_factory=list)
     """Findings of the static code check, High before Medium. Empty if the pool does not check code."""
     approvals: list[Approval] = Field(default_factory=list)
     """The newest 50 tool calls that need or needed an approval."""
 
+
+UNOBSERVED_STATUS: Final[dict[str, Any]] = {"reason": str(Reason.NOT_OBSERVED)}
+"""Status of an execution that no operator has seen: it would be blank in a namespace that is not served."""
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     # operator and gateway list executions as tables of these columns, which leave out code, context and output
@@ -318,6 +413,10 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Start", "type": "string", "jsonPath": ".status.start"},
     {"name": "Duration", "type": "string", "jsonPath": ".status.duration"},
     {"name": "Tools", "type": "integer", "jsonPath": ".status.toolCalls.total"},
+    {"name": "Spec", "type": "string", "jsonPath": '.status.conditions[?(@.type=="SpecUnchanged")].reason'},
+    {"name": "Caller", "type": "string", "jsonPath": r".metadata.labels.mcp-exec\.dev/caller", "priority": 1},
+    {"name": "Description", "type": "string", "jsonPath": ".spec.description", "priority": 1},
+    {"name": "Session", "type": "string", "jsonPath": ".spec.session", "priority": 1},
     {"name": "Variant", "type": "string", "jsonPath": ".status.variant", "priority": 1},
     {"name": "Pod", "type": "string", "jsonPath": ".status.podName", "priority": 1},
     {"name": "Created", "type": "string", "jsonPath": ".status.createdAt", "priority": 1},

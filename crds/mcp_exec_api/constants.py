@@ -9,6 +9,8 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 EXECUTIONS: Final = "codeexecutions"
 POOLS: Final = "sandboxpools"
 TOOL_SERVERS: Final = "toolservers"
+SESSIONS: Final = "sandboxsessions"
+SKILLS: Final = "skills"
 
 MANAGED_BY: Final = "mcp-exec"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -19,8 +21,22 @@ LABEL_STATE: Final = f"{GROUP}/state"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"
 LABEL_EXECUTION: Final = f"{GROUP}/execution"
 LABEL_CALLER: Final = f"{GROUP}/caller"
+LABEL_CONVERSATION: Final = f"{GROUP}/conversation"
+"""Label of an execution: conversation that it is part of."""
+LABEL_USE_CASE: Final = f"{GROUP}/use-case"
+"""Label of an execution: filtering, workflow, polling or other."""
+LABEL_MCP_REQUEST: Final = f"{GROUP}/mcp-request"
+"""Digest of the MCP session and request that created an execution, by which a later request cancels it."""
 LABEL_VARIANT: Final = f"{GROUP}/variant"
+LABEL_OWNER: Final = f"{GROUP}/owner"
+"""Label of a sandbox pod: digest of the only owner whose executions it serves. It is written before the first."""
+LABEL_SESSION: Final = f"{GROUP}/session"
+"""Label of a sandbox pod that is kept: name of its SandboxSession."""
 LABEL_TOOL_SERVER: Final = f"{GROUP}/tool-server"
+LABEL_SKILL: Final = f"{GROUP}/skill"
+"""Label of a Skill object: name of the skill."""
+LABEL_SHIPPED: Final = f"{GROUP}/shipped"
+"""Label of a Skill object that the release brings. It selects; a proof says whether it is true."""
 SANDBOX_NAME: Final = "mcp-exec-sandbox"
 SANDBOX_CONTAINER: Final = "sandbox"
 
@@ -36,12 +52,25 @@ BRIDGE_PORT: Final = 8083
 MAX_CODE_BYTES: Final = 256 * 1024
 MAX_CONTEXT_BYTES: Final = 256 * 1024
 MAX_TIMEOUT_SECONDS: Final = 300
+MAX_APPROVAL_SECONDS: Final = 3600
+"""Longest time that the calls of one execution may wait for approvals, in all. Their pod is held meanwhile."""
+DEFAULT_APPROVAL_SECONDS: Final = 600
 MAX_OUTPUT_BYTES: Final = 256 * 1024
 MAX_TOOL_CALLS: Final = 10_000
 MAX_WRAPPERS_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of wrappers in a sandbox."""
 DEFAULT_MAX_QUEUED: Final = 1000
 """Default of a pool's `maxQueued`."""
+MAX_SESSION_NAME: Final = 50
+"""Characters of a session's name. With the suffix of its owner it is still a label's value."""
+DEFAULT_SESSION_IDLE_SECONDS: Final = 900
+DEFAULT_SESSION_AGE_SECONDS: Final = 8 * 3600
+MAX_SESSION_AGE_SECONDS: Final = 7 * 24 * 3600
+DEFAULT_SESSION_QUEUED: Final = 16
+MAX_SESSION_QUEUED: Final = 1000
+
+IDEMPOTENCY_META: Final = f"{GROUP}/idempotency-key"
+"""Member of an MCP request's `_meta` that makes a repetition safe, like the header Idempotency-Key of REST."""
 
 ANNOTATION_VARIANT_KEY: Final = f"{GROUP}/variant-key"
 """Annotation of an execution: key that assigns it to a variant, instead of its caller."""
@@ -49,6 +78,8 @@ ANNOTATION_RESTORE: Final = f"{GROUP}/restore-variant"
 """Annotation of a pool: ejected variant to restore, NAME or NAME@ANYTHING. Each new value is handled once."""
 ANNOTATION_SEAL: Final = f"{GROUP}/seal"
 """Annotation of a sandbox pod: proof that an operator created this pod, with its uid and image, and verified it."""
+ANNOTATION_OWNER_SEAL: Final = f"{GROUP}/owner-seal"
+"""Annotation of a sandbox pod: proof that an operator wrote the label of its owner."""
 ANNOTATION_CALLER_PROOF: Final = f"{GROUP}/caller-proof"
 """Annotation of an execution: proof that the gateway wrote its caller; set by the gateway."""
 ANNOTATION_CREATED: Final = f"{GROUP}/created-at"

@@ -1,23 +1,28 @@
 """CustomResourceDefinitions generated from the pydantic types.
 
 The schema of a CRD is structural (KEP-1693): references are inlined, each value has one type, and there is no `anyOf`
-with null. `additionalProperties: false` is dropped, because the API server prunes unknown fields, or rejects them if
-the client requests strict validation.
+with null. A `oneOf` may only name required fields. `additionalProperties: false` is dropped, because the API server
+prunes unknown fields, or rejects them if the client requests strict validation.
 """
 
 from typing import Any, Final
 
-from mcp_exec_api import code_execution, sandbox_pool, tool_server
-from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, TOOL_SERVERS, VERSION
+from mcp_exec_api import code_execution, sandbox_pool, sandbox_session, tool_server
+from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, SKILLS, TOOL_SERVERS, VERSION
 from mcp_exec_api.meta import Model
+from mcp_exec_api.skills import skill
 
 Schema = dict[str, Any]
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _SUPPORTED: Final = frozenset(
     {"type", "description", "format", "pattern", "enum", "default", "minimum", "maximum", "minLength", "maxLength"}
-    | {"minItems", "maxItems", "minProperties", "maxProperties", "required", _PRESERVE, "x-kubernetes-validations"}
+    | {"minItems", "maxItems", "minProperties", "maxProperties", "required", "oneOf", _PRESERVE}
+    | {"x-kubernetes-validations"}
 )
+
+_LEFT_OUT: Final = (*((key, None) for key in _SUPPORTED), ("default", ""))
+"""Values that a schema does not have."""
 
 
 def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) -> Schema:
@@ -32,10 +37,10 @@ def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) 
             raise ValueError(f"a CRD cannot express the union {schema['anyOf']}")
         rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
         return to_structural(options[0] | rest, definitions)
-    unknown = set(schema) - _SUPPORTED - {"title", "$defs", "properties", "items", "additionalProperties", "const"}
-    if unknown:
+    if unknown := _find_unknown(schema):
         raise ValueError(f"a CRD cannot express {sorted(unknown)}")
-    result = {key: value for key, value in schema.items() if key in _SUPPORTED and value is not None}
+    # Kubernetes 1.20, if built by Go 1.22 or later, reads an empty default as null and rejects it
+    result = {key: each for key, each in schema.items() if key in _SUPPORTED and (key, each) not in _LEFT_OUT}
     if "description" in result:
         result["description"] = " ".join(result["description"].split())
     if isinstance(result.get("default"), dict):
@@ -48,6 +53,13 @@ def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) 
     if "items" in schema:
         result["items"] = to_structural(schema["items"], definitions)
     return result | _convert_additional_properties(schema, definitions)
+
+
+def _find_unknown(schema: Schema) -> set[str]:
+    """Return the keywords that a CRD cannot express."""
+    unknown = set(schema) - _SUPPORTED - {"title", "$defs", "properties", "items", "additionalProperties", "const"}
+    is_structural = all(set(option) == {"required"} for option in schema.get("oneOf", ()))
+    return unknown if is_structural else unknown | {"oneOf"}
 
 
 def _convert_additional_properties(schema: Schema, definitions: dict[str, Schema]) -> Schema:
@@ -80,11 +92,12 @@ def build_definition(
     short: str,
     spec: type[Model],
     status: type[Model],
+    unobserved: dict[str, Any],
     columns: list[dict[str, Any]],
     description: str,
     scale: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Build one CustomResourceDefinition."""
+    """Build one CustomResourceDefinition. Objects without a status show the status `unobserved`."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -117,7 +130,10 @@ def build_definition(
                                 "kind": {"type": "string"},
                                 "metadata": {"type": "object"},
                                 "spec": to_structural(spec.model_json_schema(by_alias=True)),
-                                "status": drop_defaults(to_structural(status.model_json_schema(by_alias=True))),
+                                "status": {
+                                    **drop_defaults(to_structural(status.model_json_schema(by_alias=True))),
+                                    "default": unobserved,
+                                },
                             },
                         }
                     },
@@ -136,6 +152,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             short="cex",
             spec=code_execution.CodeExecutionSpec,
             status=code_execution.CodeExecutionStatus,
+            unobserved=code_execution.UNOBSERVED_STATUS,
             columns=code_execution.PRINTER_COLUMNS,
             description="One run of an agent's code in a sandbox pod, with its output in the status.",
         ),
@@ -145,6 +162,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             short="sbp",
             spec=sandbox_pool.SandboxPoolSpec,
             status=sandbox_pool.SandboxPoolStatus,
+            unobserved=sandbox_pool.UNOBSERVED_STATUS,
             columns=sandbox_pool.PRINTER_COLUMNS,
             description="Warm sandbox pods, each for one execution.",
             scale={
@@ -153,13 +171,34 @@ def build_definitions() -> dict[str, dict[str, Any]]:
                 "labelSelectorPath": ".status.selector",
             },
         ),
+        SESSIONS: build_definition(
+            kind="SandboxSession",
+            plural=SESSIONS,
+            short="sbs",
+            spec=sandbox_session.SandboxSessionSpec,
+            status=sandbox_session.SandboxSessionStatus,
+            unobserved=sandbox_session.UNOBSERVED_STATUS,
+            columns=sandbox_session.PRINTER_COLUMNS,
+            description="A sandbox pod that is kept for one owner across executions.",
+        ),
         TOOL_SERVERS: build_definition(
             kind="ToolServer",
             plural=TOOL_SERVERS,
             short="ts",
             spec=tool_server.ToolServerSpec,
             status=tool_server.ToolServerStatus,
+            unobserved=tool_server.UNOBSERVED_STATUS,
             columns=tool_server.PRINTER_COLUMNS,
             description="An MCP server whose tools code in sandboxes can call through the broker.",
+        ),
+        SKILLS: build_definition(
+            kind="Skill",
+            plural=SKILLS,
+            short="skl",
+            spec=skill.SkillSpec,
+            status=skill.SkillStatus,
+            unobserved=skill.UNOBSERVED_STATUS,
+            columns=skill.PRINTER_COLUMNS,
+            description="One version of a reusable piece of code, which code in sandboxes imports from `skills`.",
         ),
     }

@@ -3,19 +3,23 @@
 Models use camelCase in the API and snake_case in Python, and reject unknown fields.
 """
 
+import unicodedata
+from collections.abc import Collection
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from mcp_exec_api.constants import MAX_SESSION_NAME
+from mcp_exec_api.field_hints import describe, format_path
 from mcp_exec_tools.patterns import TOOL_PATTERN
 
 
 def micro_time(moment: datetime) -> str:
     """Format a time as a Kubernetes MicroTime: RFC 3339, UTC, six digits of fraction."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def now() -> datetime:
@@ -23,13 +27,30 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-MicroTime = Annotated[datetime, PlainSerializer(micro_time, when_used="always")]
+MicroTime = Annotated[
+    datetime,
+    PlainSerializer(micro_time, when_used="always"),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
 
 ToolPattern = Annotated[str, Field(min_length=3, max_length=256, pattern=TOOL_PATTERN)]
 """One tool as SERVER.TOOL, or several with a `*` at the end: `github.create_*`, `filesystem.*`, `*.*`."""
 
 UserPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^([^*]+\*?|\*)$")]
 """One user of executions, or several with a `*` at the end: `u-42`, `team-a/*`, `*`."""
+
+
+SessionName = Annotated[
+    str, Field(min_length=1, max_length=MAX_SESSION_NAME, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+]
+"""Name of a session, as a DNS label."""
+
+
+def check_one_line(text: str | None) -> str | None:
+    """Return the text. Raises ValueError if it has control characters."""
+    if text is not None and any(unicodedata.category(character) == "Cc" for character in text):
+        raise ValueError("line breaks, tabs and other control characters are not allowed")
+    return text
 
 
 class Model(BaseModel):
@@ -88,12 +109,21 @@ class FieldError(BaseModel):
     """What is wrong and what is allowed."""
 
 
-def field_errors(error: ValidationError) -> list[FieldError]:
-    """Convert a pydantic error to one FieldError per invalid field."""
-    return [
-        FieldError(
-            field=".".join(str(part) for part in found["loc"] if part != "body") or "body",
-            message="unknown field" if found["type"] == "extra_forbidden" else found["msg"],
-        )
-        for found in error.errors(include_url=False, include_context=False, include_input=False)
+MAX_FIELD_ERRORS: Final = 20
+"""Errors of one input that are reported: each names all that is allowed, so that more would multiply a body's bytes."""
+
+
+def field_errors(
+    error: ValidationError, model: type[BaseModel] | None = None, *, hidden: Collection[str] = ()
+) -> list[FieldError]:
+    """Convert a pydantic error to one FieldError per invalid field.
+
+    With the model, an unknown field's message names those that are allowed, except for `hidden` ones.
+    """
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = [
+        FieldError(field=format_path(each["loc"]), message=describe(each, model, hidden))
+        for each in found[:MAX_FIELD_ERRORS]
     ]
+    more = len(found) - len(errors)
+    return [*errors, FieldError(field="body", message=f"{more} more errors")] if more else errors

@@ -1,14 +1,20 @@
 """SandboxPool: warm sandbox pods, each for one execution."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from mcp_exec_api.code_findings import CodeCheck
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.meta import Condition, Model, ToolPattern
+from mcp_exec_api.meta import Condition, ConditionStatus, Model, ToolPattern
 from mcp_exec_api.quantity import Quantity, parse_quantity
+from mcp_exec_api.reasons.execution import Reason
+
+ModuleName = Annotated[
+    str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
+]
+"""A module as an import statement names it: identifiers of ASCII letters, digits and `_`, separated by dots."""
 
 FreeObject = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
 
@@ -99,6 +105,29 @@ class Scaling(Model):
                 f" it must be at least fastWindowSeconds, which is {self.fast_window_seconds}"
             )
         return self
+
+
+class ReuseScope(StrEnum):
+    """Whose executions a used pod may serve."""
+
+    NEVER = "Never"
+    OWNER = "Owner"
+
+
+class Reuse(Model):
+    """Reuse of pods. A pod that is used again serves one owner in its life: one caller and user of one namespace."""
+
+    scope: ReuseScope = ReuseScope.NEVER
+    """Never: each pod serves one execution. Owner: after a run the sandbox is cleaned and serves further executions of
+    the same caller and user. Executions without a caller that the gateway proved share one owner per namespace and
+    user."""
+    max_uses: Annotated[int, Field(ge=1, le=1000)] = 100
+    """Maximum number of executions that a pod serves before it is replaced."""
+    max_age_seconds: Annotated[int, Field(ge=10, le=7 * 24 * 3600)] = 3600
+    """Seconds from its first execution after which a pod serves no further one; the default is 1 hour."""
+    idle_seconds: Annotated[int, Field(ge=1, le=24 * 3600)] = 300
+    """Seconds for which an idle pod is kept for its owner; the default is 5 minutes. It is deleted earlier if others
+    need its place."""
 
 
 class TemplateMetadata(Model):
@@ -209,6 +238,10 @@ class SandboxPoolSpec(Model):
     """Bytes that the code may store in `/workspace` and `/tmp` together, at least `1Mi`."""
     max_processes: Annotated[int, Field(ge=8, le=1024)] = 64
     """Maximum number of processes and threads of a sandbox."""
+    preimport: Annotated[list[ModuleName], Field(max_length=32)] = Field(default_factory=list)
+    """Modules of the image that each sandbox imports before it is warm, for example `pandas`, so that the code's own
+    import takes no time. They cost each pod start-up time and memory. If one can't be imported, no pod becomes ready,
+    and the condition Ready has the reason PreimportFailed."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels that a node must have to run the pods."""
     tolerations: Annotated[list[Toleration], Field(max_length=64)] = Field(default_factory=list)
@@ -231,8 +264,13 @@ class SandboxPoolSpec(Model):
     on_empty: OnEmpty = OnEmpty.COLD_START
     """Behavior of an execution that finds no warm pod. ColdStart: a pod is created for it. Wait: it waits for the next
     pod."""
+    reuse: Reuse = Reuse()
+    """Reuse of pods by the same owner; by default each pod serves one execution."""
     tools: PoolTools = PoolTools()
     """Tools that executions of the pool may call."""
+    log_output: bool = False
+    """Copy the code's stdout and stderr to the container's log, so that `kubectl logs -f` follows a run. Who reads the
+    log, or what collects it, then has output that may contain data of users, also after the execution was deleted."""
     code_check: CodeCheck = CodeCheck()
     """Static check of the code before it runs; off by default."""
     max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
@@ -327,7 +365,11 @@ class SandboxPoolStatus(Model):
     starting: int = 0
     """Pods that are not ready yet."""
     busy: int = 0
-    """Pods that run an execution."""
+    """Pods that run an execution or are kept for a session."""
+    owned: int = 0
+    """Idle pods that were used and are kept for their owners."""
+    sessions: int = 0
+    """Pods that are kept for sessions, also while these run nothing. They count as busy."""
     queued: int = 0
     """Executions that wait for a pod."""
     expected_wait_seconds: float | None = None
@@ -337,7 +379,11 @@ class SandboxPoolStatus(Model):
     startup_p95: Annotated[float | None, Field(alias="startupP95")] = None
     """95th percentile of the seconds from creation of a pod until it is warm, of recent pods."""
     warm_hit_rate: float | None = None
-    """Share of executions that found a warm pod in the slow window, from 0 to 1. Not set if there were none."""
+    """Share of executions that found a warm pod in the slow window, from 0 to 1. Not set if there were none.
+    Executions that got a pod of their owner do not count."""
+    reuse_rate: float | None = None
+    """Share of executions that got a pod of their owner in the slow window, from 0 to 1. Not set if no pod was used
+    again."""
     variants: list[VariantStatus] = Field(default_factory=list)
     """State of each variant."""
     restored: str | None = None
@@ -348,13 +394,29 @@ class SandboxPoolStatus(Model):
     replaced. VariantsHealthy (only with variants): none is ejected."""
 
 
+UNOBSERVED_STATUS: Final[dict[str, Any]] = {
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": str(ConditionStatus.UNKNOWN),
+            "reason": str(Reason.NOT_OBSERVED),
+            "message": Reason.NOT_OBSERVED.meaning,
+            "lastTransitionTime": "1970-01-01T00:00:00.000000Z",
+        }
+    ]
+}
+"""Status of a pool that no operator has seen: it would be blank in a namespace that is not served."""
+
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Warm", "type": "integer", "jsonPath": ".status.warm"},
     {"name": "Desired", "type": "integer", "jsonPath": ".status.desired"},
     {"name": "Busy", "type": "integer", "jsonPath": ".status.busy"},
+    {"name": "Owned", "type": "integer", "jsonPath": ".status.owned", "priority": 1},
+    {"name": "Sessions", "type": "integer", "jsonPath": ".status.sessions", "priority": 1},
     {"name": "Queued", "type": "integer", "jsonPath": ".status.queued", "priority": 1},
     {"name": "Rate", "type": "number", "jsonPath": ".status.arrivalRate", "priority": 1},
     {"name": "Hits", "type": "number", "jsonPath": ".status.warmHitRate", "priority": 1},
+    {"name": "Reused", "type": "number", "jsonPath": ".status.reuseRate", "priority": 1},
     {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
     {"name": "Reason", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].reason'},
     {"name": "Runtime", "type": "string", "jsonPath": ".spec.runtimeClassName"},

@@ -5,7 +5,9 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
+from mcp_exec_api.constants import DEFAULT_APPROVAL_SECONDS, MAX_APPROVAL_SECONDS
 from mcp_exec_api.meta import Condition, MicroTime, Model
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, Resources
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^([A-Za-z0-9_./-]+\*?|\*)$")]
@@ -144,8 +146,9 @@ class Policy(Model):
     Approve."""
     default: Action = Action.ALLOW
     """Action for all other tools without a rule: Allow, Deny or Approve."""
-    approval_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 120
-    """Seconds after which a call without a decision is denied."""
+    approval_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_APPROVAL_SECONDS)] = DEFAULT_APPROVAL_SECONDS
+    """Seconds after which a call without a decision is denied; 10 minutes by default. `approvalTimeoutSeconds` of the
+    execution can shorten it."""
 
 
 class SecretAction(StrEnum):
@@ -231,6 +234,9 @@ class ToolServerSpec(Model):
     """Tools that are visible to code. By default all are; other tools do not exist for code."""
     deny: Annotated[list[ToolName], Field(max_length=1024)] = Field(default_factory=list)
     """Tools that are hidden from code, even if `allow` contains them."""
+    direct: Annotated[list[ToolName], Field(max_length=256)] = Field(default_factory=list)
+    """Cheap tools, which MCP clients also call directly in the mode `hybrid`: their results are short, and they are
+    rarely called many times or in a chain. By default there are none, and these clients reach all tools by code."""
     policy: Policy = Policy()
     """Policy for calls: allow, deny or ask for an approval."""
     scan: Scan = Scan()
@@ -293,7 +299,7 @@ class ToolServerStatus(Model):
     last_sync: MicroTime | None = None
     """Time of the last listing of the tools. While the server is unavailable, the last catalog remains in use."""
     reason: str | None = None
-    """Reason why the server is unavailable, as one CamelCase word, for example `ServerUnavailable`."""
+    """Reason why the server is unavailable, as one CamelCase word, for example `NameNotResolved`."""
     message: str | None = None
     """Reason why the server is unavailable, as a sentence for people."""
     inferred_outputs: FreeObject = Field(default_factory=dict)
@@ -303,6 +309,12 @@ class ToolServerStatus(Model):
     conditions: list[Condition] = Field(default_factory=list)
     """Available: the server answers. CredentialsFound: all Secrets that the spec refers to exist."""
 
+
+UNOBSERVED_STATUS: Final[dict[str, Any]] = {
+    "reason": str(ServerReason.NOT_OBSERVED),
+    "message": ServerReason.NOT_OBSERVED.meaning,
+}
+"""Status of a ToolServer that no broker has seen: it would be blank in a namespace that is not served."""
 
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Available", "type": "boolean", "jsonPath": ".status.available"},

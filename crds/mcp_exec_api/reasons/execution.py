@@ -11,6 +11,8 @@ class ReasonTrait(Flag):
     """A sandbox may report it as the reason of a failure."""
     VARIANT = auto()
     """It may be the fault of the pool's variant: neither the code's own error, nor the node's."""
+    FILES = auto()
+    """A sandbox may report it as the reason why a workspace was not saved."""
 
 
 _NO_TRAITS = ReasonTrait(0)
@@ -33,6 +35,18 @@ class Reason(StrEnum):
         return member
 
     NONE = ""
+    NOT_OBSERVED = (
+        "NotObserved",
+        "no operator has seen it yet, which takes well under a second; if it stays, its namespace is not served",
+        "use a served namespace, or add this one to the chart's `namespaces` (docs/platform/teams.md); else "
+        "check that the operator runs",
+    )
+    AWAITING_APPROVAL = (
+        "AwaitingApproval",
+        "a tool call waits for an approval; the clock of `timeoutSeconds` stands still",
+        "decide on the call in `status.approvals`: kubectl patch, `mcp-exec approve`, or the gateway's "
+        "`POST /v1/executions/NAME/approvals/ID`",
+    )
     USER_ERROR = (
         "UserError",
         "the code raised an exception; `error` has its type, message, line and traceback",
@@ -120,9 +134,26 @@ class Reason(StrEnum):
         "the pod had to leave its node: evicted by the kubelet, drained, preempted or tainted",
         "check the node's disk and memory; run it again if its tools allow that",
     )
+    SESSION_LOST = (
+        "SessionLost",
+        "the session's interpreter and files are gone, and this execution, which did not run, reports it",
+        "run it again: the next execution starts the session afresh, so first run what prepares it; `kubectl get sbs` "
+        "and docs/services/sessions.md have the cause",
+    )
+    SESSION_BUSY = (
+        "SessionBusy",
+        "another execution runs in the session; the execution waits, or fails if `maxQueued` wait already",
+        "wait for the execution before, use another session, or raise the session's `maxQueued`",
+    )
+    SESSION_LIMIT = (
+        "SessionLimit",
+        "the owner, or the namespace, has as many sessions as the operator allows",
+        "end a session that is not needed: kubectl delete sandboxsession NAME; or raise the chart's "
+        "`operator.sessions`",
+    )
     REJECTED = (
         "Rejected",
-        "the spec is invalid or was changed, or the pool refuses such code",
+        "the spec is invalid or was changed, the pool refuses such code, or the session is another owner's",
         "correct the field or the line that the message names",
     )
     POOL_NOT_FOUND = (
@@ -138,7 +169,8 @@ class Reason(StrEnum):
     POOL_AT_CAPACITY = (
         "PoolAtCapacity",
         "the pool has `maxPods` pods",
-        "raise the pool's `maxPods`, or run fewer executions at once",
+        "raise the pool's `maxPods`, or run fewer executions at once; if the message names idle sessions, delete some "
+        "or lower their `idleTimeoutSeconds`",
     )
     QUEUE_FULL = (
         "QueueFull",
@@ -180,8 +212,39 @@ class Reason(StrEnum):
         "the execution names tools, and the broker has no pod",
         "check the broker: kubectl get pods,endpointslices in the release's namespace",
     )
+    WORKSPACE_BUSY = (
+        "WorkspaceBusy",
+        "another execution writes to the workspace, and this one waits for it, or could not wait any longer",
+        "run them one after the other; use `mode: Read` for what only reads, or another workspace",
+    )
+    WORKSPACE_CONFLICT = (
+        "WorkspaceConflict",
+        "the workspace got a newer version while the code ran, so this run's changes were not saved; the phase is that "
+        "of the code, and its output is complete",
+        "run it again; do not write to a workspace by other means while an execution has it",
+        ReasonTrait.FILES,
+    )
+    WORKSPACE_TOO_LARGE = (
+        "WorkspaceTooLarge",
+        "the files exceed the workspace's quota, or are too many or too large, so they were not saved; the phase is "
+        "that of the code, and its output is complete",
+        "delete files that are not needed, or raise the workspace's quota",
+        ReasonTrait.FILES,
+    )
+    WORKSPACE_UNAVAILABLE = (
+        "WorkspaceUnavailable",
+        "the broker did not deliver the workspace's files, and the code did not run; or it did not save them, and the "
+        "phase is that of the code; or there is no workspace of this name to read",
+        "check the name, and the broker and its storage; run it again",
+        ReasonTrait.FILES | ReasonTrait.SANDBOX,
+    )
     POD_FAILED = (
         "PodFailed",
         "the pool's pods exit before they are ready",
         "read the message; usually the cluster enforces no NetworkPolicy",
+    )
+    PREIMPORT_FAILED = (
+        "PreimportFailed",
+        "the pool's pods exit before they are ready, because a module of the pool's `preimport` can't be imported",
+        "add the module to the pool's image, or remove it from `preimport` (docs/platform/images.md)",
     )

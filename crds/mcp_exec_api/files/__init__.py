@@ -1,0 +1,1 @@
+"""Files that outlive their execution: its workspace and its artifacts."""

@@ -1,0 +1,1 @@
+"""Reasons of executions and of ToolServers, with their meanings and remedies."""

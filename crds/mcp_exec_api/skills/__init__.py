@@ -1,0 +1,1 @@
+"""Skills: versions of reusable code."""
