@@ -3,13 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from mcp_exec_tools.names import camel_case, function_names, identifier, snake_case
 
 Schema = Mapping[str, Any]
+
+SKILLS: Final = "skills"
+"""Package of skills, in place of a server's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +23,8 @@ class Tool:
     """Its name on the server."""
     function: str
     """The name of its Python function."""
+    title: str = ""
+    """The server's name of the tool for people."""
     description: str = ""
     input_schema: Schema = field(default_factory=lambda: {"type": "object"})
     output_schema: Schema | None = None
@@ -53,6 +58,8 @@ class Tool:
             "description": self.description,
             "inputSchema": self.input_schema,
         }
+        if self.title:
+            entry["title"] = self.title
         if self.output_schema is not None:
             entry["outputSchema"] = self.output_schema
         if self.annotations:
@@ -67,6 +74,13 @@ class Catalog:
     server: str
     """The ToolServer's name or the key of a configuration. Never the name that the server reports."""
     tools: tuple[Tool, ...]
+    has_skills: bool = False
+    """Whether these are skills, by the names of their modules, and no server's tools."""
+
+    @classmethod
+    def from_skills(cls, skills: Iterable[Mapping[str, Any]]) -> Self:
+        """Create the catalog of skills from entries like those of `tools/list`. Raises ValueError if one is none."""
+        return replace(cls.from_tools(SKILLS, skills), has_skills=True)
 
     @classmethod
     def from_tools(cls, server: str, tools: Iterable[Mapping[str, Any]]) -> Self:
@@ -103,7 +117,7 @@ class Catalog:
         for tool in self.tools:
             tools.setdefault(tool.function, tool)
         for tool in self.tools:
-            for spelling in (snake_case(tool.name), camel_case(tool.name)):
+            for spelling in (snake_case(tool.name), camel_case(tool.name), camel_case(tool.name, initialisms=True)):
                 tools.setdefault(spelling, tool)
         return tools
 
@@ -125,12 +139,13 @@ def assign_modules(catalogs: Iterable[Catalog]) -> dict[str, str]:
 
 
 def _tool(entry: Mapping[str, Any], function: str) -> Tool:
-    description = entry.get("description")
+    description, title = entry.get("description"), entry.get("title")
     schema = entry.get("inputSchema", entry.get("input_schema"))
     output, annotations = entry.get("outputSchema", entry.get("output_schema")), entry.get("annotations")
     return Tool(
         name=entry["name"],
         function=function,
+        title=title if isinstance(title, str) else "",
         description=description if isinstance(description, str) else "",
         input_schema=schema if isinstance(schema, Mapping) else {"type": "object"},
         output_schema=output if isinstance(output, Mapping) else None,

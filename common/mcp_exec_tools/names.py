@@ -12,6 +12,11 @@ from typing import Final
 
 _LONGEST: Final = 64
 """Maximum length of a function's name in characters. A tool's name may have 128 by the protocol."""
+_INITIALISMS: Final = frozenset(
+    {"ai", "api", "cpu", "css", "csv", "db", "dns", "html", "http", "https", "id", "ip", "json", "jwt", "pdf", "pr"}
+    | {"rv", "sha", "sql", "ssh", "tls", "ui", "uri", "url", "utc", "uuid", "xml", "yaml"}
+)
+"""Words that programmers write in capitals within camelCase names."""
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
@@ -35,10 +40,22 @@ def snake_case(name: str) -> str:
     return identifier("_".join(words(name)) or name)
 
 
-def camel_case(name: str) -> str:
-    """Return an identifier in camelCase: `list_tables` is `listTables`."""
+def camel_case(name: str, *, initialisms: bool = False) -> str:
+    """Return an identifier in camelCase: `list_tables` is `listTables`.
+
+    With `initialisms`, words such as SQL and URL are in capitals: `execute_sql` is `executeSQL`.
+    """
     first, *rest = words(name) or [name]
-    return identifier(first + "".join(word.capitalize() for word in rest))
+    return identifier(first + "".join(_capitalize(word, initialisms=initialisms) for word in rest))
+
+
+def fold(name: str) -> str:
+    """Return the letters and digits of a name in lower case, in which all its spellings agree."""
+    return "".join(words(name))
+
+
+def _capitalize(word: str, *, initialisms: bool) -> str:
+    return word.upper() if initialisms and word in _INITIALISMS else word.capitalize()
 
 
 def function_names(names: Iterable[str]) -> dict[str, str]:

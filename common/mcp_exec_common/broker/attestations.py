@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
+from mcp_exec_api.skills.skill import content_digest
+from mcp_exec_tools.stored_json import to_stored_json
 
 CLAIMED: Final = "claimed:"
 """Prefix of a name without a proof. No API key and no ServiceAccount has a name that starts so."""
@@ -30,13 +32,30 @@ class Attestor:
     key: bytes
 
     def sign_caller(self, execution: Mapping[str, Any]) -> str:
-        """Return the proof of a new execution's caller, bound to its name, time of creation, code and rights."""
+        """Return the proof of a new execution's caller, bound to name, creation, and all that says what it does.
+
+        It covers code, skills, context, user, tools, pool, session and workspace.
+        """
         spec = execution.get("spec") or {}
         code = str(spec.get("code") or "").encode(errors="surrogatepass")
         pool = (spec.get("poolRef") or {}).get("name")
-        content = (hashlib.sha256(code).hexdigest(), spec.get("user"), spec.get("tools") or [], pool)
-        digest = hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
-        return self._prove_caller(execution["metadata"], digest)
+        content: tuple[object, ...] = (
+            hashlib.sha256(code).hexdigest(),
+            spec.get("user"),
+            spec.get("tools") or [],
+            pool,
+        )
+        if spec.get("skillRef") or spec.get("skills"):
+            content = (*content, spec.get("skillRef"), spec.get("skills") or [])
+        if spec.get("session"):  # else the proof is that of earlier releases
+            content = (*content, {"session": spec["session"]})
+        if spec.get("workspace"):
+            content = (*content, {"workspace": spec["workspace"]})
+        if spec.get("context"):
+            content = (*content, {"context": hashlib.sha256(to_stored_json(spec["context"])).hexdigest()})
+        # the API server returns the keys of objects in an order of its own
+        text = json.dumps(content, separators=(",", ":"), sort_keys=True)
+        return self._prove_caller(execution["metadata"], hashlib.sha256(text.encode()).hexdigest())
 
     def read_caller(self, execution: Mapping[str, Any]) -> str:
         """Return the execution's caller, `claimed:` and the name if there is no proof, or "" if it names none."""
@@ -63,10 +82,37 @@ class Attestor:
         is_proven = hmac.compare_digest(proof.encode(), self.sign_decision(decision, uid=uid).encode())
         return by if is_proven else CLAIMED + by
 
-    def _prove_caller(self, metadata: Mapping[str, Any], digest: str) -> str:
+    def sign_author(self, skill: Mapping[str, Any]) -> str:
+        """Return the proof of a new skill's author, bound to its name, time of creation and content."""
+        return self._prove_caller(skill["metadata"], content_digest(skill.get("spec") or {}), kind="author")
+
+    def read_author(self, skill: Mapping[str, Any]) -> str:
+        """Return the skill's author, `claimed:` and the name if there is no proof, or "" if it names none."""
+        return _name_caller(skill["metadata"], proof=self.sign_author(skill))
+
+    def sign_shipped(self, skill: Mapping[str, Any]) -> str:
+        """Return the proof that the release brings a new skill, bound to its name, time of creation and content."""
+        return self._prove_caller(skill["metadata"], content_digest(skill.get("spec") or {}), kind="shipped")
+
+    def is_shipped(self, skill: Mapping[str, Any]) -> bool:
+        """Return whether the release brought the skill with this content."""
+        metadata = skill["metadata"]
+        is_proven = hmac.compare_digest(_read_proof(metadata).encode(), self.sign_shipped(skill).encode())
+        return is_proven and _is_recent(metadata, metadata.get("annotations") or {})
+
+    def sign_review(self, review: Mapping[str, Any], *, uid: str, digest: str) -> str:
+        """Return the proof of a review of the skill with this uid and this digest of its content."""
+        return self._sign("review", uid, digest, *(review.get(name) for name in ("decision", "by", "at", "comment")))
+
+    def is_proven_review(self, review: Mapping[str, Any], *, uid: str, digest: str) -> bool:
+        """Return whether the gateway wrote the review for this skill and this content."""
+        proof = str(review.get("proof") or "")
+        return hmac.compare_digest(proof.encode(), self.sign_review(review, uid=uid, digest=digest).encode())
+
+    def _prove_caller(self, metadata: Mapping[str, Any], digest: str, *, kind: str = "caller") -> str:
         """Return the digest of code and rights, and its signature together with name, caller and creation."""
         signature = self._sign(
-            "caller",
+            kind,
             metadata.get("namespace"),
             metadata.get("name"),
             (metadata.get("labels") or {}).get(LABEL_CALLER),

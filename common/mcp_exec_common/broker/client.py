@@ -5,15 +5,15 @@ execution is therefore the sum over all replicas. Catalogs and wrappers are the 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Annotated, Final, Self, TypeVar
 
 import aiohttp
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from mcp_exec_api.approvals import Approval
+from mcp_exec_api.approvals import Approval, PendingApproval
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_api.meta import Model
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
@@ -26,7 +26,12 @@ from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answ
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Longest accepted answer: a namespace's catalogs, its wrappers, or a page of audit records."""
 MAX_CALLS_BYTES: Final = 16 * 2**20
-"""Longest accepted answer about the calls of one execution."""
+"""Longest accepted answer about the calls of one execution, or about a namespace's pending approvals."""
+MAX_PENDING_APPROVALS: Final = 1000
+"""Most pending approvals that a replica lists of one namespace."""
+_MAX_WAITS: Final = 64
+_Answer = TypeVar("_Answer")
+_Content = TypeVar("_Content", bound=Model)
 _PORT: Final = "control"
 """Name of the control interface's port."""
 
@@ -39,6 +44,17 @@ class BrokerError(Exception):
         self.status = status
 
 
+class ApprovalWait(Model):
+    """Time that the calls of one execution waited for approvals, as one process of the broker measured it."""
+
+    process: Annotated[str, Field(max_length=64)]
+    """Random id of the process. After a restart, another one measures from 0."""
+    waited_seconds: Annotated[float, Field(ge=0)]
+    """Seconds until now in which at least one call waited."""
+    remaining_seconds: Annotated[float, Field(ge=0)]
+    """Seconds until the last of the waiting calls is denied; 0 if none waits."""
+
+
 class ExecutionCalls(Model):
     """Tool calls of one execution, as one or more replicas recorded them."""
 
@@ -46,6 +62,8 @@ class ExecutionCalls(Model):
     """Counts."""
     approvals: list[Approval] = []
     """Calls that need or needed an approval, oldest first."""
+    waits: Annotated[list[ApprovalWait], Field(max_length=_MAX_WAITS)] = []
+    """Time that calls waited for approvals, one entry for each replica that measured any."""
 
     def add(self, other: Self) -> "ExecutionCalls":
         """Return the sum of the records of two replicas."""
@@ -60,7 +78,15 @@ class ExecutionCalls(Model):
                 complete=one.complete and two.complete,
             ),
             approvals=sorted([*self.approvals, *other.approvals], key=lambda approval: approval.requested_at),
+            waits=[*self.waits, *other.waits][:_MAX_WAITS],
         )
+
+
+class PendingApprovals(Model):
+    """Calls of one namespace that wait for an approval, at one or more replicas."""
+
+    items: Annotated[list[PendingApproval], Field(max_length=MAX_PENDING_APPROVALS)] = []
+    """Approvals, newest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +111,29 @@ class BrokerClient:
         """End an execution's calls and refuse new ones, then return what `get_calls` returns."""
         return await self._sum_calls("DELETE", uid, timeout_seconds=timeout_seconds)
 
+    async def close_files(self, uid: str, *, timeout_seconds: float = 2.0) -> None:
+        """Forget what an execution has uploaded and not committed. Raises BrokerError if no replica answers."""
+        path = f"/v1/executions/{uid}/files"
+        await self._gather(lambda address: self._request(address, "DELETE", path, timeout_seconds=timeout_seconds))
+
+    async def list_pending_approvals(
+        self, namespace: str, *, timeout_seconds: float = 5.0
+    ) -> tuple[list[PendingApproval], bool]:
+        """Return the calls of a namespace that wait for an approval, newest first, and whether every replica answered.
+
+        Raises BrokerError if no replica answers.
+        """
+        answers, is_complete = await self._gather(
+            lambda address: self._request_pending(address, namespace, timeout_seconds)
+        )
+        items = [item for answer in answers for item in answer.items if item.namespace == namespace]
+        return sorted(items, key=lambda item: item.requested_at, reverse=True), is_complete
+
+    async def _request_pending(self, address: str, namespace: str, timeout_seconds: float) -> PendingApprovals:
+        path = f"/v1/namespaces/{namespace}/approvals"
+        content = await self._request(address, "GET", path, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES)
+        return _parse(PendingApprovals, content)
+
     async def get(self, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0) -> Object:
         """Return the response of the first replica that answers. Raises BrokerError."""
         last: BrokerError = BrokerError("no broker replica is ready")
@@ -102,25 +151,28 @@ class BrokerClient:
         return await self._request(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
 
     async def _sum_calls(self, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
-        requests = [
-            self._request_calls(address, method, uid, timeout_seconds=timeout_seconds) for address in self.addresses()
-        ]
-        results = await asyncio.gather(*requests, return_exceptions=True)
-        records = [result for result in results if not isinstance(result, BaseException)]
-        if not records:
-            raise BrokerError("no broker replica answers" if results else "no broker replica is ready")
+        records, is_complete = await self._gather(
+            lambda address: self._request_calls(address, method, uid, timeout_seconds=timeout_seconds)
+        )
         total = records[0]
         for record in records[1:]:
             total = total.add(record)
-        if len(records) < len(results):
+        if not is_complete:
             total = total.model_copy(update={"tool_calls": total.tool_calls.model_copy(update={"complete": False})})
         return total
 
+    async def _gather(self, request: Callable[[str], Awaitable[_Answer]]) -> tuple[list[_Answer], bool]:
+        """Return what the replicas answered, and whether all did. Raises BrokerError if none did."""
+        results = await asyncio.gather(*map(request, self.addresses()), return_exceptions=True)
+        answers = [result for result in results if not isinstance(result, BaseException)]
+        if not answers:
+            raise BrokerError("no broker replica answers" if results else "no broker replica is ready")
+        return answers, len(answers) == len(results)
+
     async def _request_calls(self, address: str, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
         path = f"/v1/executions/{uid}"
-        return _parse_calls(
-            await self._request(address, method, path, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES)
-        )
+        content = await self._request(address, method, path, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES)
+        return _parse(ExecutionCalls, content)
 
     async def _request(
         self,
@@ -186,8 +238,8 @@ async def connect_broker(
         yield client
 
 
-def _parse_calls(content: Object) -> ExecutionCalls:
+def _parse(model: type[_Content], content: Object) -> _Content:
     try:
-        return ExecutionCalls.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
-        raise BrokerError(f"the broker sent invalid call records: {error}") from error
+        raise BrokerError(f"the broker sent invalid {model.__name__}: {error}") from error

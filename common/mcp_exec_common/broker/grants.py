@@ -1,8 +1,10 @@
-"""Tokens that the broker accepts: grants of executions, and service tokens of operator and gateway.
+"""Tokens that the broker accepts: grants of executions, of their files and of direct calls, and service tokens.
 
-Both are JSON Web Tokens (RFC 7519) signed with HMAC. Each kind has its own audience, so none passes for the other.
+All are JSON Web Tokens (RFC 7519) signed with HMAC. Each kind has its own audience, so none passes for another.
 """
 
+import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from time import time
 from typing import Annotated, Final, Literal
@@ -11,17 +13,27 @@ import jwt
 from pydantic import Field, ValidationError
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
+from mcp_exec_api.constants import DEFAULT_APPROVAL_SECONDS, MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_common.broker.files import FilesGrant
 
 _ALGORITHM: Final = "HS256"
 _GRANT_AUDIENCE: Final = "mcp-exec-broker"
+_DIRECT_AUDIENCE: Final = "mcp-exec-broker-direct"
+_FILES_AUDIENCE: Final = "mcp-exec-broker-files"
 _SERVICE_AUDIENCE: Final = "mcp-exec-broker-control"
 _SERVICE_TOKEN_SECONDS: Final = 60
 _KEY_PREFIX: Final = b"mcp-exec grants:"
 MAX_GRANT_SECONDS: Final = MAX_TIMEOUT_SECONDS + 120
-"""Longest lifetime of a grant: the longest run and the time for its binding and its end."""
+"""Longest lifetime of a grant without waits for approvals: the longest run and the time for its binding and its end."""
+MAX_FILES_GRANT_SECONDS: Final = MAX_GRANT_SECONDS + 180
+"""Longest lifetime of a grant of files without waits for approvals: they travel before and after the run."""
+
+MAX_DIRECT_SECONDS: Final = 120
+"""Longest lifetime of the grant of direct calls."""
+DIRECT_CALLS_PER_MINUTE: Final = 600
+"""Direct calls of one caller in a minute, at one replica of the broker, unless its API key has a limit."""
 
 ServiceName = Literal["operator", "gateway"]
 """Processes that use the broker's control interface."""
@@ -31,38 +43,109 @@ class GrantError(Exception):
     """A token that is not valid. The message gives the reason and never the token."""
 
 
-class Grant(Model):
+class CallRights(Model, ABC):
+    """Rights to call tools, as each kind of grant contains them."""
+
+    namespace: str
+    """Namespace of the ToolServers, and of the execution if there is one."""
+    pool: str
+    """Name of the SandboxPool whose rules on tools apply."""
+    caller: str | None = None
+    """Caller, as authenticated by the gateway, or `claimed:` and a name that it did not write."""
+    user: str | None = None
+    """User on whose behalf the tools are called."""
+    tools: list[str]
+    """Tool patterns that the execution or the caller may use."""
+    pool_tools: PoolTools
+    """Tool patterns that the pool allows and denies."""
+    expires: int
+    """Expiry in seconds since 1970."""
+
+    @property
+    @abstractmethod
+    def account(self) -> str:
+        """Key under which calls, their memory and their denials are counted."""
+
+    @property
+    def token_account(self) -> str:
+        """Key of the tokens that stand for personal data: who receives one may send it."""
+        return self.account
+
+    @property
+    @abstractmethod
+    def holder(self) -> str:
+        """Who has the grant, for messages."""
+
+
+class Grant(CallRights):
     """Rights of one execution to call tools: the sandbox's only credential. It expires shortly after the timeout."""
 
     execution: str
     """Uid of the execution."""
     name: str
     """Name of the execution."""
-    namespace: str
-    """Namespace of the execution and of its ToolServers."""
-    pool: str
-    """Name of its SandboxPool."""
-    caller: str | None = None
-    """Caller who created it, as authenticated by the gateway, or `claimed:` and a name that it did not write."""
-    user: str | None = None
-    """User on whose behalf the code runs."""
-    tools: list[str]
-    """Tool patterns from `spec.tools` of the execution."""
-    pool_tools: PoolTools
-    """Tool patterns that its pool allows and denies."""
     tool_calls: Annotated[int, Field(ge=0)]
     """Most tool calls."""
     pod_address: str
     """IP address of the sandbox, the only one whose calls are accepted."""
     replica: str
     """Uid of the broker's pod, the only one that accepts the grant: it alone counts the execution's calls."""
-    expires: int
-    """Expiry in seconds since 1970."""
+    approval_seconds: Annotated[int, Field(ge=0, le=MAX_APPROVAL_SECONDS)] = DEFAULT_APPROVAL_SECONDS
+    """Seconds that calls may wait for approvals, in all. The broker adds to `expires` what they waited."""
+
+    @property
+    def account(self) -> str:
+        """Uid of the execution."""
+        return self.execution
+
+    @property
+    def holder(self) -> str:
+        """Who has the grant, for messages."""
+        return "the execution"
+
+
+class ApprovedCall(Model):
+    """Consent to one direct call, given before it is made."""
+
+    tool: str
+    """SERVER.TOOL."""
+    arguments_digest: str
+    """Digest of the arguments that were shown."""
+    by: str
+    """Who approved it."""
+
+
+class DirectGrant(CallRights):
+    """Rights of a caller of the gateway to call tools without an execution. The gateway signs and sends it."""
+
+    caller: str
+    """Caller, as authenticated by the gateway."""
+    conversation: Annotated[str | None, Field(max_length=253)] = None
+    """Conversation to which the calls belong, as the client names it."""
+    calls_per_minute: Annotated[int, Field(ge=1)] = DIRECT_CALLS_PER_MINUTE
+    """Direct calls of the caller in a minute, at one replica."""
+    approved: ApprovedCall | None = None
+    """Consent to the call, if it needs one."""
+
+    @property
+    def account(self) -> str:
+        """The caller in its namespace."""
+        return f"direct:{self.namespace}/{self.caller}"
+
+    @property
+    def token_account(self) -> str:
+        """The caller with its user and conversation."""
+        return f"{self.account}/{json.dumps([self.user, self.conversation])}"
+
+    @property
+    def holder(self) -> str:
+        """Who has the grant, for messages."""
+        return "the caller"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrantSigner:
-    """Signs and verifies both kinds of token, with a key derived from the release's `key`."""
+    """Signs and verifies each kind of token, with a key derived from the release's `key`."""
 
     key: bytes
 
@@ -71,12 +154,45 @@ class GrantSigner:
         claims = {"aud": _GRANT_AUDIENCE, "exp": grant.expires, "grant": grant.to_api()}
         return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
 
-    def read_grant(self, token: str) -> Grant:
-        """Verify a token and return its grant. Raises GrantError."""
+    def read_grant(self, token: str, *, checks_expiry: bool = True) -> Grant:
+        """Verify a token and return its grant. Raises GrantError.
+
+        Without `checks_expiry`, the caller must compare `expires` with the time that has passed for the execution.
+        """
         try:
-            return Grant.model_validate(self._read_claims(token, _GRANT_AUDIENCE).get("grant"))
+            claims = self._read_claims(token, _GRANT_AUDIENCE, checks_expiry=checks_expiry)
+            return Grant.model_validate(claims.get("grant"))
         except ValidationError as error:
             raise GrantError("the token contains no valid grant") from error
+
+    def sign_direct_grant(self, grant: DirectGrant) -> str:
+        """Return the signed token of a grant of direct calls."""
+        claims = {"aud": _DIRECT_AUDIENCE, "exp": grant.expires, "sub": "gateway", "grant": grant.to_api()}
+        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
+
+    def read_direct_grant(self, token: str) -> DirectGrant:
+        """Verify a token and return its grant of direct calls. Raises GrantError."""
+        try:
+            return DirectGrant.model_validate(self._read_claims(token, _DIRECT_AUDIENCE).get("grant"))
+        except ValidationError as error:
+            raise GrantError("the token contains no valid grant of direct calls") from error
+
+    def sign_files_grant(self, grant: FilesGrant) -> str:
+        """Return the signed token of a grant of files."""
+        claims = {"aud": _FILES_AUDIENCE, "exp": grant.expires, "grant": grant.to_api()}
+        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
+
+    def read_files_grant(self, token: str) -> FilesGrant:
+        """Verify a token and return its grant of files. Raises GrantError.
+
+        The caller must compare `expires` with the time that has passed for the execution.
+        """
+        try:
+            return FilesGrant.model_validate(
+                self._read_claims(token, _FILES_AUDIENCE, checks_expiry=False).get("grant")
+            )
+        except ValidationError as error:
+            raise GrantError("the token contains no valid grant of files") from error
 
     def sign_service_token(self, service: ServiceName) -> str:
         """Return a signed token of the operator or the gateway, valid for one minute."""
@@ -87,10 +203,14 @@ class GrantSigner:
         """Verify a service token and return the name of its service. Raises GrantError."""
         return str(self._read_claims(token, _SERVICE_AUDIENCE).get("sub"))
 
-    def _read_claims(self, token: str, audience: str) -> dict[str, object]:
+    def _read_claims(self, token: str, audience: str, *, checks_expiry: bool = True) -> dict[str, object]:
         try:
             return jwt.decode(
-                token, _KEY_PREFIX + self.key, algorithms=[_ALGORITHM], audience=audience, options={"require": ["exp"]}
+                token,
+                _KEY_PREFIX + self.key,
+                algorithms=[_ALGORITHM],
+                audience=audience,
+                options={"require": ["exp"], "verify_exp": checks_expiry},
             )
         except jwt.InvalidTokenError as error:
             raise GrantError(f"the token is not valid: {error}") from error
@@ -122,4 +242,5 @@ def build_grant(
         pod_address=pod_address,
         replica=replica,
         expires=expires,
+        approval_seconds=spec.approval_timeout_seconds,
     )

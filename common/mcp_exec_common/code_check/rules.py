@@ -85,7 +85,7 @@ def find_issues(code: str, *, allowed_imports: Sequence[str] = ("*",), memory: i
     if len(code.encode("utf-8", "surrogatepass")) > MAX_CHECKED_BYTES:
         return [_not_checked(f"code of more than {MAX_CHECKED_BYTES} bytes is not checked; pass data in `context`")]
     try:
-        inspection = _Inspection(_parse(code), allowed_imports, memory)
+        inspection = _Inspection(parse_module(code), allowed_imports, memory)
         # one per rule and line: each part of a dotted name would be a finding of its own
         findings = {(finding.rule, finding.line): finding for finding in inspection.find_issues()}
     except (SyntaxError, ValueError):
@@ -97,7 +97,8 @@ def find_issues(code: str, *, allowed_imports: Sequence[str] = ("*",), memory: i
     ]
 
 
-def _parse(code: str) -> ast.Module:
+def parse_module(code: str) -> ast.Module:
+    """Return the syntax tree. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
     with _PARSER_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = compile(code, "<agent>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)

@@ -81,12 +81,16 @@ class KubeClient:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, *, kubeconfig: Path | None = None, connections: int = 64) -> AsyncIterator[Self]:
+    async def connect(
+        cls, *, kubeconfig: Path | None = None, context: str | None = None, connections: int = 64
+    ) -> AsyncIterator[Self]:
         """Connect with a kubeconfig file, or if there is none, with the pod's service account.
+
+        `context` is a context of that file; None means its current one.
 
         At most `connections` requests, not counting watches, are sent at once; more wait.
         """
-        credentials = await KubeCredentials.load(kubeconfig)
+        credentials = await KubeCredentials.load(kubeconfig, context=context)
         tls = credentials.build_tls_context()
         # uncompressed: an answer's size is known while it is read, and the API server saves the time
         headers = {"Accept-Encoding": "identity"}

@@ -37,13 +37,15 @@ class KubeCredentials:
     certificate_file: str | None = None
     key_file: str | None = None
     verify: bool = True
+    namespace: str | None = None
+    """Namespace of the kubeconfig's context; None if it names none."""
     authorization: Callable[[], Awaitable[str | None]] = _no_token
     """Returns the current value of the Authorization header, such as `Bearer TOKEN`, or None."""
 
     @classmethod
-    async def load(cls, kubeconfig: Path | None) -> Self:
+    async def load(cls, kubeconfig: Path | None, *, context: str | None = None) -> Self:
         """Load a kubeconfig file, or if it is None, the pod's service account. Raises CredentialsError."""
-        return cls.from_service_account() if kubeconfig is None else await cls.from_kubeconfig(kubeconfig)
+        return cls.from_service_account() if kubeconfig is None else await cls.from_kubeconfig(kubeconfig, context)
 
     @classmethod
     def from_service_account(
@@ -60,26 +62,29 @@ class KubeCredentials:
         )
 
     @classmethod
-    async def from_kubeconfig(cls, path: Path) -> Self:
-        """Read the current context of a kubeconfig file."""
+    async def from_kubeconfig(cls, path: Path, context: str | None = None) -> Self:
+        """Read a context of a kubeconfig file, by default the current one. Raises CredentialsError."""
         try:
+            import yaml
             from kubernetes.aio import config
             from kubernetes.aio.client import Configuration
         except ImportError as error:
             raise CredentialsError("reading a kubeconfig file needs the Python package `kubernetes`") from error
         configuration = Configuration()
         try:
-            await config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=str(path), client_configuration=configuration
+            loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=str(path), context=context, client_configuration=configuration
             )
-        except config.ConfigException as error:
-            raise CredentialsError(f"{path}: {error}") from error
+        except (config.ConfigException, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+            # the library expects the form of a kubeconfig in what it has parsed
+            raise CredentialsError(f"{path} is not a valid kubeconfig: {error}") from error
         return cls(
             server=configuration.host,
             ca_file=configuration.ssl_ca_cert,
             certificate_file=configuration.cert_file,
             key_file=configuration.key_file,
             verify=configuration.verify_ssl,
+            namespace=loader.current_context["context"].get("namespace"),
             authorization=lambda: configuration.get_api_key_with_prefix("BearerToken"),
         )
 

@@ -1,13 +1,9 @@
 """Secrets of a release, which no ToolServer may use."""
 
 from collections.abc import Collection
-from typing import Final
 
 from mcp_exec_api.constants import LABEL_NAME, MANAGED_BY
 from mcp_exec_common.kube.objects import Object
-
-REASON_RELEASE_SECRET: Final = "SecretOfRelease"  # noqa: S105 - a reason
-"""Reason of a ToolServer that names such a Secret."""
 
 
 def is_release_secret(secret: Object, names: Collection[str]) -> bool:

@@ -22,7 +22,10 @@ class ConnectionLimits:
     head_seconds: float = 10
     """Seconds in which a request's head must arrive, from the connection's start or the head's first byte."""
     body_seconds: float = 40
-    """Seconds in which a request's body must arrive."""
+    """Seconds in which a request's body must arrive, with a second more for each `body_bytes_per_second` that have, and
+    the longest pause in it."""
+    body_bytes_per_second: int = 64 * 1024
+    """Rate at which a large body must arrive in the mean: 0.5 Mbit/s."""
     write_seconds: float = 60
     """Seconds in which a client must read what fills the buffer of a response."""
 

@@ -52,6 +52,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Bytes of the headers that the parser has found. One chunk may contain a complete head."""
         self._request_deadline = math.inf
         """When the head or the body must be complete, on the loop's clock."""
+        self._body_started = math.inf
+        """When the body began, later by the time in which the application did not read."""
+        self._body_bytes = 0
+        self._checked_at = self.loop.time()
         self._write_deadline = math.inf
         self._abort_at = math.inf
 
@@ -115,9 +119,16 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Handle the end of the request's head."""
         self._in_head = False
-        self._request_deadline = self.loop.time() + self._limits.body_seconds
+        self._body_started, self._body_bytes = self.loop.time(), 0
+        self._request_deadline = self._body_started + self._limits.body_seconds
         self._table.set_active(self, self._peer)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Handle a part of the request's body. The more has arrived, the longer it may take."""
+        self._body_bytes += len(body)
+        self._extend_body(self.loop.time())
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Handle the end of the request."""
@@ -150,6 +161,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def check_deadlines(self, now: float) -> None:
         """Close or abort the connection if a deadline has passed."""
+        elapsed, self._checked_at = now - self._checked_at, now
+        if self.flow.read_paused and not self._in_head and self._request_deadline < math.inf:
+            self._body_started += elapsed  # the client waits for the application
+            self._extend_body(now)
         if self.transport.is_closing():
             if self._abort_at == math.inf:
                 self._abort_at = now + min(_LINGER_SECONDS, self._limits.write_seconds)
@@ -159,6 +174,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif now >= self._request_deadline:
             self._time_out()
+
+    def _extend_body(self, now: float) -> None:
+        limits = self._limits
+        earned = self._body_bytes / limits.body_bytes_per_second
+        self._request_deadline = limits.body_seconds + min(now, self._body_started + earned)
 
     def _time_out(self) -> None:
         """End a request that did not arrive, with a response if the client has sent a part of it and has got none."""

@@ -15,10 +15,15 @@ from mcp_exec_common.peers.proof import PeerNotProven, broker_key
 from mcp_exec_common.supervisor.protocol import (
     EndEvent,
     Event,
+    InterpreterLost,
     Job,
+    NotRecycled,
+    RecycledSandbox,
     SandboxError,
     SandboxNotProven,
+    SandboxUse,
     SandboxUsed,
+    SessionState,
     parse_event,
 )
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
@@ -31,7 +36,11 @@ MAX_ANSWER_BYTES: Final = 4096
 """Longest accepted answer to any other request."""
 HEAD_SECONDS: Final = 30.0
 """Time for the head of an event stream, which a supervisor sends at once."""
-_STATES: Final = ("idle", "running", "finished")
+EXECUTION_HEADER: Final = "Mcp-Exec-Execution"
+"""Header with the uid of the execution that a request means. The supervisor of an earlier release ignores it."""
+RECYCLE_SECONDS: Final = 20.0
+"""Time for a sandbox to clean itself. Its supervisor gives up earlier."""
+_STATES: Final = ("idle", "running", "finished", "cleaning")
 _ERRORS: Final = (aiohttp.ClientError, TimeoutError, InvalidAnswer)
 
 
@@ -77,7 +86,7 @@ class SupervisorConnection:
     headers: dict[str, str]
 
     async def get_state(self, *, timeout_seconds: float = 2.0) -> str:
-        """Return `idle`, `running` or `finished`. Raises SandboxError while the supervisor starts."""
+        """Return `idle`, `running`, `finished` or `cleaning`. Raises SandboxError while the supervisor starts."""
         health = await self._request_json("GET", "/healthz", timeout_seconds=timeout_seconds)
         state = health.get("state")
         return str(state) if state in _STATES else "in an unknown state"
@@ -105,21 +114,77 @@ class SupervisorConnection:
             raise _convert(url, error) from None
 
     async def get_execution(self, *, timeout_seconds: float = 2.0) -> tuple[str, str | None]:
-        """Return the sandbox's state and the uid of the execution that it accepted, if any."""
+        """Return the sandbox's state and the uid of the last execution that it accepted, if any."""
         execution = await self._request_json("GET", "/v1/execution", timeout_seconds=timeout_seconds)
         uid = execution.get("id")
         return str(execution.get("state")), uid if isinstance(uid, str) else None
 
-    async def cancel(self, *, timeout_seconds: float = 2.0) -> None:
-        """Cancel the current run. It is not an error if there is none."""
+    async def get_use(self, *, timeout_seconds: float = 2.0) -> SandboxUse:
+        """Return the sandbox's state and what it has accepted so far."""
+        answer = await self._request_json("GET", "/v1/execution", timeout_seconds=timeout_seconds)
+        state, uid = answer.get("state"), answer.get("id")
+        return SandboxUse(
+            state=str(state) if state in _STATES else "in an unknown state",
+            id=uid if isinstance(uid, str) else None,
+            uses=_read_count(answer, "uses"),
+        )
+
+    async def cancel(self, execution: str, *, timeout_seconds: float = 2.0) -> None:
+        """Cancel the run of an execution. It is not an error if the sandbox does not run it."""
         url, timeout = self.url + "/v1/execution", aiohttp.ClientTimeout(total=timeout_seconds)
+        headers = {**self.headers, EXECUTION_HEADER: execution}
         try:
-            async with self.session.delete(
-                url, headers=self.headers, timeout=timeout, allow_redirects=False
-            ) as response:
+            async with self.session.delete(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
                 await read_answer(response, limit=MAX_ANSWER_BYTES)
         except _ERRORS as error:
             raise _convert(self.url, error) from None
+
+    async def extend(self, uid: str, seconds: float, *, timeout_seconds: float = 2.0) -> None:
+        """Let the run of an execution take so many seconds beyond its time limit, in all."""
+        url, timeout = self.url + "/v1/execution/extension", aiohttp.ClientTimeout(total=timeout_seconds)
+        headers, body = {**self.headers, "Content-Type": "application/json"}, {"id": uid, "seconds": seconds}
+        try:
+            async with self.session.put(
+                url, json=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                text = await read_answer(response, limit=MAX_ANSWER_BYTES)
+                if response.status != 200:
+                    raise SandboxError(f"{url}: {response.status} with a body of {len(text)} bytes")
+        except _ERRORS as error:
+            raise _convert(url, error) from None
+
+    async def recycle(self, execution: str, *, timeout_seconds: float = RECYCLE_SECONDS) -> RecycledSandbox:
+        """Let the sandbox remove all that its last execution left, and wait until it is idle again.
+
+        Raises NotRecycled if it can't be cleaned, SandboxUsed if it runs code or `execution` is not its last one, and
+        SandboxError if it does not answer. In each case its pod must not be used again.
+        """
+        url, timeout = self.url + "/v1/recycle", aiohttp.ClientTimeout(total=timeout_seconds)
+        try:
+            async with self.session.post(
+                url, json={"id": execution}, headers=self.headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status == 500:
+                    # the text names places of the sandbox, which may have names of the code's choice
+                    text = await read_answer(response, limit=MAX_ANSWER_BYTES)
+                    raise NotRecycled(f"{url}: 500 with a body of {len(text)} bytes")
+                if response.status != 200:
+                    await _raise_error(response)
+                answer = parse_answer(await read_answer(response, limit=MAX_ANSWER_BYTES))
+        except _ERRORS as error:
+            raise _convert(url, error) from None
+        if answer.get("state") != "idle":
+            raise SandboxError(f"{url}: the sandbox is not idle")
+        return RecycledSandbox(uses=_read_count(answer, "uses"), clean_ms=_read_number(answer, "cleanMs"))
+
+    async def get_session(self, *, timeout_seconds: float = 2.0) -> SessionState:
+        """Return the state of the sandbox's session. Raises SandboxError if it has had none."""
+        answer = await self._request_json("GET", "/v1/session", timeout_seconds=timeout_seconds)
+        return SessionState(
+            executions=_read_count(answer, "executions"),
+            memory_bytes=_read_count(answer, "memoryBytes"),
+            alive=answer.get("alive") is True,
+        )
 
     def prepare_run(self, job: Job, *, timeout_seconds: float) -> "PendingRun":
         """Send a job except for its last byte, so that it cannot start before it is confirmed."""
@@ -128,21 +193,32 @@ class SupervisorConnection:
     async def run(self, job: Job, *, timeout_seconds: float) -> AsyncGenerator[Event, None]:
         """Send a job and yield the events of its run up to `end`.
 
-        Raises SandboxUsed if the sandbox has already accepted an execution, and SandboxError if the stream breaks. In
-        the second case the code may have run.
+        Raises SandboxUsed if the sandbox refuses the job because of those that it has accepted, InterpreterLost if the
+        session's interpreter is gone, and SandboxError if the stream breaks. In the last case the code may have run.
         """
         async with aclosing(self.prepare_run(job, timeout_seconds=timeout_seconds).run()) as events:
             async for event in events:
                 yield event
 
-    def follow_events(self, *, from_seq: int = 1, timeout_seconds: float) -> AsyncGenerator[Event, None]:
-        """Yield the events of the accepted execution from a sequence number up to `end`. Raises what `run` raises."""
+    def follow_events(
+        self, execution: str, *, from_seq: int = 1, timeout_seconds: float, opened: asyncio.Event | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of the last accepted execution from a sequence number up to `end`.
+
+        Raises what `run` raises, and SandboxError if the sandbox has accepted another execution since. `opened` is set
+        once the supervisor has answered, so that no later event can be missed.
+        """
         url, timeout = f"{self.url}/v1/execution/events?from={from_seq}", _stream_timeout(timeout_seconds)
-        request = self.session.get(url, headers=self.headers, timeout=timeout, allow_redirects=False)
-        return self.read_events(request, timeout_seconds=timeout_seconds)
+        headers = {**self.headers, EXECUTION_HEADER: execution}
+        request = self.session.get(url, headers=headers, timeout=timeout, allow_redirects=False)
+        return self.read_events(request, timeout_seconds=timeout_seconds, opened=opened)
 
     async def read_events(
-        self, request: AbstractAsyncContextManager[aiohttp.ClientResponse], *, timeout_seconds: float
+        self,
+        request: AbstractAsyncContextManager[aiohttp.ClientResponse],
+        *,
+        timeout_seconds: float,
+        opened: asyncio.Event | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Yield the events in the response to a request up to `end`. Raises what `run` raises."""
         loop = asyncio.get_running_loop()
@@ -154,6 +230,8 @@ class SupervisorConnection:
                     check_head(response)
                     if response.status != 200:
                         await _raise_error(response)
+                if opened is not None:
+                    opened.set()
                 last = 0
                 async for line in _read_lines(response):
                     event = parse_event(line)
@@ -252,7 +330,19 @@ async def _raise_error(response: aiohttp.ClientResponse) -> None:
         except InvalidAnswer:
             accepted = None
         raise SandboxUsed(accepted if isinstance(accepted, str) else None)
+    if response.status == 410:
+        raise InterpreterLost(f"{response.url}: the session's interpreter has ended")
     raise SandboxError(f"{response.url}: {response.status} with a body of {len(body)} bytes")
+
+
+def _read_number(answer: Mapping[str, Any], name: str) -> float:
+    """Return a number of an answer, or 0 if there is none: it is only shown."""
+    value = answer.get(name)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 2**53 else 0
+
+
+def _read_count(answer: Mapping[str, Any], name: str) -> int:
+    return int(_read_number(answer, name))
 
 
 async def _read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -19,6 +19,11 @@ def pod_seal(*, key: bytes, namespace: str, pod: str, uid: str, image: str) -> s
     return _derive_token(key, f"seal:{namespace}/{pod}/{uid}/{image}")
 
 
+def owner_seal(*, key: bytes, namespace: str, pod: str, uid: str, owner: str) -> str:
+    """Return the proof that an operator wrote that the pod with this uid serves the owner of this digest."""
+    return _derive_token(key, f"owner:{namespace}/{pod}/{uid}/{owner}")
+
+
 def token_digest(token: str) -> str:
     """Return the SHA-256 of a token, by which its receiver checks it."""
     return hashlib.sha256(token.encode()).hexdigest()

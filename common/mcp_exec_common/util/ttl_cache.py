@@ -35,6 +35,10 @@ class CoalescingCache(Generic[Key, Value]):
         entry = self._values.get(key)
         return None if entry is None else entry[0]
 
+    def clear(self) -> None:
+        """Drop the stored values."""
+        self._values.clear()
+
     async def get(self, key: Key, load: Callable[[], Awaitable[Value]]) -> Value:
         """Return the stored value, or the result of `load`. Errors of `load` reach every caller and are not stored."""
         if (entry := self._values.get(key)) is not None:

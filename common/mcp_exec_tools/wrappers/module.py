@@ -1,9 +1,9 @@
-"""Source of one tool's module: its types, its function, and the function's camelCase alias."""
+"""Source of one tool's module: its types, its function, and the function's camelCase names."""
 
 import keyword
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp_exec_tools.catalog import Tool
@@ -12,7 +12,7 @@ from mcp_exec_tools.wrappers.schemas import (
     as_mapping,
     as_sequence,
     is_open,
-    list_properties,
+    list_parameters,
     list_required_arguments,
     merge_all_of,
     resolve_reference,
@@ -35,13 +35,19 @@ class WrapperModule:
     """The server's name in calls."""
     tool: Tool
     function: str
-    camel: str | None = None
-    """The function's camelCase alias, or None if that name is taken."""
+    aliases: tuple[str, ...] = ()
+    """The function's camelCase names: `executeSql` and `executeSQL`, without those that are taken."""
+    fixed_arguments: Mapping[str, str] = field(default_factory=dict)
+    """Arguments that the function adds to each call."""
+    other_spellings: Mapping[str, str] = field(default_factory=dict)
+    """The parameter's name by another one that users know."""
+    result_format: str | None = None
+    """Name of the format from which the sandbox reads the result, see `mcp_exec_tools.result_formats`."""
 
     @property
     def names(self) -> list[str]:
         """The names that the module defines, types first."""
-        return [self.input, self.response, *([self.camel] if self.camel else []), self.function]
+        return [self.input, self.response, *self.aliases, self.function]
 
     @property
     def input(self) -> str:
@@ -69,8 +75,8 @@ class WrapperModule:
         tables += _format_table("_SPELLINGS", {spelling: format_literal(name) for spelling, name in spellings.items()})
         body += [*(([""] * (1 + _needs_gap(body, tables))) if tables else []), *tables, "", ""]
         body += self._function(bool(own), bool(spellings))
-        if self.camel:
-            body += ["", "", f"{self.camel} = {self.function}"]
+        if self.aliases:
+            body += ["", "", *(f"{alias} = {self.function}" for alias in self.aliases)]
         about = format_docstring(f"{self.function}: a tool of the MCP server {clean_line(self.server, 40)}.")
         imports = [
             *_format_imports(find_imports(types.definitions) | {"Any"}),
@@ -81,7 +87,7 @@ class WrapperModule:
         return "\n".join([HEADER, *about, "", *imports, *gap, *body, ""])
 
     def stub(self) -> str:
-        """Return the stub's source, with an overload for each of the two forms of a call."""
+        """Return the stub's source, with an overload for arguments as a dict, and one for values and keywords."""
         types = self._types()
         arguments = next(definition for definition in types.definitions if definition.name == self.input)
         body: list[str] = []
@@ -94,16 +100,20 @@ class WrapperModule:
         if arguments.alias is None and not arguments.fields:
             body += ["", *_format_signature(self.function, mapping_form, self.response, " ...")]
         else:
-            keys = f"Unpack[{self.input}]" if arguments.keywords and not is_open(self._object()) else "Any"
-            names |= {"overload as _overload", keys.partition("[")[0]}
+            value_form = ["*values: Any", "**arguments: Any"]
+            if arguments.keywords and not is_open(self._object()):
+                value_form = [
+                    f"{name}: {kind.flat()}{'' if needed else ' = ...'}" for name, kind, needed in arguments.fields
+                ]
+            names |= {"overload as _overload", *({"Any"} if "**arguments: Any" in value_form else ())}
             body += ["", "@_overload", *_format_signature(self.function, mapping_form, self.response, " ...")]
-            body += ["@_overload", *_format_signature(self.function, [f"**arguments: {keys}"], self.response, " ...")]
-        if self.camel:
-            body += ["", f"{self.camel} = {self.function}"]
+            body += ["@_overload", *_format_signature(self.function, value_form, self.response, " ...")]
+        if self.aliases:
+            body += ["", *(f"{alias} = {self.function}" for alias in self.aliases)]
         return "\n".join([HEADER, *_format_imports(names), *body, ""])
 
     def _types(self) -> TypeBuilder:
-        is_shadowed = bool({self.function, self.camel} & BUILTINS)
+        is_shadowed = bool({self.function, *self.aliases} & BUILTINS)
         types = TypeBuilder(self.input, self.response, is_shadowed=is_shadowed)
         types.define(self.input, self.tool.input_schema, doc=f"Arguments of `{self.function}`.", closed=True)
         types.define(self.response, self.tool.returned_schema or {}, doc=f"Result of `{self.function}`.")
@@ -112,7 +122,7 @@ class WrapperModule:
     def _parameters(self) -> dict[str, bool]:
         schema = self._object()
         needed = list_required_arguments(schema)
-        return {name: name in needed for name in list_properties(schema)}
+        return {name: name in needed for name in list_parameters(schema)}
 
     def _object(self) -> Mapping[str, Any]:
         schema, _ = resolve_reference(self.tool.input_schema, self.tool.input_schema)
@@ -125,36 +135,32 @@ class WrapperModule:
         for name in own:
             for spelling in {identifier(name), snake_case(name), camel_case(name)} if len(name) <= 100 else ():
                 spellings[spelling] = None if spellings.get(spelling, name) != name else name
-        return {
-            spelling: name for spelling, name in sorted(spellings.items()) if name is not None and spelling not in own
-        }
+        known = {spelling: name for spelling, name in self.other_spellings.items() if name in own} | spellings
+        return {spelling: name for spelling, name in sorted(known.items()) if name is not None and spelling not in own}
 
     def _function(self, parameters: bool, spellings: bool) -> list[str]:
-        arguments = [format_literal(f"{self.server}.{self.tool.name}"), "input", "arguments"]
-        open_parameters: list[str] = []
-        if is_open(self._object()):
-            unless = " if name not in _SPELLINGS" if spellings else ""
-            open_parameters = [f"    others = {{name: False for name in (*(input or ()), *arguments){unless}}}"]
-            arguments.append("{**others, **_PARAMETERS}" if parameters else "others")
-        else:
-            arguments.append("_PARAMETERS" if parameters else "{}")
-        arguments += ["_SPELLINGS"] if spellings else []
+        arguments = [format_literal(f"{self.server}.{self.tool.name}"), "values", "arguments"]
+        arguments += ["_PARAMETERS" if parameters else "{}", *(["_SPELLINGS"] if spellings else [])]
+        arguments += ["is_open=True"] if is_open(self._object()) else []
+        fixed = ", ".join(
+            f"{format_literal(key)}: {format_literal(value)}" for key, value in self.fixed_arguments.items()
+        )
+        arguments += [f"fixed={{{fixed}}}"] if fixed else []
+        arguments += [f"result_format={format_literal(self.result_format)}"] if self.result_format else []
         before = f"    answer: {self.response} = await _call_wrapped("
         call = [f"{before}{', '.join(arguments)})"]
         if len(call[0]) > WIDTH:
             call = [before, *(f"        {argument}," for argument in arguments), "    )"]
-        form = [f"input: {self.input} | None = None", "/", "**arguments: Any"]
         return [
-            *_format_signature(self.function, form, self.response, ""),
+            *_format_signature(self.function, ["*values: Any", "**arguments: Any"], self.response, ""),
             *self._doc(),
-            *open_parameters,
             *call,
             "    return answer",
         ]
 
     def _doc(self) -> list[str]:
         summary, rest = split_description(self.tool.description, self.function)
-        parameters = list_properties(self._object())
+        parameters = list_parameters(self._object())
         needed = self._parameters()
         listed = ["Args:"] if parameters else []
         for name in list(parameters)[:_LISTED]:
@@ -183,15 +189,19 @@ def split_description(description: str, function: str) -> tuple[str, list[str]]:
     return clean_line(" ".join(lines), 100), lines
 
 
-def choose_camel_names(functions: Mapping[str, str]) -> dict[str, str]:
-    """Return the unambiguous camelCase names of functions, given the tool's name of each function."""
-    camel_names: dict[str, str] = {}
-    taken = set(functions)
-    for function, name in sorted(functions.items(), key=lambda item: (camel_case(item[1]) != item[1], item)):
-        camel = camel_case(name)
-        if len(camel) <= _ALIAS and camel not in taken and camel.isidentifier() and not keyword.iskeyword(camel):
-            camel_names[function] = camel
-            taken.add(camel)
+def choose_camel_names(functions: Mapping[str, str], *, reserved: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return the camelCase names of functions that nothing else has, given the tool's name of each function.
+
+    A name with an initialism has two: `executeSql` and `executeSQL`.
+    """
+    camel_names: dict[str, tuple[str, ...]] = dict.fromkeys(functions, ())
+    taken = {*functions, *reserved}
+    for initialisms in (False, True):  # a plain name has precedence over another function's name in capitals
+        for function, name in sorted(functions.items(), key=lambda item: (camel_case(item[1]) != item[1], item)):
+            camel = camel_case(name, initialisms=initialisms)
+            if len(camel) <= _ALIAS and camel not in taken and camel.isidentifier() and not keyword.iskeyword(camel):
+                camel_names[function] += (camel,)
+                taken.add(camel)
     return camel_names
 
 

@@ -1,11 +1,11 @@
-"""Packages of servers: their files and exported names."""
+"""Packages of servers: their files and exported names. A package imports the module of a tool on first use."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
-from mcp_exec_tools.names import camel_case
 from mcp_exec_tools.overlays import ComposedFunction, Overlay, apply_overlays, load_shipped
 from mcp_exec_tools.wrappers.module import HEADER, WrapperModule, choose_camel_names, split_description
 from mcp_exec_tools.wrappers.text import WIDTH, clean_line, format_docstring, format_literal
@@ -43,7 +43,21 @@ def format_catalog(catalogs: Iterable[Catalog]) -> str:
         }
         for catalog in ordered
     ]
-    return json.dumps({"servers": servers}, sort_keys=True, separators=(",", ":")) + "\n"
+    # the order of properties is that of positional arguments
+    return json.dumps({"servers": servers}, separators=(",", ":")) + "\n"
+
+
+_IMPORTS = ("from typing import Any", "", "from client import load_lazily as _load_lazily")
+_LOADER = (
+    "",
+    "__all__ = [name for names in _NAMES.values() for name in names]",
+    "_load = _load_lazily(__name__, _NAMES)",
+    "",
+    "",
+    "def __getattr__(name: str) -> Any:",
+    '    """Import the module that has a name, in any spelling, when the name is first used."""',
+    "    return _load(name)",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +65,36 @@ class _Package:
     server: str
     modules: tuple[WrapperModule, ...]
     composed: Mapping[str, ComposedFunction]
+    composed_aliases: Mapping[str, tuple[str, ...]]
 
     def files(self, *, stubs: bool) -> dict[str, str]:
         files = {f"{module.function}.py": module.source() for module in self.modules}
-        files |= {f"{name}.py": f"{HEADER}\n{function.source}" for name, function in self.composed.items()}
+        for name, function in self.composed.items():
+            aliases = [f"{alias} = {name}" for alias in self.composed_aliases[name]]
+            body = [HEADER, function.source.rstrip(), *(["", "", *aliases] if aliases else []), ""]
+            files[f"{name}.py"] = "\n".join(body)
         files["__init__.py"] = self._init()
         if stubs:
             files |= {f"{module.function}.pyi": module.stub() for module in self.modules}
+            files["__init__.pyi"] = self._init_stub()
         return files
+
+    def _exports(self) -> dict[str, list[str]]:
+        """Return the names that the package has from each module, ordered by module. The first of two counts."""
+        exports = {module.function: module.names for module in self.modules}
+        exports |= {name: [name, *aliases] for name, aliases in self.composed_aliases.items()}
+        taken: set[str] = set()
+        for function, names in sorted(exports.items()):
+            exports[function] = sorted((name for name in dict.fromkeys(names) if name not in taken), key=_sort_key)
+            taken.update(names)
+        return dict(sorted(exports.items()))
+
+    def _init_stub(self) -> str:
+        exports = self._exports()
+        imports = [line for function, names in exports.items() for line in _format_import(function, names)]
+        exported = [f"    {format_literal(name)}," for name in sorted(chain(*exports.values()), key=_sort_key)]
+        body = ["__all__ = [", *exported, "]"] if exported else ["__all__: list[str] = []"]
+        return "\n".join([HEADER, *imports, *([""] if imports else []), *body, ""])
 
     def _init(self) -> str:
         summaries = {
@@ -69,51 +105,43 @@ class _Package:
         docstring = format_docstring(
             f"The MCP server {clean_line(self.server, 60)}: one function per tool, each in its own file.", lines
         )
-        exports = {module.function: module.names for module in self.modules}
-        exports |= {name: [name, *_camel_names(name)] for name in self.composed}
-        imports: list[str] = []
-        names: list[str] = []
-        for function, exported_names in sorted(exports.items()):
-            new = [name for name in dict.fromkeys(exported_names) if name not in names]
-            names += new
-            imports += _format_import(function, sorted(new, key=_sort_key))
-        name_lines = [f"    {format_literal(name)}," for name in sorted(names, key=_sort_key)]
-        body = ["__all__ = [", *name_lines, "]"] if name_lines else ["__all__: list[str] = []"]
-        return "\n".join([HEADER, *docstring, *(["", *imports] if imports else []), "", *body, ""])
+        table = [line for function, names in self._exports().items() for line in _format_entry(function, names)]
+        names = ["_NAMES = {", *table, "}"] if table else ["_NAMES: dict[str, list[str]] = {}"]
+        return "\n".join([HEADER, *docstring, "", *_IMPORTS, "", *names, *_LOADER, ""])
 
 
 def _build_package(catalog: Catalog, overlays: Iterable[Overlay]) -> _Package:
-    tools = {tool.function: tool for tool in catalog.tools}
-    aliases, composed = apply_overlays(overlays, tools=[tool.name for tool in catalog.tools], functions=tools)
-    by_name = {tool.name: tool for tool in catalog.tools}
-    reserved = {camel for name in composed for camel in _camel_names(name)} | set(composed) | set(aliases)
-    camels = choose_camel_names({function: tool.name for function, tool in tools.items()})
-    reserved |= set(tools)
+    added = apply_overlays(overlays, catalog)
+    tools = {tool.function: tool for tool in added.catalog.tools}
+    functions = tools | {name: function.tool for name, function in added.functions.items()}
+    names = {name: name for name in (*added.functions, *added.composed)}
+    # a name that an overlay adds has precedence over another spelling of a tool
+    spelled = choose_camel_names({function: tool.name for function, tool in tools.items()}, reserved=names)
+    taken = {*tools, *(alias for aliases in spelled.values() for alias in aliases)}
+    spelled |= choose_camel_names(names, reserved=taken)
     modules = [
         WrapperModule(
-            server=catalog.server, tool=tool, function=function, camel=_keep_if_free(camels.get(function), reserved)
-        )
-        for function, tool in tools.items()
-    ]
-    modules += [
-        WrapperModule(
             server=catalog.server,
-            tool=by_name[tool],
-            function=name,
-            camel=_keep_if_free(choose_camel_names({name: name}).get(name), reserved | set(camels.values())),
+            tool=tool,
+            function=function,
+            aliases=spelled[function],
+            fixed_arguments=added.functions[function].arguments if function in added.functions else {},
+            other_spellings=added.spellings.get(tool.name, {}),
+            result_format=added.result_formats.get(tool.name),
         )
-        for name, tool in aliases.items()
+        for function, tool in functions.items()
     ]
-    return _Package(server=catalog.server, modules=tuple(modules), composed=composed)
+    composed_aliases = {name: spelled[name] for name in added.composed}
+    return _Package(
+        server=catalog.server, modules=tuple(modules), composed=added.composed, composed_aliases=composed_aliases
+    )
 
 
-def _camel_names(function: str) -> list[str]:
-    camel = camel_case(function)
-    return [camel] if camel != function else []
-
-
-def _keep_if_free(name: str | None, taken: set[str]) -> str | None:
-    return None if name in taken else name
+def _format_entry(function: str, names: list[str]) -> list[str]:
+    """Return the lines of a module's entry in the table of names."""
+    key, literals = format_literal(function), [format_literal(name) for name in names]
+    line = f"    {key}: [{', '.join(literals)}],"
+    return [line] if len(line) <= WIDTH else [f"    {key}: [", *(f"        {each}," for each in literals), "    ],"]
 
 
 def _format_import(module: str, names: list[str]) -> list[str]:

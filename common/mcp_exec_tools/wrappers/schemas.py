@@ -27,6 +27,17 @@ def list_properties(schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def list_parameters(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of an object of arguments in the order of positional arguments.
+
+    Those that a call must pass come first, in the order of `required`; the others follow in the schema's order.
+    """
+    properties = as_mapping(schema.get("properties"))
+    needed, required = list_required_arguments(schema), list_required(schema)
+    others = [name for name in properties if properties[name] is not False or name in required]
+    return {name: properties.get(name, True) for name in (*needed, *others, *required)}
+
+
 def list_required(schema: Mapping[str, Any]) -> dict[str, None]:
     """Return the names of an object's required properties, in order."""
     return dict.fromkeys(name for name in as_sequence(schema.get("required")) if isinstance(name, str))

@@ -21,6 +21,7 @@ from mcp_exec_tools.wrappers.schemas import (
     as_mapping,
     as_sequence,
     is_open,
+    list_parameters,
     list_properties,
     list_required,
     list_required_arguments,
@@ -58,7 +59,8 @@ class TypeDefinition:
     def keywords(self) -> bool:
         """Whether every key is valid as a keyword argument."""
         return self.alias is None and all(
-            key.isascii() and key.isidentifier() and not keyword.iskeyword(key) for key, _, _ in self.fields
+            key.isascii() and key.isidentifier() and not keyword.iskeyword(key) and len(key) <= _NAME
+            for key, _, _ in self.fields
         )
 
     def lines(self, taken: frozenset[str], *, stub: bool = False) -> list[str]:
@@ -200,7 +202,10 @@ class TypeBuilder:
         )
 
     def _build_object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
-        fields = list_properties(schema) if as_mapping(schema.get("properties")) or depth == 0 else {}
+        is_input = self._closed and depth == 0 and name == self._title
+        fields: Mapping[str, Any] = {}
+        if as_mapping(schema.get("properties")) or depth == 0:
+            fields = list_parameters(schema) if is_input else list_properties(schema)
         if not fields or len(fields) > _FIELDS:
             patterns = list(as_mapping(schema.get("patternProperties")).values())
             additional = schema.get("additionalProperties")
@@ -218,8 +223,7 @@ class TypeBuilder:
         own = name if depth == 0 and name == self._title else self._unique_name(name)
         if pointer is not None:
             self._unfinished[pointer] = own
-        parameters = self._closed and depth == 0 and own == self._title
-        needed = list_required_arguments(schema) if parameters else list_required(schema)
+        needed = list_required_arguments(schema) if is_input else list_required(schema)
         kinds = tuple(
             (key, self._resolve_type(field, own + pascal_case(key), depth + 1), key in needed)
             for key, field in fields.items()

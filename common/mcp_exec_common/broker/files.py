@@ -1,0 +1,389 @@
+"""Workspaces and artifacts, as sandboxes, gateway and operator exchange them with the broker.
+
+A workspace is a list of versions; each is the complete list of its files. Contents travel by their SHA-256, in frames:
+`SHA256 SIZE`, a line break, and the bytes. Paths and frames are checked by `mcp_exec_tools.workspace_files`.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from mcp_exec_api.meta import MicroTime, Model
+
+MAX_WORKSPACE_NAME: Final = 50
+WORKSPACE_NAME: Final = r"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$"
+"""Names of workspaces: DNS labels of at most 50 characters."""
+KEEP_VERSIONS: Final = 10
+"""Versions of a workspace that can be read and restored."""
+MAX_FILES: Final = 50_000
+"""Most files that any workspace may have, whatever its quota."""
+MAX_LINE_BYTES: Final = 8 * 1024
+"""Longest line of a manifest or a commit, and longest head of an artifact."""
+MAX_DIGESTS: Final = 20_000
+"""Most contents that one request may name."""
+UPLOAD_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of frames after which a sender should begin another upload, so that a lost connection costs little. One frame
+may be larger."""
+MAX_UPLOAD_SECONDS: Final = 1500
+"""Longest upload of a file, an archive or a change set to a workspace. The broker may remove contents that have no
+version half an hour after they were stored."""
+MAX_DELETED: Final = 50_000
+"""Most paths that a change set may delete."""
+MAX_CHANGE_HEAD_BYTES: Final = 4 * 1024 * 1024
+"""Longest first line of a change set."""
+MAX_PAGE: Final = 1000
+"""Most files in one page of a listing."""
+MAX_LISTED_WORKSPACES: Final = 1000
+
+MANIFEST_PATH: Final = "/v1/files/manifest"
+"""GET: the workspace as JSON lines: a `ManifestHead`, then a `WorkspaceFile` a line. The ETag is `"ID-VERSION"`; with a
+matching If-None-Match the answer is 304."""
+BLOBS_PATH: Final = "/v1/files/blobs"
+"""POST: frames of new contents. They are stored once the answer, an `UploadResult`, is there."""
+MISSING_PATH: Final = "/v1/files/blobs/missing"
+"""POST `{"sha256": [...]}`: `{"missing": [...]}`, the contents that must be uploaded before a commit."""
+CONTENTS_PATH: Final = "/v1/files/blobs/get"
+"""POST `{"version": N, "sha256": [...]}`: frames of contents of a version, in any order, each once."""
+COMMIT_PATH: Final = "/v1/files/commit"
+"""POST: JSON lines: a `CommitHead`, then a `WorkspaceFile` a line, all files of the new version. The answer is a
+`CommitResult`. A repetition of the same commit has the same answer."""
+ARTIFACTS_PATH: Final = "/v1/files/artifacts"
+"""POST: a line of JSON, an `ArtifactHead`, and the content. The answer is an `ArtifactResult`."""
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 in hexadecimal digits."""
+OwnerDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+WorkspaceName = Annotated[str, Field(pattern=WORKSPACE_NAME)]
+ExecutionUid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class FilesReason(StrEnum):
+    """Cause of a refused request on files. The body of the answer is `{"reason", "message"}`."""
+
+    INVALID = "Invalid"
+    """400. The request is malformed, or a path is not allowed."""
+    NOT_AUTHENTICATED = "NotAuthenticated"
+    """401. The grant is missing, not valid or expired."""
+    NOT_ALLOWED = "NotAllowed"
+    """403. The grant does not contain what was asked for."""
+    DISABLED = "Disabled"
+    """404. This installation stores no files."""
+    NO_WORKSPACE = "NoWorkspace"
+    """404. The owner has no such workspace."""
+    NO_VERSION = "NoVersion"
+    """404. The workspace does not have this version, or no longer."""
+    NO_FILE = "NoFile"
+    """404. The version does not have this file or content."""
+    NO_ARTIFACT = "NoArtifact"
+    """404. There is no such artifact, or no longer."""
+    OUTDATED = "Outdated"
+    """412. The precondition of the request does not hold: others changed the file or the workspace. `version` is the
+    current one."""
+    CONFLICT = "Conflict"
+    """409. The same files were changed by another writer since the base version."""
+    MISSING = "MissingContents"
+    """409. The commit names contents that are not stored. `missing` has up to 1,000 of them: upload them and repeat."""
+    TOO_LARGE = "TooLarge"
+    """413. A quota or limit of bytes, files, workspaces or artifacts is exceeded."""
+    BUSY = "Busy"
+    """429. Too much is in progress. Repeat later."""
+    UNAVAILABLE = "Unavailable"
+    """503. The store cannot be read or written. Repeat later."""
+
+
+FILES_STATUS: Final = {
+    FilesReason.INVALID: 400,
+    FilesReason.NOT_AUTHENTICATED: 401,
+    FilesReason.NOT_ALLOWED: 403,
+    FilesReason.DISABLED: 404,
+    FilesReason.NO_WORKSPACE: 404,
+    FilesReason.NO_VERSION: 404,
+    FilesReason.NO_FILE: 404,
+    FilesReason.NO_ARTIFACT: 404,
+    FilesReason.OUTDATED: 412,
+    FilesReason.CONFLICT: 409,
+    FilesReason.MISSING: 409,
+    FilesReason.TOO_LARGE: 413,
+    FilesReason.BUSY: 429,
+    FilesReason.UNAVAILABLE: 503,
+}
+"""HTTP status of each reason."""
+
+
+class AccessMode(StrEnum):
+    """What an execution may do with its workspace."""
+
+    READ = "Read"
+    """Read one version."""
+    WRITE = "Write"
+    """Read one version and commit the next. Creates the workspace if the owner has none of this name."""
+
+
+class WorkspaceAccess(Model):
+    """Right of an execution to a workspace."""
+
+    name: WorkspaceName
+    """Name of the workspace, among those of the owner."""
+    mode: AccessMode
+    """Whether the execution may commit."""
+    version: Annotated[int, Field(ge=1)] | None = None
+    """Version to read. None means the newest at the time of the request."""
+    max_bytes: Count | None = None
+    """Most bytes of a commit's files, if less than the workspace's quota."""
+    max_files: Count | None = None
+    """Most files of a commit, if less than the workspace's quota."""
+
+
+class ArtifactAllowance(Model):
+    """Right of an execution to store artifacts."""
+
+    count: Annotated[int, Field(ge=0, le=1000)] = 32
+    """Most artifacts."""
+    total_bytes: Count = 64 * 1024 * 1024
+    """Most bytes of all artifacts."""
+
+
+class FilesGrant(Model):
+    """Rights of one execution to files of its owner. The supervisor keeps it; the code never gets it."""
+
+    namespace: str
+    """Namespace of the execution."""
+    owner: OwnerDigest
+    """Digest of the execution's owner."""
+    caller: OwnerDigest
+    """Digest of the owner's caller, for whatever user it runs code."""
+    execution: ExecutionUid
+    """Uid of the execution."""
+    workspace: WorkspaceAccess | None = None
+    """Its workspace, if it has one."""
+    artifacts: ArtifactAllowance | None = None
+    """Its artifacts, if it may store any."""
+    pod_address: str
+    """IP address of the sandbox, the only one whose requests are accepted."""
+    replica: str
+    """Uid of the broker's pod, the only one that accepts the grant: it keeps what was uploaded until the commit."""
+    expires: int
+    """Expiry in seconds since 1970. The broker adds the time in which calls of the execution waited for approvals."""
+
+    @property
+    def account(self) -> str:
+        """Key under which requests and their memory are counted."""
+        return self.execution
+
+    @property
+    def holder(self) -> str:
+        """Who has the grant, for messages."""
+        return "the execution"
+
+
+class WorkspaceFile(Model):
+    """One file of a version."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Path, relative to the workspace."""
+    size: Count
+    """Size in bytes."""
+    sha256: Digest
+    """Digest of its content."""
+    mode: Annotated[int, Field(json_schema_extra={"enum": [0o644, 0o755]})] = 0o644
+    """Permissions: 420 (0o644), or 493 (0o755) if it can be executed."""
+
+
+class ManifestHead(Model):
+    """First line of a manifest."""
+
+    id: str
+    """Identity of the workspace: another one of the same name, made later, has another id."""
+    version: Count
+    """The version; 0 if nothing was committed yet."""
+    files: Count
+    """Number of files, which is the number of lines that follow."""
+    bytes: Count
+    """Bytes of all files."""
+    max_bytes: Count
+    """Most bytes that a commit may have."""
+    max_files: Count
+    """Most files that a commit may have."""
+    max_file_bytes: Count
+    """Most bytes of one file."""
+
+
+class CommitHead(Model):
+    """First line of a commit."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Id of the workspace, from the manifest."""
+    base: Count
+    """Version from which the files were made, from the manifest."""
+    files: Annotated[int, Field(ge=0, le=MAX_FILES)]
+    """Number of files, which is the number of lines that follow."""
+
+
+class CommitResult(Model):
+    """A version that was committed."""
+
+    version: Count
+    """The version that has the files now. It is the base if nothing changed."""
+    base: Count
+    """Version before it."""
+    changed_files: Count
+    """Files that were added, changed or removed."""
+    files: Count
+    """Files of the version."""
+    bytes: Count
+    """Bytes of the version's files."""
+    etag: str = ""
+    """Tag of the version, for the header If-Match of a later write."""
+    merged: bool = False
+    """Whether others committed in between, and their changes, of other files, are kept."""
+
+
+class ChangeHead(Model):
+    """First line of a change set. An archive of the files to write follows it."""
+
+    delete: Annotated[list[Annotated[str, Field(min_length=1, max_length=1024)]], Field(max_length=MAX_DELETED)] = []
+    """Paths of files, or of folders with all their files, to delete. Those that do not exist are ignored."""
+
+
+class UploadResult(Model):
+    """Contents that are stored now."""
+
+    contents: Count
+    """Number of frames."""
+    bytes: Count
+    """Bytes of contents."""
+
+
+class ArtifactHead(Model):
+    """First line of the upload of an artifact."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern=r'^[^\x00-\x1f\x7f-\x9f/\\"\u2028\u2029]+$')]
+    """File name for people."""
+    media_type: Annotated[str, Field(max_length=127, pattern=r"^[a-z0-9.+-]{1,63}/[a-z0-9.+-]{1,63}$")]
+    """Media type, for example `image/png`."""
+    size: Count
+    """Size in bytes."""
+    sha256: Digest
+    """Digest of the content."""
+
+
+class ArtifactResult(Model):
+    """An artifact that is stored now."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    """Id, unique in the execution. The same name and content have the same id."""
+
+
+class WorkspaceSettings(Model):
+    """What can be set for a workspace. What is not set has the installation's default."""
+
+    description: Annotated[str, Field(max_length=200)] = ""
+    """What the workspace is for."""
+    max_bytes: Annotated[int, Field(ge=1, le=2**50)] | None = None
+    """Most bytes of its files, at most the installation's limit."""
+    max_files: Annotated[int, Field(ge=1, le=MAX_FILES)] | None = None
+    """Most files, at most the installation's limit."""
+    ttl_seconds: Annotated[int, Field(ge=3600, le=10 * 365 * 24 * 3600)] | None = None
+    """Seconds after its last use at which it is deleted."""
+
+
+class WorkspaceInfo(Model):
+    """A workspace."""
+
+    name: WorkspaceName
+    """Name, among those of the owner."""
+    id: str
+    """Identity: another workspace of the same name, made later, has another id."""
+    description: str
+    """What the workspace is for."""
+    version: Count
+    """Newest version; 0 if nothing was committed yet."""
+    etag: str = ""
+    """Tag of the newest version, for the header If-Match of a write."""
+    files: Count
+    """Files of the newest version."""
+    bytes: Count
+    """Bytes of the newest version's files."""
+    max_bytes: Count
+    """Most bytes of its files."""
+    max_files: Count
+    """Most files."""
+    ttl_seconds: Count
+    """Seconds after its last use at which it is deleted."""
+    created_at: MicroTime
+    """When it was created."""
+    used_at: MicroTime
+    """When it was last read by an execution, written or changed; up to five minutes too early."""
+    expires_at: MicroTime
+    """When it may be deleted unless it is used."""
+
+
+class WorkspaceList(Model):
+    """Workspaces of an owner."""
+
+    items: Annotated[list[WorkspaceInfo], Field(max_length=MAX_LISTED_WORKSPACES)]
+    """Workspaces by name."""
+    stored_bytes: Count
+    """Bytes that the owner's workspaces and artifacts take in the store, older versions included."""
+    max_stored_bytes: Count
+    """Most bytes that they may take."""
+    max_workspaces: Count
+    """Most workspaces of the owner."""
+
+
+class WorkspaceCount(Model):
+    """How many workspaces a caller has."""
+
+    count: Count
+    """Workspaces of all users of the caller."""
+
+
+class WorkspaceFileList(Model):
+    """A page of the files of a version."""
+
+    version: Count
+    """The version."""
+    etag: str = ""
+    """Tag of the version, for the header If-Match of a write."""
+    items: Annotated[list[WorkspaceFile], Field(max_length=MAX_PAGE)]
+    """Files by path."""
+    next: str | None = None
+    """Last path of this page if there are more: ask for the files after it."""
+
+
+class VersionInfo(Model):
+    """A version of a workspace."""
+
+    version: Count
+    """Number of the version; the first is 1."""
+    created_at: MicroTime
+    """When it was committed."""
+    files: Count
+    """Number of files."""
+    bytes: Count
+    """Bytes of all files."""
+    changed_files: Count
+    """Files that were added, changed or removed."""
+    execution: str = ""
+    """Uid of the execution that committed it; empty if a request did."""
+    restored: Count | None = None
+    """Version whose files it has, if it restored one."""
+
+
+class VersionList(Model):
+    """Versions of a workspace that can be read and restored."""
+
+    items: Annotated[list[VersionInfo], Field(max_length=KEEP_VERSIONS)]
+    """Versions, newest first."""
+
+
+def build_tag(id: str, version: int) -> str:
+    """Return the ETag of a version of a workspace, without its quotation marks."""
+    return f"{id}-{version}"
+
+
+def explain_refusal(reason: FilesReason, message: str, **more: Any) -> dict[str, Any]:
+    """Return the body of the answer to a refused request."""
+    return {"reason": reason.value, "message": message, **more}

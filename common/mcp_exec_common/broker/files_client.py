@@ -1,0 +1,336 @@
+"""Client of the broker's routes for workspaces and artifacts, for operator and gateway.
+
+All replicas have the same store. The requests of one owner reach the same replica, as long as it is ready.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, unquote
+from zlib import crc32
+
+import aiohttp
+from pydantic import ValidationError
+from yarl import URL
+
+from mcp_exec_api.meta import Model
+from mcp_exec_api.owner import Owner
+from mcp_exec_common.broker.client import BrokerClient, BrokerError
+from mcp_exec_common.broker.files import (
+    MAX_PAGE,
+    MAX_UPLOAD_SECONDS,
+    CommitResult,
+    FilesReason,
+    VersionList,
+    WorkspaceCount,
+    WorkspaceFileList,
+    WorkspaceInfo,
+    WorkspaceList,
+    WorkspaceSettings,
+)
+from mcp_exec_common.broker.grants import GrantSigner, ServiceName
+from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
+from mcp_exec_common.peers.proof import PeerNotProven
+from mcp_exec_tools.workspace_files import is_digest
+
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_SECONDS: Final = 30.0
+_TRANSFER_SECONDS: Final = 900.0
+_UPLOAD_SECONDS: Final = MAX_UPLOAD_SECONDS + 60.0
+_STALL_SECONDS: Final = 60.0
+_CHUNK_BYTES: Final = 256 * 1024
+_Content = TypeVar("_Content", bound=Model)
+Body = bytes | AsyncIterator[bytes]
+"""A body, or its parts."""
+
+
+class FilesError(BrokerError):
+    """A refused request on files, or a broker that cannot be reached: then the reason is UNAVAILABLE."""
+
+    def __init__(self, message: str, *, reason: FilesReason, status: int = 0, version: int | None = None) -> None:
+        super().__init__(message, status=status)
+        self.reason = reason
+        self.version = version
+        """Newest version of the workspace, if the reason is OUTDATED."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileStream:
+    """The content of a file, an artifact or a tar archive."""
+
+    chunks: AsyncIterator[bytes]
+    """Parts of the content. Raises FilesError if it breaks off."""
+    size: int | None
+    """Size in bytes; None for an archive."""
+    sha256: str = ""
+    """Digest of the content; empty for an archive."""
+    media_type: str = "application/octet-stream"
+    """Media type of an artifact."""
+    name: str = ""
+    """Name of an artifact."""
+    version: int | None = None
+    """Version of the workspace."""
+    etag: str = ""
+    """Tag of the content, without quotation marks: the digest, or for an archive the tag of the version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteCondition:
+    """What must hold for a write to take place, as the headers of the same names say it."""
+
+    if_match: str | None = None
+    if_none_match: str | None = None
+
+    def to_headers(self) -> dict[str, str]:
+        """Return the headers."""
+        given = {"If-Match": self.if_match, "If-None-Match": self.if_none_match}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+NO_CONDITION: Final = WriteCondition()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesClient:
+    """Reads and writes the workspaces and artifacts of owners. All methods raise FilesError."""
+
+    session: aiohttp.ClientSession
+    signer: GrantSigner
+    sender: ServiceName
+    """Process that sends the requests."""
+    addresses: Callable[[], Sequence[str]]
+    """Returns HOST:PORT of the control interface of each ready replica."""
+
+    @classmethod
+    def create(cls, broker: BrokerClient) -> "FilesClient":
+        """Create a client for the replicas of another one."""
+        return cls(session=broker.session, signer=broker.signer, sender=broker.sender, addresses=broker.addresses)
+
+    async def list_workspaces(self, owner: Owner) -> WorkspaceList:
+        """Return the workspaces of an owner, by name."""
+        return await self._ask(WorkspaceList, "GET", owner, "/v1/workspaces")
+
+    async def count_workspaces(self, owner: Owner) -> int:
+        """Return the number of workspaces of the owner's caller, for all users."""
+        return (await self._ask(WorkspaceCount, "GET", owner, "/v1/workspace-count")).count
+
+    async def get_workspace(self, owner: Owner, name: str) -> WorkspaceInfo:
+        """Return a workspace."""
+        return await self._ask(WorkspaceInfo, "GET", owner, _path(name))
+
+    async def put_workspace(self, owner: Owner, name: str, settings: WorkspaceSettings) -> WorkspaceInfo:
+        """Create a workspace, or replace its settings."""
+        return await self._ask(WorkspaceInfo, "PUT", owner, _path(name), content=settings.to_api())
+
+    async def delete_workspace(self, owner: Owner, name: str) -> None:
+        """Delete a workspace with all its versions."""
+        async with self._send("DELETE", owner, _path(name)):
+            pass
+
+    async def list_files(
+        self, owner: Owner, name: str, *, version: int | None = None, prefix: str = "", after: str = "",
+        limit: int = MAX_PAGE,
+    ) -> WorkspaceFileList:  # fmt: skip
+        """Return a page of the files of a version, by path; without one, of the newest."""
+        params = _parameters(version=version, prefix=prefix, after=after, limit=limit)
+        return await self._ask(WorkspaceFileList, "GET", owner, _path(name, "files"), params=params)
+
+    @asynccontextmanager
+    async def open_file(
+        self, owner: Owner, name: str, path: str, *, version: int | None = None
+    ) -> AsyncIterator[FileStream]:
+        """Open a file of a version; without one, of the newest."""
+        target = _path(name, "files", path)
+        async with self._open(owner, target, params=_parameters(version=version)) as stream:
+            yield stream
+
+    async def put_file(
+        self,
+        owner: Owner,
+        name: str,
+        path: str,
+        body: Body,
+        *,
+        executable: bool = False,
+        condition: WriteCondition = NO_CONDITION,
+    ) -> CommitResult:
+        """Write one file, and create the workspace if the owner has none of this name."""
+        params = _parameters(executable="true" if executable else "")
+        target = _path(name, "files", path)
+        return await self._ask(CommitResult, "PUT", owner, target, params=params, body=body, condition=condition)
+
+    async def delete_files(
+        self, owner: Owner, name: str, path: str, *, condition: WriteCondition = NO_CONDITION
+    ) -> CommitResult:
+        """Delete a file, or a folder with all its files."""
+        return await self._ask(CommitResult, "DELETE", owner, _path(name, "files", path), condition=condition)
+
+    @asynccontextmanager
+    async def open_tar(
+        self, owner: Owner, name: str, *, version: int | None = None, prefix: str = ""
+    ) -> AsyncIterator[FileStream]:
+        """Open a tar archive of a version's files; without one, of the newest."""
+        params = _parameters(version=version, prefix=prefix)
+        async with self._open(owner, _path(name, "tar"), params=params) as stream:
+            yield stream
+
+    async def put_tar(
+        self, owner: Owner, name: str, body: Body, *, replace: bool = False, condition: WriteCondition = NO_CONDITION
+    ) -> CommitResult:
+        """Write the files of an uncompressed tar archive as one version; with `replace`, remove all other files.
+
+        Creates the workspace if the owner has none of this name.
+        """
+        params = _parameters(replace="true" if replace else "")
+        target = _path(name, "tar")
+        return await self._ask(CommitResult, "PUT", owner, target, params=params, body=body, condition=condition)
+
+    async def change(
+        self, owner: Owner, name: str, body: Body, *, condition: WriteCondition = NO_CONDITION
+    ) -> CommitResult:
+        """Write and delete files as one version: a line of JSON, a `ChangeHead`, and a tar archive.
+
+        Creates the workspace if the owner has none of this name.
+        """
+        return await self._ask(CommitResult, "POST", owner, _path(name, "changes"), body=body, condition=condition)
+
+    async def list_versions(self, owner: Owner, name: str) -> VersionList:
+        """Return the versions that can be read and restored, newest first."""
+        return await self._ask(VersionList, "GET", owner, _path(name, "versions"))
+
+    async def restore(
+        self, owner: Owner, name: str, version: int, *, condition: WriteCondition = NO_CONDITION
+    ) -> CommitResult:
+        """Commit the files of an earlier version as a new one."""
+        target, content = _path(name, "restore"), {"version": version}
+        return await self._ask(CommitResult, "POST", owner, target, content=content, condition=condition)
+
+    @asynccontextmanager
+    async def open_artifact(self, owner: Owner, execution: str, id: str) -> AsyncIterator[FileStream]:
+        """Open an artifact of an execution, by the execution's uid."""
+        async with self._open(owner, f"/v1/artifacts/{quote(execution, safe='')}/{quote(id, safe='')}") as stream:
+            yield stream
+
+    async def _ask(
+        self,
+        answer: type[_Content],
+        method: str,
+        owner: Owner,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: Mapping[str, Any] | None = None,
+        body: Body | None = None,
+        condition: WriteCondition = NO_CONDITION,
+    ) -> _Content:
+        sending = self._send(method, owner, path, params=params, content=content, body=body, condition=condition)
+        async with sending as response:
+            try:
+                return answer.model_validate(parse_answer(await read_answer(response, limit=_MAX_ANSWER_BYTES)))
+            except (InvalidAnswer, ValidationError) as error:
+                raise _unavailable(f"the broker's answer is not valid: {type(error).__name__}") from error
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise _unavailable(f"the broker's answer broke off: {type(error).__name__} {error}") from error
+
+    @asynccontextmanager
+    async def _open(
+        self, owner: Owner, path: str, *, params: Mapping[str, str] | None = None
+    ) -> AsyncIterator[FileStream]:
+        async with self._send("GET", owner, path, params=params, seconds=_TRANSFER_SECONDS) as response:
+            version = response.headers.get("X-Workspace-Version", "")
+            etag = response.headers.get("ETag", "").strip('"')
+            yield FileStream(
+                chunks=_read_chunks(response),
+                size=response.content_length,
+                sha256=etag if is_digest(etag) else "",
+                etag=etag,
+                media_type=response.content_type,
+                name=unquote(response.headers.get("X-Artifact-Name", "")),
+                version=int(version) if version.isdecimal() else None,
+            )
+
+    @asynccontextmanager
+    async def _send(
+        self,
+        method: str,
+        owner: Owner,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: Mapping[str, Any] | None = None,
+        body: Body | None = None,
+        condition: WriteCondition = NO_CONDITION,
+        seconds: float = _SECONDS,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        last = _unavailable("no broker replica is ready")
+        query = {**(params or {}), "namespace": owner.namespace, "owner": owner.digest, "caller": owner.caller_digest}
+        for address in sorted(self.addresses(), key=lambda address: crc32(f"{owner.digest} {address}".encode())):
+            request = self.session.request(
+                method,
+                URL(f"http://{address}{path}", encoded=True),
+                params=query,
+                json=content,
+                data=BytesIO(body) if isinstance(body, bytes) else body,  # aiohttp warns of large bytes
+                headers={
+                    "Authorization": f"Bearer {self.signer.sign_service_token(self.sender)}",
+                    **condition.to_headers(),
+                },
+                timeout=aiohttp.ClientTimeout(
+                    total=seconds if body is None else _UPLOAD_SECONDS,
+                    sock_connect=1.0,
+                    sock_read=_STALL_SECONDS if body is None else None,
+                ),
+                allow_redirects=False,
+            )
+            try:
+                response = await request
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, PeerNotProven) as error:
+                last = _unavailable(f"the broker at {address}: {type(error).__name__} {error}")
+                continue
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise _unavailable(f"the broker at {address}: {type(error).__name__} {error}") from error
+            async with response:
+                await _check(response)
+                yield response
+            return
+        raise last
+
+
+async def _read_chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise _unavailable(f"the content broke off: {type(error).__name__} {error}") from error
+
+
+async def _check(response: aiohttp.ClientResponse) -> None:
+    """Raise FilesError unless the broker answers the request."""
+    if response.status < 300:
+        return
+    try:
+        body = await read_answer(response, limit=_MAX_ANSWER_BYTES)
+        content = parse_answer(body)
+        reason, message = FilesReason(content["reason"]), str(content["message"])[:2000]
+        found = content.get("version")
+        version = found if type(found) is int else None
+    except (InvalidAnswer, KeyError, ValueError, aiohttp.ClientError, TimeoutError):
+        reason = FilesReason.DISABLED if response.status == 404 else FilesReason.UNAVAILABLE
+        message, version = f"the broker answered {response.status} without a reason", None
+        if reason is FilesReason.DISABLED:
+            message = "this installation stores no files: broker.files.enabled of the chart's values is false"
+    raise FilesError(message, reason=reason, status=response.status, version=version)
+
+
+def _unavailable(message: str) -> FilesError:
+    return FilesError(message, reason=FilesReason.UNAVAILABLE)
+
+
+def _path(name: str, *rest: str) -> str:
+    return "/".join(["/v1/workspaces", quote(name, safe=""), *(quote(part) for part in rest)])
+
+
+def _parameters(**given: str | int | None) -> dict[str, str]:
+    return {name: str(value) for name, value in given.items() if value not in (None, "")}

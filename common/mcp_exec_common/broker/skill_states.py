@@ -1,0 +1,97 @@
+"""State of a skill: what its review says, if the review is proven to be for this object and this content."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from mcp_exec_api.skills.skill import ReviewDecision, SkillState, content_digest
+from mcp_exec_common.broker.attestations import CLAIMED, Attestor
+from mcp_exec_common.kube.objects import Object
+
+SHIPPED_AUTHOR: Final = "release:mcp-exec"
+"""Author of the skills that the release brings. No caller has such a name: labels allow no colon."""
+_MAX_REVIEWS: Final = 100_000
+_STATES = {ReviewDecision.APPROVE: SkillState.APPROVED, ReviewDecision.DEPRECATE: SkillState.DEPRECATED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillReading:
+    """What holds for a skill, whoever wrote its object."""
+
+    state: SkillState
+    author: str
+    """Caller who saved it; `claimed:` precedes an unproven name; empty if it came through the Kubernetes API;
+    SHIPPED_AUTHOR if the release brought it."""
+    digest: str
+    """Digest of its content."""
+    reviewed_by: str | None = None
+    reviewed_at: str | None = None
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether the release brought it."""
+        return self.author == SHIPPED_AUTHOR
+
+
+def is_proven(state: str, author: str) -> bool:
+    """Return whether an approver has decided on a version, or its author is proven."""
+    return state != SkillState.DRAFT or (author != "" and not author.startswith(CLAIMED))
+
+
+def read_skill(skill: Object, *, attestor: Attestor) -> SkillReading:
+    """Return what holds for a skill. Those that the release brings need no review.
+
+    A review that is older than the last one that the operator recorded is ignored: somebody wrote it again.
+    """
+    spec, status = skill.get("spec") or {}, skill.get("status") or {}
+    is_shipped = attestor.is_shipped(skill)
+    digest, author = content_digest(spec), SHIPPED_AUTHOR if is_shipped else attestor.read_author(skill)
+    review, recorded = spec.get("review"), str(status.get("reviewedAt") or "")
+    if isinstance(review, dict) and attestor.is_proven_review(review, uid=skill["metadata"]["uid"], digest=digest):
+        at = str(review["at"])
+        if _is_not_older(at, recorded):
+            state = _STATES[ReviewDecision(review["decision"])]
+            by = str(review.get("by") or "")
+            return SkillReading(state=state, author=author, digest=digest, reviewed_by=by, reviewed_at=at)
+    is_withdrawn = recorded and status.get("state") == SkillState.DEPRECATED and status.get("digest") == digest
+    state = SkillState.APPROVED if is_shipped else SkillState.DRAFT
+    state = SkillState.DEPRECATED if is_withdrawn else state
+    known = status.get("reviewedBy") if is_withdrawn else None
+    return SkillReading(state=state, author=author, digest=digest, reviewed_by=known, reviewed_at=recorded or None)
+
+
+@dataclass(kw_only=True, eq=False)
+class LatestReviews:
+    """Newest review of each skill that this process has seen.
+
+    The operator's status has it too, but a moment later: somebody could write an earlier review back before.
+    """
+
+    attestor: Attestor
+    _by_uid: dict[str, SkillReading] = field(default_factory=dict)
+
+    def read(self, skill: Object) -> SkillReading:
+        """Return what holds for a skill, as `read_skill` does."""
+        uid, status = str(skill["metadata"]["uid"]), skill.get("status") or {}
+        known = self._by_uid.pop(uid, None)
+        if known is not None and not _is_not_older(str(status.get("reviewedAt") or ""), known.reviewed_at or ""):
+            seen = {"state": known.state, "digest": known.digest, "reviewedBy": known.reviewed_by}
+            skill = {**skill, "status": {**status, **seen, "reviewedAt": known.reviewed_at}}
+        reading = read_skill(skill, attestor=self.attestor)
+        newest = reading if known is None or reading.reviewed_at != known.reviewed_at else known
+        if newest.reviewed_at:
+            self._by_uid[uid] = newest
+            while len(self._by_uid) > _MAX_REVIEWS:
+                del self._by_uid[next(iter(self._by_uid))]
+        return reading
+
+    def forget(self, uid: str) -> None:
+        """Forget a skill that was deleted."""
+        self._by_uid.pop(uid, None)
+
+
+def _is_not_older(at: str, recorded: str) -> bool:
+    try:
+        return not recorded or datetime.fromisoformat(at) >= datetime.fromisoformat(recorded)
+    except (ValueError, TypeError):
+        return False
