@@ -8,25 +8,28 @@
 - resolve_library_id: Resolves a package/product name to a Context7-compatible library ID and returns matching ...
 """
 
-from .compare_libraries import compareLibraries, compare_libraries
-from .get_docs_by_name import getDocsByName, get_docs_by_name
-from .get_library_docs import getLibraryDocs, get_library_docs
-from .query_docs import QueryDocsInput, QueryDocsResponse, queryDocs, query_docs
-from .resolve_library_id import ResolveLibraryIdInput, ResolveLibraryIdResponse, resolveLibraryId, resolve_library_id
+from typing import Any
 
-__all__ = [
-    "QueryDocsInput",
-    "QueryDocsResponse",
-    "ResolveLibraryIdInput",
-    "ResolveLibraryIdResponse",
-    "compareLibraries",
-    "compare_libraries",
-    "getDocsByName",
-    "getLibraryDocs",
-    "get_docs_by_name",
-    "get_library_docs",
-    "queryDocs",
-    "query_docs",
-    "resolveLibraryId",
-    "resolve_library_id",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "compare_libraries": ["compareLibraries", "compare_libraries"],
+    "get_docs_by_name": ["getDocsByName", "get_docs_by_name"],
+    "get_library_docs": ["getLibraryDocs", "get_library_docs"],
+    "query_docs": ["QueryDocsInput", "QueryDocsResponse", "queryDocs", "query_docs"],
+    "resolve_library_id": [
+        "ResolveLibraryIdInput",
+        "ResolveLibraryIdResponse",
+        "resolveLibraryID",
+        "resolveLibraryId",
+        "resolve_library_id",
+    ],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

@@ -19,7 +19,7 @@ _PARAMETERS = {"libraryId": True, "query": True}
 _SPELLINGS = {"library_id": "libraryId"}
 
 
-async def query_docs(input: QueryDocsInput | None = None, /, **arguments: Any) -> QueryDocsResponse:
+async def query_docs(*values: Any, **arguments: Any) -> QueryDocsResponse:
     """Retrieves and queries up-to-date documentation and code examples from Context7 for any ...
 
     Retrieves and queries up-to-date documentation and code examples from Context7 for any programming library
@@ -40,7 +40,7 @@ async def query_docs(input: QueryDocsInput | None = None, /, **arguments: Any) -
             concepts, make a separate call per concept instead of combining them, unless the question is about how the
             concepts interact. Good: 'How to set up authentication with JWT in Express.js' or 'React ...
     """
-    answer: QueryDocsResponse = await _call_wrapped("context7.query-docs", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: QueryDocsResponse = await _call_wrapped("context7.query-docs", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

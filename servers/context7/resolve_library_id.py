@@ -19,11 +19,7 @@ _PARAMETERS = {"query": True, "libraryName": True}
 _SPELLINGS = {"library_name": "libraryName"}
 
 
-async def resolve_library_id(
-    input: ResolveLibraryIdInput | None = None,
-    /,
-    **arguments: Any,
-) -> ResolveLibraryIdResponse:
+async def resolve_library_id(*values: Any, **arguments: Any) -> ResolveLibraryIdResponse:
     """Resolves a package/product name to a Context7-compatible library ID and returns matching libraries.
 
     You MUST call this function before 'Query Documentation' tool to obtain a valid Context7-compatible library
@@ -74,7 +70,7 @@ async def resolve_library_id(
     """
     answer: ResolveLibraryIdResponse = await _call_wrapped(
         "context7.resolve-library-id",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,
@@ -83,3 +79,4 @@ async def resolve_library_id(
 
 
 resolveLibraryId = resolve_library_id
+resolveLibraryID = resolve_library_id

@@ -16,110 +16,75 @@
 - trigger_long_running_operation: Demonstrates a long running operation with progress updates.
 """
 
-from .echo import EchoInput, EchoResponse, echo
-from .get_annotated_message import (
-    GetAnnotatedMessageInput,
-    GetAnnotatedMessageResponse,
-    getAnnotatedMessage,
-    get_annotated_message,
-)
-from .get_env import GetEnvInput, GetEnvResponse, getEnv, get_env
-from .get_resource_links import GetResourceLinksInput, GetResourceLinksResponse, getResourceLinks, get_resource_links
-from .get_resource_reference import (
-    GetResourceReferenceInput,
-    GetResourceReferenceResponse,
-    getResourceReference,
-    get_resource_reference,
-)
-from .get_structured_content import (
-    GetStructuredContentInput,
-    GetStructuredContentResponse,
-    getStructuredContent,
-    get_structured_content,
-)
-from .get_sum import GetSumInput, GetSumResponse, getSum, get_sum
-from .get_tiny_image import GetTinyImageInput, GetTinyImageResponse, getTinyImage, get_tiny_image
-from .gzip_file_as_resource import (
-    GzipFileAsResourceInput,
-    GzipFileAsResourceResponse,
-    gzipFileAsResource,
-    gzip_file_as_resource,
-)
-from .simulate_research_query import (
-    SimulateResearchQueryInput,
-    SimulateResearchQueryResponse,
-    simulateResearchQuery,
-    simulate_research_query,
-)
-from .toggle_simulated_logging import (
-    ToggleSimulatedLoggingInput,
-    ToggleSimulatedLoggingResponse,
-    toggleSimulatedLogging,
-    toggle_simulated_logging,
-)
-from .toggle_subscriber_updates import (
-    ToggleSubscriberUpdatesInput,
-    ToggleSubscriberUpdatesResponse,
-    toggleSubscriberUpdates,
-    toggle_subscriber_updates,
-)
-from .trigger_long_running_operation import (
-    TriggerLongRunningOperationInput,
-    TriggerLongRunningOperationResponse,
-    triggerLongRunningOperation,
-    trigger_long_running_operation,
-)
+from typing import Any
 
-__all__ = [
-    "EchoInput",
-    "EchoResponse",
-    "GetAnnotatedMessageInput",
-    "GetAnnotatedMessageResponse",
-    "GetEnvInput",
-    "GetEnvResponse",
-    "GetResourceLinksInput",
-    "GetResourceLinksResponse",
-    "GetResourceReferenceInput",
-    "GetResourceReferenceResponse",
-    "GetStructuredContentInput",
-    "GetStructuredContentResponse",
-    "GetSumInput",
-    "GetSumResponse",
-    "GetTinyImageInput",
-    "GetTinyImageResponse",
-    "GzipFileAsResourceInput",
-    "GzipFileAsResourceResponse",
-    "SimulateResearchQueryInput",
-    "SimulateResearchQueryResponse",
-    "ToggleSimulatedLoggingInput",
-    "ToggleSimulatedLoggingResponse",
-    "ToggleSubscriberUpdatesInput",
-    "ToggleSubscriberUpdatesResponse",
-    "TriggerLongRunningOperationInput",
-    "TriggerLongRunningOperationResponse",
-    "echo",
-    "getAnnotatedMessage",
-    "getEnv",
-    "getResourceLinks",
-    "getResourceReference",
-    "getStructuredContent",
-    "getSum",
-    "getTinyImage",
-    "get_annotated_message",
-    "get_env",
-    "get_resource_links",
-    "get_resource_reference",
-    "get_structured_content",
-    "get_sum",
-    "get_tiny_image",
-    "gzipFileAsResource",
-    "gzip_file_as_resource",
-    "simulateResearchQuery",
-    "simulate_research_query",
-    "toggleSimulatedLogging",
-    "toggleSubscriberUpdates",
-    "toggle_simulated_logging",
-    "toggle_subscriber_updates",
-    "triggerLongRunningOperation",
-    "trigger_long_running_operation",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "echo": ["EchoInput", "EchoResponse", "echo"],
+    "get_annotated_message": [
+        "GetAnnotatedMessageInput",
+        "GetAnnotatedMessageResponse",
+        "getAnnotatedMessage",
+        "get_annotated_message",
+    ],
+    "get_env": ["GetEnvInput", "GetEnvResponse", "getEnv", "get_env"],
+    "get_resource_links": [
+        "GetResourceLinksInput",
+        "GetResourceLinksResponse",
+        "getResourceLinks",
+        "get_resource_links",
+    ],
+    "get_resource_reference": [
+        "GetResourceReferenceInput",
+        "GetResourceReferenceResponse",
+        "getResourceReference",
+        "get_resource_reference",
+    ],
+    "get_structured_content": [
+        "GetStructuredContentInput",
+        "GetStructuredContentResponse",
+        "getStructuredContent",
+        "get_structured_content",
+    ],
+    "get_sum": ["GetSumInput", "GetSumResponse", "getSum", "get_sum"],
+    "get_tiny_image": ["GetTinyImageInput", "GetTinyImageResponse", "getTinyImage", "get_tiny_image"],
+    "gzip_file_as_resource": [
+        "GzipFileAsResourceInput",
+        "GzipFileAsResourceResponse",
+        "gzipFileAsResource",
+        "gzip_file_as_resource",
+    ],
+    "simulate_research_query": [
+        "SimulateResearchQueryInput",
+        "SimulateResearchQueryResponse",
+        "simulateResearchQuery",
+        "simulate_research_query",
+    ],
+    "toggle_simulated_logging": [
+        "ToggleSimulatedLoggingInput",
+        "ToggleSimulatedLoggingResponse",
+        "toggleSimulatedLogging",
+        "toggle_simulated_logging",
+    ],
+    "toggle_subscriber_updates": [
+        "ToggleSubscriberUpdatesInput",
+        "ToggleSubscriberUpdatesResponse",
+        "toggleSubscriberUpdates",
+        "toggle_subscriber_updates",
+    ],
+    "trigger_long_running_operation": [
+        "TriggerLongRunningOperationInput",
+        "TriggerLongRunningOperationResponse",
+        "triggerLongRunningOperation",
+        "trigger_long_running_operation",
+    ],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

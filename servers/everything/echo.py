@@ -17,11 +17,11 @@ EchoResponse: TypeAlias = Any
 _PARAMETERS = {"message": True}
 
 
-async def echo(input: EchoInput | None = None, /, **arguments: Any) -> EchoResponse:
+async def echo(*values: Any, **arguments: Any) -> EchoResponse:
     """Echoes back the input string
 
     Args:
         message (string): Message to echo
     """
-    answer: EchoResponse = await _call_wrapped("everything.echo", input, arguments, _PARAMETERS)
+    answer: EchoResponse = await _call_wrapped("everything.echo", values, arguments, _PARAMETERS)
     return answer

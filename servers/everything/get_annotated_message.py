@@ -19,11 +19,7 @@ _PARAMETERS = {"messageType": True, "includeImage": False}
 _SPELLINGS = {"include_image": "includeImage", "message_type": "messageType"}
 
 
-async def get_annotated_message(
-    input: GetAnnotatedMessageInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetAnnotatedMessageResponse:
+async def get_annotated_message(*values: Any, **arguments: Any) -> GetAnnotatedMessageResponse:
     """Demonstrates how annotations can be used to provide metadata about content.
 
     Args:
@@ -33,7 +29,7 @@ async def get_annotated_message(
     """
     answer: GetAnnotatedMessageResponse = await _call_wrapped(
         "everything.get-annotated-message",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -13,9 +13,9 @@ class GetEnvInput(TypedDict):
 GetEnvResponse: TypeAlias = Any
 
 
-async def get_env(input: GetEnvInput | None = None, /, **arguments: Any) -> GetEnvResponse:
+async def get_env(*values: Any, **arguments: Any) -> GetEnvResponse:
     """Returns all environment variables, helpful for debugging MCP server configuration"""
-    answer: GetEnvResponse = await _call_wrapped("everything.get-env", input, arguments, {})
+    answer: GetEnvResponse = await _call_wrapped("everything.get-env", values, arguments, {})
     return answer
 
 

@@ -17,11 +17,7 @@ GetResourceLinksResponse: TypeAlias = Any
 _PARAMETERS = {"count": False}
 
 
-async def get_resource_links(
-    input: GetResourceLinksInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetResourceLinksResponse:
+async def get_resource_links(*values: Any, **arguments: Any) -> GetResourceLinksResponse:
     """Returns up to ten resource links that reference different types of resources
 
     Args:
@@ -29,7 +25,7 @@ async def get_resource_links(
     """
     answer: GetResourceLinksResponse = await _call_wrapped(
         "everything.get-resource-links",
-        input,
+        values,
         arguments,
         _PARAMETERS,
     )

@@ -9,30 +9,26 @@ from client import call_wrapped as _call_wrapped
 class GetResourceReferenceInput(TypedDict):
     """Arguments of `get_resource_reference`."""
 
-    resourceId: NotRequired[float]
     resourceType: NotRequired[Literal["Text", "Blob"]]
+    resourceId: NotRequired[float]
 
 
 GetResourceReferenceResponse: TypeAlias = Any
 
-_PARAMETERS = {"resourceId": False, "resourceType": False}
+_PARAMETERS = {"resourceType": False, "resourceId": False}
 _SPELLINGS = {"resource_id": "resourceId", "resource_type": "resourceType"}
 
 
-async def get_resource_reference(
-    input: GetResourceReferenceInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetResourceReferenceResponse:
+async def get_resource_reference(*values: Any, **arguments: Any) -> GetResourceReferenceResponse:
     """Returns a resource reference that can be used by MCP clients
 
     Args:
-        resourceId (number, optional): ID of the text resource to fetch
         resourceType (one of 'Text', 'Blob', optional)
+        resourceId (number, optional): ID of the text resource to fetch
     """
     answer: GetResourceReferenceResponse = await _call_wrapped(
         "everything.get-resource-reference",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

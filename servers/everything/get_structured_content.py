@@ -23,11 +23,7 @@ class GetStructuredContentResponse(TypedDict):
 _PARAMETERS = {"location": True}
 
 
-async def get_structured_content(
-    input: GetStructuredContentInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetStructuredContentResponse:
+async def get_structured_content(*values: Any, **arguments: Any) -> GetStructuredContentResponse:
     """Returns structured content along with an output schema for client data validation
 
     Args:
@@ -35,7 +31,7 @@ async def get_structured_content(
     """
     answer: GetStructuredContentResponse = await _call_wrapped(
         "everything.get-structured-content",
-        input,
+        values,
         arguments,
         _PARAMETERS,
     )

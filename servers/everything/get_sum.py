@@ -18,14 +18,14 @@ GetSumResponse: TypeAlias = Any
 _PARAMETERS = {"a": True, "b": True}
 
 
-async def get_sum(input: GetSumInput | None = None, /, **arguments: Any) -> GetSumResponse:
+async def get_sum(*values: Any, **arguments: Any) -> GetSumResponse:
     """Returns the sum of two numbers
 
     Args:
         a (number): First number
         b (number): Second number
     """
-    answer: GetSumResponse = await _call_wrapped("everything.get-sum", input, arguments, _PARAMETERS)
+    answer: GetSumResponse = await _call_wrapped("everything.get-sum", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -13,9 +13,9 @@ class GetTinyImageInput(TypedDict):
 GetTinyImageResponse: TypeAlias = Any
 
 
-async def get_tiny_image(input: GetTinyImageInput | None = None, /, **arguments: Any) -> GetTinyImageResponse:
+async def get_tiny_image(*values: Any, **arguments: Any) -> GetTinyImageResponse:
     """Returns a tiny MCP logo image."""
-    answer: GetTinyImageResponse = await _call_wrapped("everything.get-tiny-image", input, arguments, {})
+    answer: GetTinyImageResponse = await _call_wrapped("everything.get-tiny-image", values, arguments, {})
     return answer
 
 

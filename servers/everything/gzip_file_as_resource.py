@@ -9,37 +9,33 @@ from client import call_wrapped as _call_wrapped
 class GzipFileAsResourceInput(TypedDict):
     """Arguments of `gzip_file_as_resource`."""
 
-    data: NotRequired[str]
     name: NotRequired[str]
+    data: NotRequired[str]
     outputType: NotRequired[Literal["resourceLink", "resource"]]
 
 
 GzipFileAsResourceResponse: TypeAlias = Any
 
-_PARAMETERS = {"data": False, "name": False, "outputType": False}
+_PARAMETERS = {"name": False, "data": False, "outputType": False}
 _SPELLINGS = {"output_type": "outputType"}
 
 
-async def gzip_file_as_resource(
-    input: GzipFileAsResourceInput | None = None,
-    /,
-    **arguments: Any,
-) -> GzipFileAsResourceResponse:
+async def gzip_file_as_resource(*values: Any, **arguments: Any) -> GzipFileAsResourceResponse:
     """Compresses a single file using gzip compression.
 
     Depending upon the selected output type, returns either the compressed data as a gzipped resource or a
     resource link, allowing it to be downloaded in a subsequent request during the current session.
 
     Args:
-        data (string, optional): URL or data URI of the file content to compress
         name (string, optional): Name of the output file
+        data (string, optional): URL or data URI of the file content to compress
         outputType (one of 'resourceLink', 'resource', optional): How the resulting gzipped file should be returned.
             'resourceLink' returns a link to a resource that can be read later, 'resource' returns a full resource
             object.
     """
     answer: GzipFileAsResourceResponse = await _call_wrapped(
         "everything.gzip-file-as-resource",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

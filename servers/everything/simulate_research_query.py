@@ -18,11 +18,7 @@ SimulateResearchQueryResponse: TypeAlias = Any
 _PARAMETERS = {"topic": True, "ambiguous": False}
 
 
-async def simulate_research_query(
-    input: SimulateResearchQueryInput | None = None,
-    /,
-    **arguments: Any,
-) -> SimulateResearchQueryResponse:
+async def simulate_research_query(*values: Any, **arguments: Any) -> SimulateResearchQueryResponse:
     """Simulates a deep research operation that gathers, analyzes, and synthesizes information.
 
     Demonstrates MCP task-based operations with progress through multiple stages. If 'ambiguous' is true and
@@ -35,7 +31,7 @@ async def simulate_research_query(
     """
     answer: SimulateResearchQueryResponse = await _call_wrapped(
         "everything.simulate-research-query",
-        input,
+        values,
         arguments,
         _PARAMETERS,
     )

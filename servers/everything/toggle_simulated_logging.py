@@ -13,15 +13,11 @@ class ToggleSimulatedLoggingInput(TypedDict):
 ToggleSimulatedLoggingResponse: TypeAlias = Any
 
 
-async def toggle_simulated_logging(
-    input: ToggleSimulatedLoggingInput | None = None,
-    /,
-    **arguments: Any,
-) -> ToggleSimulatedLoggingResponse:
+async def toggle_simulated_logging(*values: Any, **arguments: Any) -> ToggleSimulatedLoggingResponse:
     """Toggles simulated, random-leveled logging on or off."""
     answer: ToggleSimulatedLoggingResponse = await _call_wrapped(
         "everything.toggle-simulated-logging",
-        input,
+        values,
         arguments,
         {},
     )

@@ -13,15 +13,11 @@ class ToggleSubscriberUpdatesInput(TypedDict):
 ToggleSubscriberUpdatesResponse: TypeAlias = Any
 
 
-async def toggle_subscriber_updates(
-    input: ToggleSubscriberUpdatesInput | None = None,
-    /,
-    **arguments: Any,
-) -> ToggleSubscriberUpdatesResponse:
+async def toggle_subscriber_updates(*values: Any, **arguments: Any) -> ToggleSubscriberUpdatesResponse:
     """Toggles simulated resource subscription updates on or off."""
     answer: ToggleSubscriberUpdatesResponse = await _call_wrapped(
         "everything.toggle-subscriber-updates",
-        input,
+        values,
         arguments,
         {},
     )

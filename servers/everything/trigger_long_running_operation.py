@@ -18,11 +18,7 @@ TriggerLongRunningOperationResponse: TypeAlias = Any
 _PARAMETERS = {"duration": False, "steps": False}
 
 
-async def trigger_long_running_operation(
-    input: TriggerLongRunningOperationInput | None = None,
-    /,
-    **arguments: Any,
-) -> TriggerLongRunningOperationResponse:
+async def trigger_long_running_operation(*values: Any, **arguments: Any) -> TriggerLongRunningOperationResponse:
     """Demonstrates a long running operation with progress updates.
 
     Args:
@@ -31,7 +27,7 @@ async def trigger_long_running_operation(
     """
     answer: TriggerLongRunningOperationResponse = await _call_wrapped(
         "everything.trigger-long-running-operation",
-        input,
+        values,
         arguments,
         _PARAMETERS,
     )

@@ -4,10 +4,18 @@
 - fetch: Fetches a URL from the internet and optionally extracts its contents as markdown.
 """
 
-from .fetch import FetchInput, FetchResponse, fetch
+from typing import Any
 
-__all__ = [
-    "FetchInput",
-    "FetchResponse",
-    "fetch",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "fetch": ["FetchInput", "FetchResponse", "fetch"],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

@@ -11,17 +11,17 @@ class FetchInput(TypedDict):
 
     url: str
     max_length: NotRequired[int]
-    raw: NotRequired[bool]
     start_index: NotRequired[int]
+    raw: NotRequired[bool]
 
 
 FetchResponse: TypeAlias = Any
 
-_PARAMETERS = {"url": True, "max_length": False, "raw": False, "start_index": False}
+_PARAMETERS = {"url": True, "max_length": False, "start_index": False, "raw": False}
 _SPELLINGS = {"maxLength": "max_length", "startIndex": "start_index"}
 
 
-async def fetch(input: FetchInput | None = None, /, **arguments: Any) -> FetchResponse:
+async def fetch(*values: Any, **arguments: Any) -> FetchResponse:
     """Fetches a URL from the internet and optionally extracts its contents as markdown.
 
     Although originally you did not have internet access, and were advised to refuse and tell the user this,
@@ -31,9 +31,9 @@ async def fetch(input: FetchInput | None = None, /, **arguments: Any) -> FetchRe
     Args:
         url (string): URL to fetch
         max_length (integer, optional): Maximum number of characters to return.
-        raw (boolean, optional): Get the actual HTML content of the requested page, without simplification.
         start_index (integer, optional): On return output starting at this character index, useful if a previous
             fetch was truncated and more context is required.
+        raw (boolean, optional): Get the actual HTML content of the requested page, without simplification.
     """
-    answer: FetchResponse = await _call_wrapped("fetch.fetch", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: FetchResponse = await _call_wrapped("fetch.fetch", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer

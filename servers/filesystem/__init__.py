@@ -17,91 +17,46 @@
 - write_file: Create a new file or completely overwrite an existing file with new content.
 """
 
-from .create_directory import CreateDirectoryInput, CreateDirectoryResponse, createDirectory, create_directory
-from .directory_tree import DirectoryTreeInput, DirectoryTreeResponse, directoryTree, directory_tree
-from .edit_file import EditFileInput, EditFileResponse, editFile, edit_file
-from .get_file_info import GetFileInfoInput, GetFileInfoResponse, getFileInfo, get_file_info
-from .list_allowed_directories import (
-    ListAllowedDirectoriesInput,
-    ListAllowedDirectoriesResponse,
-    listAllowedDirectories,
-    list_allowed_directories,
-)
-from .list_directory import ListDirectoryInput, ListDirectoryResponse, listDirectory, list_directory
-from .list_directory_with_sizes import (
-    ListDirectoryWithSizesInput,
-    ListDirectoryWithSizesResponse,
-    listDirectoryWithSizes,
-    list_directory_with_sizes,
-)
-from .move_file import MoveFileInput, MoveFileResponse, moveFile, move_file
-from .read_file import ReadFileInput, ReadFileResponse, readFile, read_file
-from .read_media_file import ReadMediaFileInput, ReadMediaFileResponse, readMediaFile, read_media_file
-from .read_multiple_files import (
-    ReadMultipleFilesInput,
-    ReadMultipleFilesResponse,
-    readMultipleFiles,
-    read_multiple_files,
-)
-from .read_text_file import ReadTextFileInput, ReadTextFileResponse, readTextFile, read_text_file
-from .search_files import SearchFilesInput, SearchFilesResponse, searchFiles, search_files
-from .write_file import WriteFileInput, WriteFileResponse, writeFile, write_file
+from typing import Any
 
-__all__ = [
-    "CreateDirectoryInput",
-    "CreateDirectoryResponse",
-    "DirectoryTreeInput",
-    "DirectoryTreeResponse",
-    "EditFileInput",
-    "EditFileResponse",
-    "GetFileInfoInput",
-    "GetFileInfoResponse",
-    "ListAllowedDirectoriesInput",
-    "ListAllowedDirectoriesResponse",
-    "ListDirectoryInput",
-    "ListDirectoryResponse",
-    "ListDirectoryWithSizesInput",
-    "ListDirectoryWithSizesResponse",
-    "MoveFileInput",
-    "MoveFileResponse",
-    "ReadFileInput",
-    "ReadFileResponse",
-    "ReadMediaFileInput",
-    "ReadMediaFileResponse",
-    "ReadMultipleFilesInput",
-    "ReadMultipleFilesResponse",
-    "ReadTextFileInput",
-    "ReadTextFileResponse",
-    "SearchFilesInput",
-    "SearchFilesResponse",
-    "WriteFileInput",
-    "WriteFileResponse",
-    "createDirectory",
-    "create_directory",
-    "directoryTree",
-    "directory_tree",
-    "editFile",
-    "edit_file",
-    "getFileInfo",
-    "get_file_info",
-    "listAllowedDirectories",
-    "listDirectory",
-    "listDirectoryWithSizes",
-    "list_allowed_directories",
-    "list_directory",
-    "list_directory_with_sizes",
-    "moveFile",
-    "move_file",
-    "readFile",
-    "readMediaFile",
-    "readMultipleFiles",
-    "readTextFile",
-    "read_file",
-    "read_media_file",
-    "read_multiple_files",
-    "read_text_file",
-    "searchFiles",
-    "search_files",
-    "writeFile",
-    "write_file",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "create_directory": ["CreateDirectoryInput", "CreateDirectoryResponse", "createDirectory", "create_directory"],
+    "directory_tree": ["DirectoryTreeInput", "DirectoryTreeResponse", "directoryTree", "directory_tree"],
+    "edit_file": ["EditFileInput", "EditFileResponse", "editFile", "edit_file"],
+    "get_file_info": ["GetFileInfoInput", "GetFileInfoResponse", "getFileInfo", "get_file_info"],
+    "list_allowed_directories": [
+        "ListAllowedDirectoriesInput",
+        "ListAllowedDirectoriesResponse",
+        "listAllowedDirectories",
+        "list_allowed_directories",
+    ],
+    "list_directory": ["ListDirectoryInput", "ListDirectoryResponse", "listDirectory", "list_directory"],
+    "list_directory_with_sizes": [
+        "ListDirectoryWithSizesInput",
+        "ListDirectoryWithSizesResponse",
+        "listDirectoryWithSizes",
+        "list_directory_with_sizes",
+    ],
+    "move_file": ["MoveFileInput", "MoveFileResponse", "moveFile", "move_file"],
+    "read_file": ["ReadFileInput", "ReadFileResponse", "readFile", "read_file"],
+    "read_media_file": ["ReadMediaFileInput", "ReadMediaFileResponse", "readMediaFile", "read_media_file"],
+    "read_multiple_files": [
+        "ReadMultipleFilesInput",
+        "ReadMultipleFilesResponse",
+        "readMultipleFiles",
+        "read_multiple_files",
+    ],
+    "read_text_file": ["ReadTextFileInput", "ReadTextFileResponse", "readTextFile", "read_text_file"],
+    "search_files": ["SearchFilesInput", "SearchFilesResponse", "searchFiles", "search_files"],
+    "write_file": ["WriteFileInput", "WriteFileResponse", "writeFile", "write_file"],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

@@ -21,7 +21,7 @@ class CreateDirectoryResponse(TypedDict):
 _PARAMETERS = {"path": True}
 
 
-async def create_directory(input: CreateDirectoryInput | None = None, /, **arguments: Any) -> CreateDirectoryResponse:
+async def create_directory(*values: Any, **arguments: Any) -> CreateDirectoryResponse:
     """Create a new directory or ensure a directory exists.
 
     Can create multiple nested directories in one operation. If the directory already exists, this operation
@@ -31,7 +31,7 @@ async def create_directory(input: CreateDirectoryInput | None = None, /, **argum
     Args:
         path (string)
     """
-    answer: CreateDirectoryResponse = await _call_wrapped("filesystem.create_directory", input, arguments, _PARAMETERS)
+    answer: CreateDirectoryResponse = await _call_wrapped("filesystem.create_directory", values, arguments, _PARAMETERS)
     return answer
 
 

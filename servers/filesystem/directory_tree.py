@@ -23,7 +23,7 @@ _PARAMETERS = {"path": True, "excludePatterns": False}
 _SPELLINGS = {"exclude_patterns": "excludePatterns"}
 
 
-async def directory_tree(input: DirectoryTreeInput | None = None, /, **arguments: Any) -> DirectoryTreeResponse:
+async def directory_tree(*values: Any, **arguments: Any) -> DirectoryTreeResponse:
     """Get a recursive tree view of files and directories as a JSON structure.
 
     Each entry includes 'name', 'type' (file/directory), and 'children' for directories. Files have no children
@@ -36,7 +36,7 @@ async def directory_tree(input: DirectoryTreeInput | None = None, /, **arguments
     """
     answer: DirectoryTreeResponse = await _call_wrapped(
         "filesystem.directory_tree",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -31,7 +31,7 @@ _PARAMETERS = {"path": True, "edits": True, "dryRun": False}
 _SPELLINGS = {"dry_run": "dryRun"}
 
 
-async def edit_file(input: EditFileInput | None = None, /, **arguments: Any) -> EditFileResponse:
+async def edit_file(*values: Any, **arguments: Any) -> EditFileResponse:
     """Make line-based edits to a text file.
 
     Each edit replaces exact line sequences with new content. Returns a git-style diff showing the changes made.
@@ -42,7 +42,7 @@ async def edit_file(input: EditFileInput | None = None, /, **arguments: Any) -> 
         edits (array)
         dryRun (boolean, optional): Preview changes using git-style diff format
     """
-    answer: EditFileResponse = await _call_wrapped("filesystem.edit_file", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: EditFileResponse = await _call_wrapped("filesystem.edit_file", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -21,7 +21,7 @@ class GetFileInfoResponse(TypedDict):
 _PARAMETERS = {"path": True}
 
 
-async def get_file_info(input: GetFileInfoInput | None = None, /, **arguments: Any) -> GetFileInfoResponse:
+async def get_file_info(*values: Any, **arguments: Any) -> GetFileInfoResponse:
     """Retrieve detailed metadata about a file or directory.
 
     Returns comprehensive information including size, creation time, last modified time, permissions, and type.
@@ -31,7 +31,7 @@ async def get_file_info(input: GetFileInfoInput | None = None, /, **arguments: A
     Args:
         path (string)
     """
-    answer: GetFileInfoResponse = await _call_wrapped("filesystem.get_file_info", input, arguments, _PARAMETERS)
+    answer: GetFileInfoResponse = await _call_wrapped("filesystem.get_file_info", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -16,11 +16,7 @@ class ListAllowedDirectoriesResponse(TypedDict):
     content: str
 
 
-async def list_allowed_directories(
-    input: ListAllowedDirectoriesInput | None = None,
-    /,
-    **arguments: Any,
-) -> ListAllowedDirectoriesResponse:
+async def list_allowed_directories(*values: Any, **arguments: Any) -> ListAllowedDirectoriesResponse:
     """Returns the list of directories that this server is allowed to access.
 
     Subdirectories within these allowed directories are also accessible. Use this to understand which
@@ -28,7 +24,7 @@ async def list_allowed_directories(
     """
     answer: ListAllowedDirectoriesResponse = await _call_wrapped(
         "filesystem.list_allowed_directories",
-        input,
+        values,
         arguments,
         {},
     )

@@ -21,7 +21,7 @@ class ListDirectoryResponse(TypedDict):
 _PARAMETERS = {"path": True}
 
 
-async def list_directory(input: ListDirectoryInput | None = None, /, **arguments: Any) -> ListDirectoryResponse:
+async def list_directory(*values: Any, **arguments: Any) -> ListDirectoryResponse:
     """Get a detailed listing of all files and directories in a specified path.
 
     Results clearly distinguish between files and directories with [FILE] and [DIR] prefixes. This tool is
@@ -31,7 +31,7 @@ async def list_directory(input: ListDirectoryInput | None = None, /, **arguments
     Args:
         path (string)
     """
-    answer: ListDirectoryResponse = await _call_wrapped("filesystem.list_directory", input, arguments, _PARAMETERS)
+    answer: ListDirectoryResponse = await _call_wrapped("filesystem.list_directory", values, arguments, _PARAMETERS)
     return answer
 
 

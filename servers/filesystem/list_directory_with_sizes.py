@@ -23,11 +23,7 @@ _PARAMETERS = {"path": True, "sortBy": False}
 _SPELLINGS = {"sort_by": "sortBy"}
 
 
-async def list_directory_with_sizes(
-    input: ListDirectoryWithSizesInput | None = None,
-    /,
-    **arguments: Any,
-) -> ListDirectoryWithSizesResponse:
+async def list_directory_with_sizes(*values: Any, **arguments: Any) -> ListDirectoryWithSizesResponse:
     """Get a detailed listing of all files and directories in a specified path, including sizes.
 
     Results clearly distinguish between files and directories with [FILE] and [DIR] prefixes. This tool is
@@ -40,7 +36,7 @@ async def list_directory_with_sizes(
     """
     answer: ListDirectoryWithSizesResponse = await _call_wrapped(
         "filesystem.list_directory_with_sizes",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

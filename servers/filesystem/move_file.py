@@ -22,7 +22,7 @@ class MoveFileResponse(TypedDict):
 _PARAMETERS = {"source": True, "destination": True}
 
 
-async def move_file(input: MoveFileInput | None = None, /, **arguments: Any) -> MoveFileResponse:
+async def move_file(*values: Any, **arguments: Any) -> MoveFileResponse:
     """Move or rename files and directories.
 
     Can move files between directories and rename them in a single operation. If the destination exists, the
@@ -33,7 +33,7 @@ async def move_file(input: MoveFileInput | None = None, /, **arguments: Any) -> 
         source (string)
         destination (string)
     """
-    answer: MoveFileResponse = await _call_wrapped("filesystem.move_file", input, arguments, _PARAMETERS)
+    answer: MoveFileResponse = await _call_wrapped("filesystem.move_file", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -10,8 +10,8 @@ class ReadFileInput(TypedDict):
     """Arguments of `read_file`."""
 
     path: str
-    head: NotRequired[float]
     tail: NotRequired[float]
+    head: NotRequired[float]
 
 
 class ReadFileResponse(TypedDict):
@@ -20,20 +20,20 @@ class ReadFileResponse(TypedDict):
     content: str
 
 
-_PARAMETERS = {"path": True, "head": False, "tail": False}
+_PARAMETERS = {"path": True, "tail": False, "head": False}
 
 
-async def read_file(input: ReadFileInput | None = None, /, **arguments: Any) -> ReadFileResponse:
+async def read_file(*values: Any, **arguments: Any) -> ReadFileResponse:
     """Read the complete contents of a file as text.
 
     DEPRECATED: Use read_text_file instead.
 
     Args:
         path (string)
-        head (number, optional): If provided, returns only the first N lines of the file
         tail (number, optional): If provided, returns only the last N lines of the file
+        head (number, optional): If provided, returns only the first N lines of the file
     """
-    answer: ReadFileResponse = await _call_wrapped("filesystem.read_file", input, arguments, _PARAMETERS)
+    answer: ReadFileResponse = await _call_wrapped("filesystem.read_file", values, arguments, _PARAMETERS)
     return answer
 
 

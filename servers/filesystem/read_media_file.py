@@ -49,7 +49,7 @@ class ReadMediaFileResponse(TypedDict):
 _PARAMETERS = {"path": True}
 
 
-async def read_media_file(input: ReadMediaFileInput | None = None, /, **arguments: Any) -> ReadMediaFileResponse:
+async def read_media_file(*values: Any, **arguments: Any) -> ReadMediaFileResponse:
     """Read a file and return it as a base64-encoded content block with its MIME type.
 
     Image and audio files are returned as image/audio content; any other file type is returned as an embedded
@@ -58,7 +58,7 @@ async def read_media_file(input: ReadMediaFileInput | None = None, /, **argument
     Args:
         path (string)
     """
-    answer: ReadMediaFileResponse = await _call_wrapped("filesystem.read_media_file", input, arguments, _PARAMETERS)
+    answer: ReadMediaFileResponse = await _call_wrapped("filesystem.read_media_file", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -21,11 +21,7 @@ class ReadMultipleFilesResponse(TypedDict):
 _PARAMETERS = {"paths": True}
 
 
-async def read_multiple_files(
-    input: ReadMultipleFilesInput | None = None,
-    /,
-    **arguments: Any,
-) -> ReadMultipleFilesResponse:
+async def read_multiple_files(*values: Any, **arguments: Any) -> ReadMultipleFilesResponse:
     """Read the contents of multiple files simultaneously.
 
     This is more efficient than reading files one by one when you need to analyze or compare multiple files.
@@ -38,7 +34,7 @@ async def read_multiple_files(
     """
     answer: ReadMultipleFilesResponse = await _call_wrapped(
         "filesystem.read_multiple_files",
-        input,
+        values,
         arguments,
         _PARAMETERS,
     )

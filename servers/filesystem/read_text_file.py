@@ -10,8 +10,8 @@ class ReadTextFileInput(TypedDict):
     """Arguments of `read_text_file`."""
 
     path: str
-    head: NotRequired[float]
     tail: NotRequired[float]
+    head: NotRequired[float]
 
 
 class ReadTextFileResponse(TypedDict):
@@ -20,10 +20,10 @@ class ReadTextFileResponse(TypedDict):
     content: str
 
 
-_PARAMETERS = {"path": True, "head": False, "tail": False}
+_PARAMETERS = {"path": True, "tail": False, "head": False}
 
 
-async def read_text_file(input: ReadTextFileInput | None = None, /, **arguments: Any) -> ReadTextFileResponse:
+async def read_text_file(*values: Any, **arguments: Any) -> ReadTextFileResponse:
     """Read the complete contents of a file from the file system as text.
 
     Handles various text encodings and provides detailed error messages if the file cannot be read. Use this
@@ -33,10 +33,10 @@ async def read_text_file(input: ReadTextFileInput | None = None, /, **arguments:
 
     Args:
         path (string)
-        head (number, optional): If provided, returns only the first N lines of the file
         tail (number, optional): If provided, returns only the last N lines of the file
+        head (number, optional): If provided, returns only the first N lines of the file
     """
-    answer: ReadTextFileResponse = await _call_wrapped("filesystem.read_text_file", input, arguments, _PARAMETERS)
+    answer: ReadTextFileResponse = await _call_wrapped("filesystem.read_text_file", values, arguments, _PARAMETERS)
     return answer
 
 

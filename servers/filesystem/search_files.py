@@ -24,7 +24,7 @@ _PARAMETERS = {"path": True, "pattern": True, "excludePatterns": False}
 _SPELLINGS = {"exclude_patterns": "excludePatterns"}
 
 
-async def search_files(input: SearchFilesInput | None = None, /, **arguments: Any) -> SearchFilesResponse:
+async def search_files(*values: Any, **arguments: Any) -> SearchFilesResponse:
     """Recursively search for files and directories matching a pattern.
 
     The patterns should be glob-style patterns that match paths relative to the working directory. Use pattern
@@ -39,7 +39,7 @@ async def search_files(input: SearchFilesInput | None = None, /, **arguments: An
     """
     answer: SearchFilesResponse = await _call_wrapped(
         "filesystem.search_files",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

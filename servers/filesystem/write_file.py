@@ -22,7 +22,7 @@ class WriteFileResponse(TypedDict):
 _PARAMETERS = {"path": True, "content": True}
 
 
-async def write_file(input: WriteFileInput | None = None, /, **arguments: Any) -> WriteFileResponse:
+async def write_file(*values: Any, **arguments: Any) -> WriteFileResponse:
     """Create a new file or completely overwrite an existing file with new content.
 
     Use with caution as it will overwrite existing files without warning. Handles text content with proper
@@ -32,7 +32,7 @@ async def write_file(input: WriteFileInput | None = None, /, **arguments: Any) -
         path (string)
         content (string)
     """
-    answer: WriteFileResponse = await _call_wrapped("filesystem.write_file", input, arguments, _PARAMETERS)
+    answer: WriteFileResponse = await _call_wrapped("filesystem.write_file", values, arguments, _PARAMETERS)
     return answer
 
 

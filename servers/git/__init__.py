@@ -15,66 +15,29 @@
 - git_status: Shows the working tree status
 """
 
-from .git_add import GitAddInput, GitAddResponse, gitAdd, git_add
-from .git_branch import GitBranchInput, GitBranchResponse, gitBranch, git_branch
-from .git_checkout import GitCheckoutInput, GitCheckoutResponse, gitCheckout, git_checkout
-from .git_commit import GitCommitInput, GitCommitResponse, gitCommit, git_commit
-from .git_create_branch import GitCreateBranchInput, GitCreateBranchResponse, gitCreateBranch, git_create_branch
-from .git_diff import GitDiffInput, GitDiffResponse, gitDiff, git_diff
-from .git_diff_staged import GitDiffStagedInput, GitDiffStagedResponse, gitDiffStaged, git_diff_staged
-from .git_diff_unstaged import GitDiffUnstagedInput, GitDiffUnstagedResponse, gitDiffUnstaged, git_diff_unstaged
-from .git_log import GitLogInput, GitLogResponse, gitLog, git_log
-from .git_reset import GitResetInput, GitResetResponse, gitReset, git_reset
-from .git_show import GitShowInput, GitShowResponse, gitShow, git_show
-from .git_status import GitStatusInput, GitStatusResponse, gitStatus, git_status
+from typing import Any
 
-__all__ = [
-    "GitAddInput",
-    "GitAddResponse",
-    "GitBranchInput",
-    "GitBranchResponse",
-    "GitCheckoutInput",
-    "GitCheckoutResponse",
-    "GitCommitInput",
-    "GitCommitResponse",
-    "GitCreateBranchInput",
-    "GitCreateBranchResponse",
-    "GitDiffInput",
-    "GitDiffResponse",
-    "GitDiffStagedInput",
-    "GitDiffStagedResponse",
-    "GitDiffUnstagedInput",
-    "GitDiffUnstagedResponse",
-    "GitLogInput",
-    "GitLogResponse",
-    "GitResetInput",
-    "GitResetResponse",
-    "GitShowInput",
-    "GitShowResponse",
-    "GitStatusInput",
-    "GitStatusResponse",
-    "gitAdd",
-    "gitBranch",
-    "gitCheckout",
-    "gitCommit",
-    "gitCreateBranch",
-    "gitDiff",
-    "gitDiffStaged",
-    "gitDiffUnstaged",
-    "gitLog",
-    "gitReset",
-    "gitShow",
-    "gitStatus",
-    "git_add",
-    "git_branch",
-    "git_checkout",
-    "git_commit",
-    "git_create_branch",
-    "git_diff",
-    "git_diff_staged",
-    "git_diff_unstaged",
-    "git_log",
-    "git_reset",
-    "git_show",
-    "git_status",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "git_add": ["GitAddInput", "GitAddResponse", "gitAdd", "git_add"],
+    "git_branch": ["GitBranchInput", "GitBranchResponse", "gitBranch", "git_branch"],
+    "git_checkout": ["GitCheckoutInput", "GitCheckoutResponse", "gitCheckout", "git_checkout"],
+    "git_commit": ["GitCommitInput", "GitCommitResponse", "gitCommit", "git_commit"],
+    "git_create_branch": ["GitCreateBranchInput", "GitCreateBranchResponse", "gitCreateBranch", "git_create_branch"],
+    "git_diff": ["GitDiffInput", "GitDiffResponse", "gitDiff", "git_diff"],
+    "git_diff_staged": ["GitDiffStagedInput", "GitDiffStagedResponse", "gitDiffStaged", "git_diff_staged"],
+    "git_diff_unstaged": ["GitDiffUnstagedInput", "GitDiffUnstagedResponse", "gitDiffUnstaged", "git_diff_unstaged"],
+    "git_log": ["GitLogInput", "GitLogResponse", "gitLog", "git_log"],
+    "git_reset": ["GitResetInput", "GitResetResponse", "gitReset", "git_reset"],
+    "git_show": ["GitShowInput", "GitShowResponse", "gitShow", "git_show"],
+    "git_status": ["GitStatusInput", "GitStatusResponse", "gitStatus", "git_status"],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

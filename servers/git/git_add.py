@@ -19,14 +19,14 @@ _PARAMETERS = {"repo_path": True, "files": True}
 _SPELLINGS = {"repoPath": "repo_path"}
 
 
-async def git_add(input: GitAddInput | None = None, /, **arguments: Any) -> GitAddResponse:
+async def git_add(*values: Any, **arguments: Any) -> GitAddResponse:
     """Adds file contents to the staging area
 
     Args:
         repo_path (string)
         files (array)
     """
-    answer: GitAddResponse = await _call_wrapped("git.git_add", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitAddResponse = await _call_wrapped("git.git_add", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

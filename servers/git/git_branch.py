@@ -21,7 +21,7 @@ _PARAMETERS = {"repo_path": True, "branch_type": True, "contains": False, "not_c
 _SPELLINGS = {"branchType": "branch_type", "notContains": "not_contains", "repoPath": "repo_path"}
 
 
-async def git_branch(input: GitBranchInput | None = None, /, **arguments: Any) -> GitBranchResponse:
+async def git_branch(*values: Any, **arguments: Any) -> GitBranchResponse:
     """List Git branches
 
     Args:
@@ -33,7 +33,7 @@ async def git_branch(input: GitBranchInput | None = None, /, **arguments: Any) -
         not_contains (string or null, optional): The commit sha that branch should NOT contain. Do not pass anything
             to this param if no commit sha is specified
     """
-    answer: GitBranchResponse = await _call_wrapped("git.git_branch", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitBranchResponse = await _call_wrapped("git.git_branch", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

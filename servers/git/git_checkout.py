@@ -19,14 +19,14 @@ _PARAMETERS = {"repo_path": True, "branch_name": True}
 _SPELLINGS = {"branchName": "branch_name", "repoPath": "repo_path"}
 
 
-async def git_checkout(input: GitCheckoutInput | None = None, /, **arguments: Any) -> GitCheckoutResponse:
+async def git_checkout(*values: Any, **arguments: Any) -> GitCheckoutResponse:
     """Switches branches
 
     Args:
         repo_path (string)
         branch_name (string)
     """
-    answer: GitCheckoutResponse = await _call_wrapped("git.git_checkout", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitCheckoutResponse = await _call_wrapped("git.git_checkout", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

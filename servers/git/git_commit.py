@@ -19,14 +19,14 @@ _PARAMETERS = {"repo_path": True, "message": True}
 _SPELLINGS = {"repoPath": "repo_path"}
 
 
-async def git_commit(input: GitCommitInput | None = None, /, **arguments: Any) -> GitCommitResponse:
+async def git_commit(*values: Any, **arguments: Any) -> GitCommitResponse:
     """Records changes to the repository
 
     Args:
         repo_path (string)
         message (string)
     """
-    answer: GitCommitResponse = await _call_wrapped("git.git_commit", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitCommitResponse = await _call_wrapped("git.git_commit", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -20,7 +20,7 @@ _PARAMETERS = {"repo_path": True, "branch_name": True, "base_branch": False}
 _SPELLINGS = {"baseBranch": "base_branch", "branchName": "branch_name", "repoPath": "repo_path"}
 
 
-async def git_create_branch(input: GitCreateBranchInput | None = None, /, **arguments: Any) -> GitCreateBranchResponse:
+async def git_create_branch(*values: Any, **arguments: Any) -> GitCreateBranchResponse:
     """Creates a new branch from an optional base branch
 
     Args:
@@ -30,7 +30,7 @@ async def git_create_branch(input: GitCreateBranchInput | None = None, /, **argu
     """
     answer: GitCreateBranchResponse = await _call_wrapped(
         "git.git_create_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -20,7 +20,7 @@ _PARAMETERS = {"repo_path": True, "target": True, "context_lines": False}
 _SPELLINGS = {"contextLines": "context_lines", "repoPath": "repo_path"}
 
 
-async def git_diff(input: GitDiffInput | None = None, /, **arguments: Any) -> GitDiffResponse:
+async def git_diff(*values: Any, **arguments: Any) -> GitDiffResponse:
     """Shows differences between branches or commits
 
     Args:
@@ -28,7 +28,7 @@ async def git_diff(input: GitDiffInput | None = None, /, **arguments: Any) -> Gi
         target (string)
         context_lines (integer, optional)
     """
-    answer: GitDiffResponse = await _call_wrapped("git.git_diff", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitDiffResponse = await _call_wrapped("git.git_diff", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -19,7 +19,7 @@ _PARAMETERS = {"repo_path": True, "context_lines": False}
 _SPELLINGS = {"contextLines": "context_lines", "repoPath": "repo_path"}
 
 
-async def git_diff_staged(input: GitDiffStagedInput | None = None, /, **arguments: Any) -> GitDiffStagedResponse:
+async def git_diff_staged(*values: Any, **arguments: Any) -> GitDiffStagedResponse:
     """Shows changes that are staged for commit
 
     Args:
@@ -28,7 +28,7 @@ async def git_diff_staged(input: GitDiffStagedInput | None = None, /, **argument
     """
     answer: GitDiffStagedResponse = await _call_wrapped(
         "git.git_diff_staged",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -19,7 +19,7 @@ _PARAMETERS = {"repo_path": True, "context_lines": False}
 _SPELLINGS = {"contextLines": "context_lines", "repoPath": "repo_path"}
 
 
-async def git_diff_unstaged(input: GitDiffUnstagedInput | None = None, /, **arguments: Any) -> GitDiffUnstagedResponse:
+async def git_diff_unstaged(*values: Any, **arguments: Any) -> GitDiffUnstagedResponse:
     """Shows changes in the working directory that are not yet staged
 
     Args:
@@ -28,7 +28,7 @@ async def git_diff_unstaged(input: GitDiffUnstagedInput | None = None, /, **argu
     """
     answer: GitDiffUnstagedResponse = await _call_wrapped(
         "git.git_diff_unstaged",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -10,14 +10,14 @@ class GitLogInput(TypedDict):
     """Arguments of `git_log`."""
 
     repo_path: str
-    end_timestamp: NotRequired[str | None]
     max_count: NotRequired[int]
     start_timestamp: NotRequired[str | None]
+    end_timestamp: NotRequired[str | None]
 
 
 GitLogResponse: TypeAlias = Any
 
-_PARAMETERS = {"repo_path": True, "end_timestamp": False, "max_count": False, "start_timestamp": False}
+_PARAMETERS = {"repo_path": True, "max_count": False, "start_timestamp": False, "end_timestamp": False}
 _SPELLINGS = {
     "endTimestamp": "end_timestamp",
     "maxCount": "max_count",
@@ -26,20 +26,20 @@ _SPELLINGS = {
 }
 
 
-async def git_log(input: GitLogInput | None = None, /, **arguments: Any) -> GitLogResponse:
+async def git_log(*values: Any, **arguments: Any) -> GitLogResponse:
     """Shows the commit logs
 
     Args:
         repo_path (string)
-        end_timestamp (string or null, optional): End timestamp for filtering commits. Accepts: ISO 8601 format
-            (e.g., '2024-01-15T14:30:25'), relative dates (e.g., '2 weeks ago', 'yesterday'), or absolute dates (e.g.,
-            '2024-01-15', 'Jan 15 2024')
         max_count (integer, optional)
         start_timestamp (string or null, optional): Start timestamp for filtering commits. Accepts: ISO 8601 format
             (e.g., '2024-01-15T14:30:25'), relative dates (e.g., '2 weeks ago', 'yesterday'), or absolute dates (e.g.,
             '2024-01-15', 'Jan 15 2024')
+        end_timestamp (string or null, optional): End timestamp for filtering commits. Accepts: ISO 8601 format
+            (e.g., '2024-01-15T14:30:25'), relative dates (e.g., '2 weeks ago', 'yesterday'), or absolute dates (e.g.,
+            '2024-01-15', 'Jan 15 2024')
     """
-    answer: GitLogResponse = await _call_wrapped("git.git_log", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitLogResponse = await _call_wrapped("git.git_log", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

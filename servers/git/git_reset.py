@@ -18,13 +18,13 @@ _PARAMETERS = {"repo_path": True}
 _SPELLINGS = {"repoPath": "repo_path"}
 
 
-async def git_reset(input: GitResetInput | None = None, /, **arguments: Any) -> GitResetResponse:
+async def git_reset(*values: Any, **arguments: Any) -> GitResetResponse:
     """Unstages all staged changes
 
     Args:
         repo_path (string)
     """
-    answer: GitResetResponse = await _call_wrapped("git.git_reset", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitResetResponse = await _call_wrapped("git.git_reset", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -19,14 +19,14 @@ _PARAMETERS = {"repo_path": True, "revision": True}
 _SPELLINGS = {"repoPath": "repo_path"}
 
 
-async def git_show(input: GitShowInput | None = None, /, **arguments: Any) -> GitShowResponse:
+async def git_show(*values: Any, **arguments: Any) -> GitShowResponse:
     """Shows the contents of a commit, or of a file or directory given as <revision>:<path>
 
     Args:
         repo_path (string)
         revision (string)
     """
-    answer: GitShowResponse = await _call_wrapped("git.git_show", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitShowResponse = await _call_wrapped("git.git_show", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -18,13 +18,13 @@ _PARAMETERS = {"repo_path": True}
 _SPELLINGS = {"repoPath": "repo_path"}
 
 
-async def git_status(input: GitStatusInput | None = None, /, **arguments: Any) -> GitStatusResponse:
+async def git_status(*values: Any, **arguments: Any) -> GitStatusResponse:
     """Shows the working tree status
 
     Args:
         repo_path (string)
     """
-    answer: GitStatusResponse = await _call_wrapped("git.git_status", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GitStatusResponse = await _call_wrapped("git.git_status", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -29,181 +29,98 @@
 - update_pull_request_branch: Update a pull request branch with the latest changes from the base branch
 """
 
-from .add_issue_comment import AddIssueCommentInput, AddIssueCommentResponse, addIssueComment, add_issue_comment
-from .create_branch import CreateBranchInput, CreateBranchResponse, createBranch, create_branch
-from .create_issue import CreateIssueInput, CreateIssueResponse, createIssue, create_issue
-from .create_or_update_file import (
-    CreateOrUpdateFileInput,
-    CreateOrUpdateFileResponse,
-    createOrUpdateFile,
-    create_or_update_file,
-)
-from .create_pull_request import (
-    CreatePullRequestInput,
-    CreatePullRequestResponse,
-    createPullRequest,
-    create_pull_request,
-)
-from .create_pull_request_review import (
-    CreatePullRequestReviewInput,
-    CreatePullRequestReviewResponse,
-    createPullRequestReview,
-    create_pull_request_review,
-)
-from .create_repository import CreateRepositoryInput, CreateRepositoryResponse, createRepository, create_repository
-from .fork_repository import ForkRepositoryInput, ForkRepositoryResponse, forkRepository, fork_repository
-from .get_file_contents import GetFileContentsInput, GetFileContentsResponse, getFileContents, get_file_contents
-from .get_issue import GetIssueInput, GetIssueResponse, getIssue, get_issue
-from .get_pull_request import GetPullRequestInput, GetPullRequestResponse, getPullRequest, get_pull_request
-from .get_pull_request_comments import (
-    GetPullRequestCommentsInput,
-    GetPullRequestCommentsResponse,
-    getPullRequestComments,
-    get_pull_request_comments,
-)
-from .get_pull_request_files import (
-    GetPullRequestFilesInput,
-    GetPullRequestFilesResponse,
-    getPullRequestFiles,
-    get_pull_request_files,
-)
-from .get_pull_request_reviews import (
-    GetPullRequestReviewsInput,
-    GetPullRequestReviewsResponse,
-    getPullRequestReviews,
-    get_pull_request_reviews,
-)
-from .get_pull_request_status import (
-    GetPullRequestStatusInput,
-    GetPullRequestStatusResponse,
-    getPullRequestStatus,
-    get_pull_request_status,
-)
-from .list_commits import ListCommitsInput, ListCommitsResponse, listCommits, list_commits
-from .list_issues import ListIssuesInput, ListIssuesResponse, listIssues, list_issues
-from .list_pull_requests import ListPullRequestsInput, ListPullRequestsResponse, listPullRequests, list_pull_requests
-from .merge_pull_request import MergePullRequestInput, MergePullRequestResponse, mergePullRequest, merge_pull_request
-from .push_files import PushFilesInput, PushFilesResponse, pushFiles, push_files
-from .search_code import SearchCodeInput, SearchCodeResponse, searchCode, search_code
-from .search_issues import SearchIssuesInput, SearchIssuesResponse, searchIssues, search_issues
-from .search_repositories import (
-    SearchRepositoriesInput,
-    SearchRepositoriesResponse,
-    searchRepositories,
-    search_repositories,
-)
-from .search_users import SearchUsersInput, SearchUsersResponse, searchUsers, search_users
-from .update_issue import UpdateIssueInput, UpdateIssueResponse, updateIssue, update_issue
-from .update_pull_request_branch import (
-    UpdatePullRequestBranchInput,
-    UpdatePullRequestBranchResponse,
-    updatePullRequestBranch,
-    update_pull_request_branch,
-)
+from typing import Any
 
-__all__ = [
-    "AddIssueCommentInput",
-    "AddIssueCommentResponse",
-    "CreateBranchInput",
-    "CreateBranchResponse",
-    "CreateIssueInput",
-    "CreateIssueResponse",
-    "CreateOrUpdateFileInput",
-    "CreateOrUpdateFileResponse",
-    "CreatePullRequestInput",
-    "CreatePullRequestResponse",
-    "CreatePullRequestReviewInput",
-    "CreatePullRequestReviewResponse",
-    "CreateRepositoryInput",
-    "CreateRepositoryResponse",
-    "ForkRepositoryInput",
-    "ForkRepositoryResponse",
-    "GetFileContentsInput",
-    "GetFileContentsResponse",
-    "GetIssueInput",
-    "GetIssueResponse",
-    "GetPullRequestCommentsInput",
-    "GetPullRequestCommentsResponse",
-    "GetPullRequestFilesInput",
-    "GetPullRequestFilesResponse",
-    "GetPullRequestInput",
-    "GetPullRequestResponse",
-    "GetPullRequestReviewsInput",
-    "GetPullRequestReviewsResponse",
-    "GetPullRequestStatusInput",
-    "GetPullRequestStatusResponse",
-    "ListCommitsInput",
-    "ListCommitsResponse",
-    "ListIssuesInput",
-    "ListIssuesResponse",
-    "ListPullRequestsInput",
-    "ListPullRequestsResponse",
-    "MergePullRequestInput",
-    "MergePullRequestResponse",
-    "PushFilesInput",
-    "PushFilesResponse",
-    "SearchCodeInput",
-    "SearchCodeResponse",
-    "SearchIssuesInput",
-    "SearchIssuesResponse",
-    "SearchRepositoriesInput",
-    "SearchRepositoriesResponse",
-    "SearchUsersInput",
-    "SearchUsersResponse",
-    "UpdateIssueInput",
-    "UpdateIssueResponse",
-    "UpdatePullRequestBranchInput",
-    "UpdatePullRequestBranchResponse",
-    "addIssueComment",
-    "add_issue_comment",
-    "createBranch",
-    "createIssue",
-    "createOrUpdateFile",
-    "createPullRequest",
-    "createPullRequestReview",
-    "createRepository",
-    "create_branch",
-    "create_issue",
-    "create_or_update_file",
-    "create_pull_request",
-    "create_pull_request_review",
-    "create_repository",
-    "forkRepository",
-    "fork_repository",
-    "getFileContents",
-    "getIssue",
-    "getPullRequest",
-    "getPullRequestComments",
-    "getPullRequestFiles",
-    "getPullRequestReviews",
-    "getPullRequestStatus",
-    "get_file_contents",
-    "get_issue",
-    "get_pull_request",
-    "get_pull_request_comments",
-    "get_pull_request_files",
-    "get_pull_request_reviews",
-    "get_pull_request_status",
-    "listCommits",
-    "listIssues",
-    "listPullRequests",
-    "list_commits",
-    "list_issues",
-    "list_pull_requests",
-    "mergePullRequest",
-    "merge_pull_request",
-    "pushFiles",
-    "push_files",
-    "searchCode",
-    "searchIssues",
-    "searchRepositories",
-    "searchUsers",
-    "search_code",
-    "search_issues",
-    "search_repositories",
-    "search_users",
-    "updateIssue",
-    "updatePullRequestBranch",
-    "update_issue",
-    "update_pull_request_branch",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "add_issue_comment": ["AddIssueCommentInput", "AddIssueCommentResponse", "addIssueComment", "add_issue_comment"],
+    "create_branch": ["CreateBranchInput", "CreateBranchResponse", "createBranch", "create_branch"],
+    "create_issue": ["CreateIssueInput", "CreateIssueResponse", "createIssue", "create_issue"],
+    "create_or_update_file": [
+        "CreateOrUpdateFileInput",
+        "CreateOrUpdateFileResponse",
+        "createOrUpdateFile",
+        "create_or_update_file",
+    ],
+    "create_pull_request": [
+        "CreatePullRequestInput",
+        "CreatePullRequestResponse",
+        "createPullRequest",
+        "create_pull_request",
+    ],
+    "create_pull_request_review": [
+        "CreatePullRequestReviewInput",
+        "CreatePullRequestReviewResponse",
+        "createPullRequestReview",
+        "create_pull_request_review",
+    ],
+    "create_repository": ["CreateRepositoryInput", "CreateRepositoryResponse", "createRepository", "create_repository"],
+    "fork_repository": ["ForkRepositoryInput", "ForkRepositoryResponse", "forkRepository", "fork_repository"],
+    "get_file_contents": ["GetFileContentsInput", "GetFileContentsResponse", "getFileContents", "get_file_contents"],
+    "get_issue": ["GetIssueInput", "GetIssueResponse", "getIssue", "get_issue"],
+    "get_pull_request": ["GetPullRequestInput", "GetPullRequestResponse", "getPullRequest", "get_pull_request"],
+    "get_pull_request_comments": [
+        "GetPullRequestCommentsInput",
+        "GetPullRequestCommentsResponse",
+        "getPullRequestComments",
+        "get_pull_request_comments",
+    ],
+    "get_pull_request_files": [
+        "GetPullRequestFilesInput",
+        "GetPullRequestFilesResponse",
+        "getPullRequestFiles",
+        "get_pull_request_files",
+    ],
+    "get_pull_request_reviews": [
+        "GetPullRequestReviewsInput",
+        "GetPullRequestReviewsResponse",
+        "getPullRequestReviews",
+        "get_pull_request_reviews",
+    ],
+    "get_pull_request_status": [
+        "GetPullRequestStatusInput",
+        "GetPullRequestStatusResponse",
+        "getPullRequestStatus",
+        "get_pull_request_status",
+    ],
+    "list_commits": ["ListCommitsInput", "ListCommitsResponse", "listCommits", "list_commits"],
+    "list_issues": ["ListIssuesInput", "ListIssuesResponse", "listIssues", "list_issues"],
+    "list_pull_requests": [
+        "ListPullRequestsInput",
+        "ListPullRequestsResponse",
+        "listPullRequests",
+        "list_pull_requests",
+    ],
+    "merge_pull_request": [
+        "MergePullRequestInput",
+        "MergePullRequestResponse",
+        "mergePullRequest",
+        "merge_pull_request",
+    ],
+    "push_files": ["PushFilesInput", "PushFilesResponse", "pushFiles", "push_files"],
+    "search_code": ["SearchCodeInput", "SearchCodeResponse", "searchCode", "search_code"],
+    "search_issues": ["SearchIssuesInput", "SearchIssuesResponse", "searchIssues", "search_issues"],
+    "search_repositories": [
+        "SearchRepositoriesInput",
+        "SearchRepositoriesResponse",
+        "searchRepositories",
+        "search_repositories",
+    ],
+    "search_users": ["SearchUsersInput", "SearchUsersResponse", "searchUsers", "search_users"],
+    "update_issue": ["UpdateIssueInput", "UpdateIssueResponse", "updateIssue", "update_issue"],
+    "update_pull_request_branch": [
+        "UpdatePullRequestBranchInput",
+        "UpdatePullRequestBranchResponse",
+        "updatePullRequestBranch",
+        "update_pull_request_branch",
+    ],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

@@ -21,7 +21,7 @@ _PARAMETERS = {"owner": True, "repo": True, "issue_number": True, "body": True}
 _SPELLINGS = {"issueNumber": "issue_number"}
 
 
-async def add_issue_comment(input: AddIssueCommentInput | None = None, /, **arguments: Any) -> AddIssueCommentResponse:
+async def add_issue_comment(*values: Any, **arguments: Any) -> AddIssueCommentResponse:
     """Add a comment to an existing issue
 
     Args:
@@ -32,7 +32,7 @@ async def add_issue_comment(input: AddIssueCommentInput | None = None, /, **argu
     """
     answer: AddIssueCommentResponse = await _call_wrapped(
         "github.add_issue_comment",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

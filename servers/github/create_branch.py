@@ -21,7 +21,7 @@ _PARAMETERS = {"owner": True, "repo": True, "branch": True, "from_branch": False
 _SPELLINGS = {"fromBranch": "from_branch"}
 
 
-async def create_branch(input: CreateBranchInput | None = None, /, **arguments: Any) -> CreateBranchResponse:
+async def create_branch(*values: Any, **arguments: Any) -> CreateBranchResponse:
     """Create a new branch in a GitHub repository
 
     Args:
@@ -33,7 +33,7 @@ async def create_branch(input: CreateBranchInput | None = None, /, **arguments: 
     """
     answer: CreateBranchResponse = await _call_wrapped(
         "github.create_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

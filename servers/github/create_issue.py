@@ -12,10 +12,10 @@ class CreateIssueInput(TypedDict):
     owner: str
     repo: str
     title: str
-    assignees: NotRequired[list[str]]
     body: NotRequired[str]
-    labels: NotRequired[list[str]]
+    assignees: NotRequired[list[str]]
     milestone: NotRequired[float]
+    labels: NotRequired[list[str]]
 
 
 CreateIssueResponse: TypeAlias = Any
@@ -24,26 +24,26 @@ _PARAMETERS = {
     "owner": True,
     "repo": True,
     "title": True,
-    "assignees": False,
     "body": False,
-    "labels": False,
+    "assignees": False,
     "milestone": False,
+    "labels": False,
 }
 
 
-async def create_issue(input: CreateIssueInput | None = None, /, **arguments: Any) -> CreateIssueResponse:
+async def create_issue(*values: Any, **arguments: Any) -> CreateIssueResponse:
     """Create a new issue in a GitHub repository
 
     Args:
         owner (string)
         repo (string)
         title (string)
-        assignees (array, optional)
         body (string, optional)
-        labels (array, optional)
+        assignees (array, optional)
         milestone (number, optional)
+        labels (array, optional)
     """
-    answer: CreateIssueResponse = await _call_wrapped("github.create_issue", input, arguments, _PARAMETERS)
+    answer: CreateIssueResponse = await _call_wrapped("github.create_issue", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -31,11 +31,7 @@ _PARAMETERS = {
 }
 
 
-async def create_or_update_file(
-    input: CreateOrUpdateFileInput | None = None,
-    /,
-    **arguments: Any,
-) -> CreateOrUpdateFileResponse:
+async def create_or_update_file(*values: Any, **arguments: Any) -> CreateOrUpdateFileResponse:
     """Create or update a single file in a GitHub repository
 
     Args:
@@ -49,7 +45,7 @@ async def create_or_update_file(
     """
     answer: CreateOrUpdateFileResponse = await _call_wrapped(
         "github.create_or_update_file",
-        input,
+        values,
         arguments,
         _PARAMETERS,
     )

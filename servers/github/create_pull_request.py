@@ -34,11 +34,7 @@ _PARAMETERS = {
 _SPELLINGS = {"maintainerCanModify": "maintainer_can_modify"}
 
 
-async def create_pull_request(
-    input: CreatePullRequestInput | None = None,
-    /,
-    **arguments: Any,
-) -> CreatePullRequestResponse:
+async def create_pull_request(*values: Any, **arguments: Any) -> CreatePullRequestResponse:
     """Create a new pull request in a GitHub repository
 
     Args:
@@ -53,7 +49,7 @@ async def create_pull_request(
     """
     answer: CreatePullRequestResponse = await _call_wrapped(
         "github.create_pull_request",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -35,8 +35,8 @@ class CreatePullRequestReviewInput(TypedDict):
     pull_number: float
     body: str
     event: Literal["APPROVE", "REQUEST_CHANGES", "COMMENT"]
-    comments: NotRequired[list[CreatePullRequestReviewInputCommentsItem]]
     commit_id: NotRequired[str]
+    comments: NotRequired[list[CreatePullRequestReviewInputCommentsItem]]
 
 
 CreatePullRequestReviewResponse: TypeAlias = Any
@@ -47,17 +47,13 @@ _PARAMETERS = {
     "pull_number": True,
     "body": True,
     "event": True,
-    "comments": False,
     "commit_id": False,
+    "comments": False,
 }
 _SPELLINGS = {"commitId": "commit_id", "pullNumber": "pull_number"}
 
 
-async def create_pull_request_review(
-    input: CreatePullRequestReviewInput | None = None,
-    /,
-    **arguments: Any,
-) -> CreatePullRequestReviewResponse:
+async def create_pull_request_review(*values: Any, **arguments: Any) -> CreatePullRequestReviewResponse:
     """Create a review on a pull request
 
     Args:
@@ -66,13 +62,13 @@ async def create_pull_request_review(
         pull_number (number): Pull request number
         body (string): The body text of the review
         event (one of 'APPROVE', 'REQUEST_CHANGES', 'COMMENT'): The review action to perform
+        commit_id (string, optional): The SHA of the commit that needs a review
         comments (array, optional): Comments to post as part of the review (specify either position or line, not
             both)
-        commit_id (string, optional): The SHA of the commit that needs a review
     """
     answer: CreatePullRequestReviewResponse = await _call_wrapped(
         "github.create_pull_request_review",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

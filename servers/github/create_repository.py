@@ -10,33 +10,29 @@ class CreateRepositoryInput(TypedDict):
     """Arguments of `create_repository`."""
 
     name: str
-    autoInit: NotRequired[bool]
     description: NotRequired[str]
     private: NotRequired[bool]
+    autoInit: NotRequired[bool]
 
 
 CreateRepositoryResponse: TypeAlias = Any
 
-_PARAMETERS = {"name": True, "autoInit": False, "description": False, "private": False}
+_PARAMETERS = {"name": True, "description": False, "private": False, "autoInit": False}
 _SPELLINGS = {"auto_init": "autoInit"}
 
 
-async def create_repository(
-    input: CreateRepositoryInput | None = None,
-    /,
-    **arguments: Any,
-) -> CreateRepositoryResponse:
+async def create_repository(*values: Any, **arguments: Any) -> CreateRepositoryResponse:
     """Create a new GitHub repository in your account
 
     Args:
         name (string): Repository name
-        autoInit (boolean, optional): Initialize with README.md
         description (string, optional): Repository description
         private (boolean, optional): Whether the repository should be private
+        autoInit (boolean, optional): Initialize with README.md
     """
     answer: CreateRepositoryResponse = await _call_wrapped(
         "github.create_repository",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

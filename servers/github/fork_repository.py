@@ -19,7 +19,7 @@ ForkRepositoryResponse: TypeAlias = Any
 _PARAMETERS = {"owner": True, "repo": True, "organization": False}
 
 
-async def fork_repository(input: ForkRepositoryInput | None = None, /, **arguments: Any) -> ForkRepositoryResponse:
+async def fork_repository(*values: Any, **arguments: Any) -> ForkRepositoryResponse:
     """Fork a GitHub repository to your account or specified organization
 
     Args:
@@ -27,7 +27,7 @@ async def fork_repository(input: ForkRepositoryInput | None = None, /, **argumen
         repo (string): Repository name
         organization (string, optional): Optional: organization to fork to (defaults to your personal account)
     """
-    answer: ForkRepositoryResponse = await _call_wrapped("github.fork_repository", input, arguments, _PARAMETERS)
+    answer: ForkRepositoryResponse = await _call_wrapped("github.fork_repository", values, arguments, _PARAMETERS)
     return answer
 
 

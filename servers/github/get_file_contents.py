@@ -20,7 +20,7 @@ GetFileContentsResponse: TypeAlias = Any
 _PARAMETERS = {"owner": True, "repo": True, "path": True, "branch": False}
 
 
-async def get_file_contents(input: GetFileContentsInput | None = None, /, **arguments: Any) -> GetFileContentsResponse:
+async def get_file_contents(*values: Any, **arguments: Any) -> GetFileContentsResponse:
     """Get the contents of a file or directory from a GitHub repository
 
     Args:
@@ -29,7 +29,7 @@ async def get_file_contents(input: GetFileContentsInput | None = None, /, **argu
         path (string): Path to the file or directory
         branch (string, optional): Branch to get contents from
     """
-    answer: GetFileContentsResponse = await _call_wrapped("github.get_file_contents", input, arguments, _PARAMETERS)
+    answer: GetFileContentsResponse = await _call_wrapped("github.get_file_contents", values, arguments, _PARAMETERS)
     return answer
 
 

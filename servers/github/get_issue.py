@@ -20,7 +20,7 @@ _PARAMETERS = {"owner": True, "repo": True, "issue_number": True}
 _SPELLINGS = {"issueNumber": "issue_number"}
 
 
-async def get_issue(input: GetIssueInput | None = None, /, **arguments: Any) -> GetIssueResponse:
+async def get_issue(*values: Any, **arguments: Any) -> GetIssueResponse:
     """Get details of a specific issue in a GitHub repository.
 
     Args:
@@ -28,7 +28,7 @@ async def get_issue(input: GetIssueInput | None = None, /, **arguments: Any) -> 
         repo (string)
         issue_number (number)
     """
-    answer: GetIssueResponse = await _call_wrapped("github.get_issue", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GetIssueResponse = await _call_wrapped("github.get_issue", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -20,7 +20,7 @@ _PARAMETERS = {"owner": True, "repo": True, "pull_number": True}
 _SPELLINGS = {"pullNumber": "pull_number"}
 
 
-async def get_pull_request(input: GetPullRequestInput | None = None, /, **arguments: Any) -> GetPullRequestResponse:
+async def get_pull_request(*values: Any, **arguments: Any) -> GetPullRequestResponse:
     """Get details of a specific pull request
 
     Args:
@@ -30,7 +30,7 @@ async def get_pull_request(input: GetPullRequestInput | None = None, /, **argume
     """
     answer: GetPullRequestResponse = await _call_wrapped(
         "github.get_pull_request",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

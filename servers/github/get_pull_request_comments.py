@@ -20,11 +20,7 @@ _PARAMETERS = {"owner": True, "repo": True, "pull_number": True}
 _SPELLINGS = {"pullNumber": "pull_number"}
 
 
-async def get_pull_request_comments(
-    input: GetPullRequestCommentsInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetPullRequestCommentsResponse:
+async def get_pull_request_comments(*values: Any, **arguments: Any) -> GetPullRequestCommentsResponse:
     """Get the review comments on a pull request
 
     Args:
@@ -34,7 +30,7 @@ async def get_pull_request_comments(
     """
     answer: GetPullRequestCommentsResponse = await _call_wrapped(
         "github.get_pull_request_comments",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -20,11 +20,7 @@ _PARAMETERS = {"owner": True, "repo": True, "pull_number": True}
 _SPELLINGS = {"pullNumber": "pull_number"}
 
 
-async def get_pull_request_files(
-    input: GetPullRequestFilesInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetPullRequestFilesResponse:
+async def get_pull_request_files(*values: Any, **arguments: Any) -> GetPullRequestFilesResponse:
     """Get the list of files changed in a pull request
 
     Args:
@@ -34,7 +30,7 @@ async def get_pull_request_files(
     """
     answer: GetPullRequestFilesResponse = await _call_wrapped(
         "github.get_pull_request_files",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -20,11 +20,7 @@ _PARAMETERS = {"owner": True, "repo": True, "pull_number": True}
 _SPELLINGS = {"pullNumber": "pull_number"}
 
 
-async def get_pull_request_reviews(
-    input: GetPullRequestReviewsInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetPullRequestReviewsResponse:
+async def get_pull_request_reviews(*values: Any, **arguments: Any) -> GetPullRequestReviewsResponse:
     """Get the reviews on a pull request
 
     Args:
@@ -34,7 +30,7 @@ async def get_pull_request_reviews(
     """
     answer: GetPullRequestReviewsResponse = await _call_wrapped(
         "github.get_pull_request_reviews",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -20,11 +20,7 @@ _PARAMETERS = {"owner": True, "repo": True, "pull_number": True}
 _SPELLINGS = {"pullNumber": "pull_number"}
 
 
-async def get_pull_request_status(
-    input: GetPullRequestStatusInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetPullRequestStatusResponse:
+async def get_pull_request_status(*values: Any, **arguments: Any) -> GetPullRequestStatusResponse:
     """Get the combined status of all status checks for a pull request
 
     Args:
@@ -34,7 +30,7 @@ async def get_pull_request_status(
     """
     answer: GetPullRequestStatusResponse = await _call_wrapped(
         "github.get_pull_request_status",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

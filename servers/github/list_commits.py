@@ -11,28 +11,28 @@ class ListCommitsInput(TypedDict):
 
     owner: str
     repo: str
+    sha: NotRequired[str]
     page: NotRequired[float]
     perPage: NotRequired[float]
-    sha: NotRequired[str]
 
 
 ListCommitsResponse: TypeAlias = Any
 
-_PARAMETERS = {"owner": True, "repo": True, "page": False, "perPage": False, "sha": False}
+_PARAMETERS = {"owner": True, "repo": True, "sha": False, "page": False, "perPage": False}
 _SPELLINGS = {"per_page": "perPage"}
 
 
-async def list_commits(input: ListCommitsInput | None = None, /, **arguments: Any) -> ListCommitsResponse:
+async def list_commits(*values: Any, **arguments: Any) -> ListCommitsResponse:
     """Get list of commits of a branch in a GitHub repository
 
     Args:
         owner (string)
         repo (string)
+        sha (string, optional)
         page (number, optional)
         perPage (number, optional)
-        sha (string, optional)
     """
-    answer: ListCommitsResponse = await _call_wrapped("github.list_commits", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: ListCommitsResponse = await _call_wrapped("github.list_commits", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

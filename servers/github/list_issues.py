@@ -36,7 +36,7 @@ _PARAMETERS = {
 _SPELLINGS = {"perPage": "per_page"}
 
 
-async def list_issues(input: ListIssuesInput | None = None, /, **arguments: Any) -> ListIssuesResponse:
+async def list_issues(*values: Any, **arguments: Any) -> ListIssuesResponse:
     """List issues in a GitHub repository with filtering options
 
     Args:
@@ -50,7 +50,7 @@ async def list_issues(input: ListIssuesInput | None = None, /, **arguments: Any)
         sort (one of 'created', 'updated', 'comments', optional)
         state (one of 'open', 'closed', 'all', optional)
     """
-    answer: ListIssuesResponse = await _call_wrapped("github.list_issues", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: ListIssuesResponse = await _call_wrapped("github.list_issues", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

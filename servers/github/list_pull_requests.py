@@ -11,13 +11,13 @@ class ListPullRequestsInput(TypedDict):
 
     owner: str
     repo: str
-    base: NotRequired[str]
-    direction: NotRequired[Literal["asc", "desc"]]
-    head: NotRequired[str]
-    page: NotRequired[float]
-    per_page: NotRequired[float]
-    sort: NotRequired[Literal["created", "updated", "popularity", "long-running"]]
     state: NotRequired[Literal["open", "closed", "all"]]
+    head: NotRequired[str]
+    base: NotRequired[str]
+    sort: NotRequired[Literal["created", "updated", "popularity", "long-running"]]
+    direction: NotRequired[Literal["asc", "desc"]]
+    per_page: NotRequired[float]
+    page: NotRequired[float]
 
 
 ListPullRequestsResponse: TypeAlias = Any
@@ -25,38 +25,34 @@ ListPullRequestsResponse: TypeAlias = Any
 _PARAMETERS = {
     "owner": True,
     "repo": True,
-    "base": False,
-    "direction": False,
-    "head": False,
-    "page": False,
-    "per_page": False,
-    "sort": False,
     "state": False,
+    "head": False,
+    "base": False,
+    "sort": False,
+    "direction": False,
+    "per_page": False,
+    "page": False,
 }
 _SPELLINGS = {"perPage": "per_page"}
 
 
-async def list_pull_requests(
-    input: ListPullRequestsInput | None = None,
-    /,
-    **arguments: Any,
-) -> ListPullRequestsResponse:
+async def list_pull_requests(*values: Any, **arguments: Any) -> ListPullRequestsResponse:
     """List and filter repository pull requests
 
     Args:
         owner (string): Repository owner (username or organization)
         repo (string): Repository name
-        base (string, optional): Filter by base branch name
-        direction (one of 'asc', 'desc', optional): The direction of the sort
-        head (string, optional): Filter by head user or head organization and branch name
-        page (number, optional): Page number of the results
-        per_page (number, optional): Results per page (max 100)
-        sort (one of 'created', 'updated', 'popularity', 'long-running', optional): What to sort results by
         state (one of 'open', 'closed', 'all', optional): State of the pull requests to return
+        head (string, optional): Filter by head user or head organization and branch name
+        base (string, optional): Filter by base branch name
+        sort (one of 'created', 'updated', 'popularity', 'long-running', optional): What to sort results by
+        direction (one of 'asc', 'desc', optional): The direction of the sort
+        per_page (number, optional): Results per page (max 100)
+        page (number, optional): Page number of the results
     """
     answer: ListPullRequestsResponse = await _call_wrapped(
         "github.list_pull_requests",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

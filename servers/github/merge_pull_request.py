@@ -12,8 +12,8 @@ class MergePullRequestInput(TypedDict):
     owner: str
     repo: str
     pull_number: float
-    commit_message: NotRequired[str]
     commit_title: NotRequired[str]
+    commit_message: NotRequired[str]
     merge_method: NotRequired[Literal["merge", "squash", "rebase"]]
 
 
@@ -23,8 +23,8 @@ _PARAMETERS = {
     "owner": True,
     "repo": True,
     "pull_number": True,
-    "commit_message": False,
     "commit_title": False,
+    "commit_message": False,
     "merge_method": False,
 }
 _SPELLINGS = {
@@ -35,24 +35,20 @@ _SPELLINGS = {
 }
 
 
-async def merge_pull_request(
-    input: MergePullRequestInput | None = None,
-    /,
-    **arguments: Any,
-) -> MergePullRequestResponse:
+async def merge_pull_request(*values: Any, **arguments: Any) -> MergePullRequestResponse:
     """Merge a pull request
 
     Args:
         owner (string): Repository owner (username or organization)
         repo (string): Repository name
         pull_number (number): Pull request number
-        commit_message (string, optional): Extra detail to append to automatic commit message
         commit_title (string, optional): Title for the automatic commit message
+        commit_message (string, optional): Extra detail to append to automatic commit message
         merge_method (one of 'merge', 'squash', 'rebase', optional): Merge method to use
     """
     answer: MergePullRequestResponse = await _call_wrapped(
         "github.merge_pull_request",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -28,7 +28,7 @@ PushFilesResponse: TypeAlias = Any
 _PARAMETERS = {"owner": True, "repo": True, "branch": True, "files": True, "message": True}
 
 
-async def push_files(input: PushFilesInput | None = None, /, **arguments: Any) -> PushFilesResponse:
+async def push_files(*values: Any, **arguments: Any) -> PushFilesResponse:
     """Push multiple files to a GitHub repository in a single commit
 
     Args:
@@ -38,7 +38,7 @@ async def push_files(input: PushFilesInput | None = None, /, **arguments: Any) -
         files (array): Array of files to push
         message (string): Commit message
     """
-    answer: PushFilesResponse = await _call_wrapped("github.push_files", input, arguments, _PARAMETERS)
+    answer: PushFilesResponse = await _call_wrapped("github.push_files", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -18,10 +18,10 @@ class SearchCodeInput(TypedDict):
 SearchCodeResponse: TypeAlias = Any
 
 _PARAMETERS = {"q": True, "order": False, "page": False, "per_page": False}
-_SPELLINGS = {"perPage": "per_page"}
+_SPELLINGS = {"perPage": "per_page", "query": "q"}
 
 
-async def search_code(input: SearchCodeInput | None = None, /, **arguments: Any) -> SearchCodeResponse:
+async def search_code(*values: Any, **arguments: Any) -> SearchCodeResponse:
     """Search for code across GitHub repositories
 
     Args:
@@ -30,7 +30,7 @@ async def search_code(input: SearchCodeInput | None = None, /, **arguments: Any)
         page (number, optional)
         per_page (number, optional)
     """
-    answer: SearchCodeResponse = await _call_wrapped("github.search_code", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: SearchCodeResponse = await _call_wrapped("github.search_code", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

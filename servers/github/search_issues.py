@@ -33,10 +33,10 @@ class SearchIssuesInput(TypedDict):
 SearchIssuesResponse: TypeAlias = Any
 
 _PARAMETERS = {"q": True, "order": False, "page": False, "per_page": False, "sort": False}
-_SPELLINGS = {"perPage": "per_page"}
+_SPELLINGS = {"perPage": "per_page", "query": "q"}
 
 
-async def search_issues(input: SearchIssuesInput | None = None, /, **arguments: Any) -> SearchIssuesResponse:
+async def search_issues(*values: Any, **arguments: Any) -> SearchIssuesResponse:
     """Search for issues and pull requests across GitHub repositories
 
     Args:
@@ -50,7 +50,7 @@ async def search_issues(input: SearchIssuesInput | None = None, /, **arguments: 
     """
     answer: SearchIssuesResponse = await _call_wrapped(
         "github.search_issues",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -20,11 +20,7 @@ _PARAMETERS = {"query": True, "page": False, "perPage": False}
 _SPELLINGS = {"per_page": "perPage"}
 
 
-async def search_repositories(
-    input: SearchRepositoriesInput | None = None,
-    /,
-    **arguments: Any,
-) -> SearchRepositoriesResponse:
+async def search_repositories(*values: Any, **arguments: Any) -> SearchRepositoriesResponse:
     """Search for GitHub repositories
 
     Args:
@@ -34,7 +30,7 @@ async def search_repositories(
     """
     answer: SearchRepositoriesResponse = await _call_wrapped(
         "github.search_repositories",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -19,10 +19,10 @@ class SearchUsersInput(TypedDict):
 SearchUsersResponse: TypeAlias = Any
 
 _PARAMETERS = {"q": True, "order": False, "page": False, "per_page": False, "sort": False}
-_SPELLINGS = {"perPage": "per_page"}
+_SPELLINGS = {"perPage": "per_page", "query": "q"}
 
 
-async def search_users(input: SearchUsersInput | None = None, /, **arguments: Any) -> SearchUsersResponse:
+async def search_users(*values: Any, **arguments: Any) -> SearchUsersResponse:
     """Search for users on GitHub
 
     Args:
@@ -32,7 +32,7 @@ async def search_users(input: SearchUsersInput | None = None, /, **arguments: An
         per_page (number, optional)
         sort (one of 'followers', 'repositories', 'joined', optional)
     """
-    answer: SearchUsersResponse = await _call_wrapped("github.search_users", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: SearchUsersResponse = await _call_wrapped("github.search_users", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

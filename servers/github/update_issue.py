@@ -12,12 +12,12 @@ class UpdateIssueInput(TypedDict):
     owner: str
     repo: str
     issue_number: float
-    assignees: NotRequired[list[str]]
-    body: NotRequired[str]
-    labels: NotRequired[list[str]]
-    milestone: NotRequired[float]
-    state: NotRequired[Literal["open", "closed"]]
     title: NotRequired[str]
+    body: NotRequired[str]
+    assignees: NotRequired[list[str]]
+    milestone: NotRequired[float]
+    labels: NotRequired[list[str]]
+    state: NotRequired[Literal["open", "closed"]]
 
 
 UpdateIssueResponse: TypeAlias = Any
@@ -26,31 +26,31 @@ _PARAMETERS = {
     "owner": True,
     "repo": True,
     "issue_number": True,
-    "assignees": False,
-    "body": False,
-    "labels": False,
-    "milestone": False,
-    "state": False,
     "title": False,
+    "body": False,
+    "assignees": False,
+    "milestone": False,
+    "labels": False,
+    "state": False,
 }
 _SPELLINGS = {"issueNumber": "issue_number"}
 
 
-async def update_issue(input: UpdateIssueInput | None = None, /, **arguments: Any) -> UpdateIssueResponse:
+async def update_issue(*values: Any, **arguments: Any) -> UpdateIssueResponse:
     """Update an existing issue in a GitHub repository
 
     Args:
         owner (string)
         repo (string)
         issue_number (number)
-        assignees (array, optional)
-        body (string, optional)
-        labels (array, optional)
-        milestone (number, optional)
-        state (one of 'open', 'closed', optional)
         title (string, optional)
+        body (string, optional)
+        assignees (array, optional)
+        milestone (number, optional)
+        labels (array, optional)
+        state (one of 'open', 'closed', optional)
     """
-    answer: UpdateIssueResponse = await _call_wrapped("github.update_issue", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: UpdateIssueResponse = await _call_wrapped("github.update_issue", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -21,11 +21,7 @@ _PARAMETERS = {"owner": True, "repo": True, "pull_number": True, "expected_head_
 _SPELLINGS = {"expectedHeadSha": "expected_head_sha", "pullNumber": "pull_number"}
 
 
-async def update_pull_request_branch(
-    input: UpdatePullRequestBranchInput | None = None,
-    /,
-    **arguments: Any,
-) -> UpdatePullRequestBranchResponse:
+async def update_pull_request_branch(*values: Any, **arguments: Any) -> UpdatePullRequestBranchResponse:
     """Update a pull request branch with the latest changes from the base branch
 
     Args:
@@ -36,7 +32,7 @@ async def update_pull_request_branch(
     """
     answer: UpdatePullRequestBranchResponse = await _call_wrapped(
         "github.update_pull_request_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -12,56 +12,31 @@
 - search_nodes: Search for nodes in the knowledge graph based on a query
 """
 
-from .add_observations import AddObservationsInput, AddObservationsResponse, addObservations, add_observations
-from .create_entities import CreateEntitiesInput, CreateEntitiesResponse, createEntities, create_entities
-from .create_relations import CreateRelationsInput, CreateRelationsResponse, createRelations, create_relations
-from .delete_entities import DeleteEntitiesInput, DeleteEntitiesResponse, deleteEntities, delete_entities
-from .delete_observations import (
-    DeleteObservationsInput,
-    DeleteObservationsResponse,
-    deleteObservations,
-    delete_observations,
-)
-from .delete_relations import DeleteRelationsInput, DeleteRelationsResponse, deleteRelations, delete_relations
-from .open_nodes import OpenNodesInput, OpenNodesResponse, openNodes, open_nodes
-from .read_graph import ReadGraphInput, ReadGraphResponse, readGraph, read_graph
-from .search_nodes import SearchNodesInput, SearchNodesResponse, searchNodes, search_nodes
+from typing import Any
 
-__all__ = [
-    "AddObservationsInput",
-    "AddObservationsResponse",
-    "CreateEntitiesInput",
-    "CreateEntitiesResponse",
-    "CreateRelationsInput",
-    "CreateRelationsResponse",
-    "DeleteEntitiesInput",
-    "DeleteEntitiesResponse",
-    "DeleteObservationsInput",
-    "DeleteObservationsResponse",
-    "DeleteRelationsInput",
-    "DeleteRelationsResponse",
-    "OpenNodesInput",
-    "OpenNodesResponse",
-    "ReadGraphInput",
-    "ReadGraphResponse",
-    "SearchNodesInput",
-    "SearchNodesResponse",
-    "addObservations",
-    "add_observations",
-    "createEntities",
-    "createRelations",
-    "create_entities",
-    "create_relations",
-    "deleteEntities",
-    "deleteObservations",
-    "deleteRelations",
-    "delete_entities",
-    "delete_observations",
-    "delete_relations",
-    "openNodes",
-    "open_nodes",
-    "readGraph",
-    "read_graph",
-    "searchNodes",
-    "search_nodes",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "add_observations": ["AddObservationsInput", "AddObservationsResponse", "addObservations", "add_observations"],
+    "create_entities": ["CreateEntitiesInput", "CreateEntitiesResponse", "createEntities", "create_entities"],
+    "create_relations": ["CreateRelationsInput", "CreateRelationsResponse", "createRelations", "create_relations"],
+    "delete_entities": ["DeleteEntitiesInput", "DeleteEntitiesResponse", "deleteEntities", "delete_entities"],
+    "delete_observations": [
+        "DeleteObservationsInput",
+        "DeleteObservationsResponse",
+        "deleteObservations",
+        "delete_observations",
+    ],
+    "delete_relations": ["DeleteRelationsInput", "DeleteRelationsResponse", "deleteRelations", "delete_relations"],
+    "open_nodes": ["OpenNodesInput", "OpenNodesResponse", "openNodes", "open_nodes"],
+    "read_graph": ["ReadGraphInput", "ReadGraphResponse", "readGraph", "read_graph"],
+    "search_nodes": ["SearchNodesInput", "SearchNodesResponse", "searchNodes", "search_nodes"],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

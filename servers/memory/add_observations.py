@@ -35,13 +35,13 @@ class AddObservationsResponse(TypedDict):
 _PARAMETERS = {"observations": True}
 
 
-async def add_observations(input: AddObservationsInput | None = None, /, **arguments: Any) -> AddObservationsResponse:
+async def add_observations(*values: Any, **arguments: Any) -> AddObservationsResponse:
     """Add new observations to existing entities in the knowledge graph
 
     Args:
         observations (array)
     """
-    answer: AddObservationsResponse = await _call_wrapped("memory.add_observations", input, arguments, _PARAMETERS)
+    answer: AddObservationsResponse = await _call_wrapped("memory.add_observations", values, arguments, _PARAMETERS)
     return answer
 
 

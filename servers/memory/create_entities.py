@@ -37,13 +37,13 @@ class CreateEntitiesResponse(TypedDict):
 _PARAMETERS = {"entities": True}
 
 
-async def create_entities(input: CreateEntitiesInput | None = None, /, **arguments: Any) -> CreateEntitiesResponse:
+async def create_entities(*values: Any, **arguments: Any) -> CreateEntitiesResponse:
     """Create multiple new entities in the knowledge graph
 
     Args:
         entities (array)
     """
-    answer: CreateEntitiesResponse = await _call_wrapped("memory.create_entities", input, arguments, _PARAMETERS)
+    answer: CreateEntitiesResponse = await _call_wrapped("memory.create_entities", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -40,7 +40,7 @@ class CreateRelationsResponse(TypedDict):
 _PARAMETERS = {"relations": True}
 
 
-async def create_relations(input: CreateRelationsInput | None = None, /, **arguments: Any) -> CreateRelationsResponse:
+async def create_relations(*values: Any, **arguments: Any) -> CreateRelationsResponse:
     """Create multiple new relations between entities in the knowledge graph.
 
     Relations should be in active voice
@@ -48,7 +48,7 @@ async def create_relations(input: CreateRelationsInput | None = None, /, **argum
     Args:
         relations (array)
     """
-    answer: CreateRelationsResponse = await _call_wrapped("memory.create_relations", input, arguments, _PARAMETERS)
+    answer: CreateRelationsResponse = await _call_wrapped("memory.create_relations", values, arguments, _PARAMETERS)
     return answer
 
 

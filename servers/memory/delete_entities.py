@@ -23,7 +23,7 @@ _PARAMETERS = {"entityNames": True}
 _SPELLINGS = {"entity_names": "entityNames"}
 
 
-async def delete_entities(input: DeleteEntitiesInput | None = None, /, **arguments: Any) -> DeleteEntitiesResponse:
+async def delete_entities(*values: Any, **arguments: Any) -> DeleteEntitiesResponse:
     """Delete multiple entities and their associated relations from the knowledge graph
 
     Args:
@@ -31,7 +31,7 @@ async def delete_entities(input: DeleteEntitiesInput | None = None, /, **argumen
     """
     answer: DeleteEntitiesResponse = await _call_wrapped(
         "memory.delete_entities",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

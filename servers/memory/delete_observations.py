@@ -29,11 +29,7 @@ class DeleteObservationsResponse(TypedDict):
 _PARAMETERS = {"deletions": True}
 
 
-async def delete_observations(
-    input: DeleteObservationsInput | None = None,
-    /,
-    **arguments: Any,
-) -> DeleteObservationsResponse:
+async def delete_observations(*values: Any, **arguments: Any) -> DeleteObservationsResponse:
     """Delete specific observations from entities in the knowledge graph
 
     Args:
@@ -41,7 +37,7 @@ async def delete_observations(
     """
     answer: DeleteObservationsResponse = await _call_wrapped(
         "memory.delete_observations",
-        input,
+        values,
         arguments,
         _PARAMETERS,
     )

@@ -31,13 +31,13 @@ class DeleteRelationsResponse(TypedDict):
 _PARAMETERS = {"relations": True}
 
 
-async def delete_relations(input: DeleteRelationsInput | None = None, /, **arguments: Any) -> DeleteRelationsResponse:
+async def delete_relations(*values: Any, **arguments: Any) -> DeleteRelationsResponse:
     """Delete multiple relations from the knowledge graph
 
     Args:
         relations (array): An array of relations to delete
     """
-    answer: DeleteRelationsResponse = await _call_wrapped("memory.delete_relations", input, arguments, _PARAMETERS)
+    answer: DeleteRelationsResponse = await _call_wrapped("memory.delete_relations", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -40,13 +40,13 @@ class OpenNodesResponse(TypedDict):
 _PARAMETERS = {"names": True}
 
 
-async def open_nodes(input: OpenNodesInput | None = None, /, **arguments: Any) -> OpenNodesResponse:
+async def open_nodes(*values: Any, **arguments: Any) -> OpenNodesResponse:
     """Open specific nodes in the knowledge graph by their names
 
     Args:
         names (array): An array of entity names to retrieve
     """
-    answer: OpenNodesResponse = await _call_wrapped("memory.open_nodes", input, arguments, _PARAMETERS)
+    answer: OpenNodesResponse = await _call_wrapped("memory.open_nodes", values, arguments, _PARAMETERS)
     return answer
 
 

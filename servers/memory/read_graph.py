@@ -35,9 +35,9 @@ class ReadGraphResponse(TypedDict):
     relations: list[ReadGraphResponseRelationsItem]
 
 
-async def read_graph(input: ReadGraphInput | None = None, /, **arguments: Any) -> ReadGraphResponse:
+async def read_graph(*values: Any, **arguments: Any) -> ReadGraphResponse:
     """Read the entire knowledge graph"""
-    answer: ReadGraphResponse = await _call_wrapped("memory.read_graph", input, arguments, {})
+    answer: ReadGraphResponse = await _call_wrapped("memory.read_graph", values, arguments, {})
     return answer
 
 

@@ -40,13 +40,13 @@ class SearchNodesResponse(TypedDict):
 _PARAMETERS = {"query": True}
 
 
-async def search_nodes(input: SearchNodesInput | None = None, /, **arguments: Any) -> SearchNodesResponse:
+async def search_nodes(*values: Any, **arguments: Any) -> SearchNodesResponse:
     """Search for nodes in the knowledge graph based on a query
 
     Args:
         query (string): The search query to match against entity names, types, and observation content
     """
-    answer: SearchNodesResponse = await _call_wrapped("memory.search_nodes", input, arguments, _PARAMETERS)
+    answer: SearchNodesResponse = await _call_wrapped("memory.search_nodes", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -7,7 +7,6 @@
 - create_project: Creates a new Supabase project.
 - delete_branch: Deletes a development branch.
 - deploy_edge_function: Deploys an Edge Function to a Supabase project.
-- executeSQL: Executes raw SQL in the Postgres database.
 - execute_sql: Executes raw SQL in the Postgres database.
 - generate_typescript_types: Generates TypeScript types for a project.
 - get_advisors: Gets a list of advisory notices for the Supabase project.
@@ -35,193 +34,94 @@
 - update_storage_config: Update the storage config for a Supabase project.
 """
 
-from .apply_migration import ApplyMigrationInput, ApplyMigrationResponse, applyMigration, apply_migration
-from .confirm_cost import ConfirmCostInput, ConfirmCostResponse, confirmCost, confirm_cost
-from .create_branch import CreateBranchInput, CreateBranchResponse, createBranch, create_branch
-from .create_project import CreateProjectInput, CreateProjectResponse, createProject, create_project
-from .delete_branch import DeleteBranchInput, DeleteBranchResponse, deleteBranch, delete_branch
-from .deploy_edge_function import (
-    DeployEdgeFunctionInput,
-    DeployEdgeFunctionResponse,
-    deployEdgeFunction,
-    deploy_edge_function,
-)
-from .executeSQL import ExecuteSqlInput, ExecuteSqlResponse, executeSQL
-from .execute_sql import executeSql, execute_sql
-from .generate_typescript_types import (
-    GenerateTypescriptTypesInput,
-    GenerateTypescriptTypesResponse,
-    generateTypescriptTypes,
-    generate_typescript_types,
-)
-from .get_advisors import GetAdvisorsInput, GetAdvisorsResponse, getAdvisors, get_advisors
-from .get_cost import GetCostInput, GetCostResponse, getCost, get_cost
-from .get_edge_function import GetEdgeFunctionInput, GetEdgeFunctionResponse, getEdgeFunction, get_edge_function
-from .get_organization import GetOrganizationInput, GetOrganizationResponse, getOrganization, get_organization
-from .get_project import GetProjectInput, GetProjectResponse, getProject, get_project
-from .get_project_url import GetProjectUrlInput, GetProjectUrlResponse, getProjectUrl, get_project_url
-from .get_publishable_keys import (
-    GetPublishableKeysInput,
-    GetPublishableKeysResponse,
-    getPublishableKeys,
-    get_publishable_keys,
-)
-from .get_storage_config import GetStorageConfigInput, GetStorageConfigResponse, getStorageConfig, get_storage_config
-from .list_branches import ListBranchesInput, ListBranchesResponse, listBranches, list_branches
-from .list_edge_functions import (
-    ListEdgeFunctionsInput,
-    ListEdgeFunctionsResponse,
-    listEdgeFunctions,
-    list_edge_functions,
-)
-from .list_extensions import ListExtensionsInput, ListExtensionsResponse, listExtensions, list_extensions
-from .list_migrations import ListMigrationsInput, ListMigrationsResponse, listMigrations, list_migrations
-from .list_organizations import ListOrganizationsInput, ListOrganizationsResponse, listOrganizations, list_organizations
-from .list_projects import ListProjectsInput, ListProjectsResponse, listProjects, list_projects
-from .list_storage_buckets import (
-    ListStorageBucketsInput,
-    ListStorageBucketsResponse,
-    listStorageBuckets,
-    list_storage_buckets,
-)
-from .list_tables import ListTablesInput, ListTablesResponse, listTables, list_tables
-from .merge_branch import MergeBranchInput, MergeBranchResponse, mergeBranch, merge_branch
-from .pause_project import PauseProjectInput, PauseProjectResponse, pauseProject, pause_project
-from .query_logs import QueryLogsInput, QueryLogsResponse, queryLogs, query_logs
-from .rebase_branch import RebaseBranchInput, RebaseBranchResponse, rebaseBranch, rebase_branch
-from .reset_branch import ResetBranchInput, ResetBranchResponse, resetBranch, reset_branch
-from .restore_project import RestoreProjectInput, RestoreProjectResponse, restoreProject, restore_project
-from .update_storage_config import (
-    UpdateStorageConfigInput,
-    UpdateStorageConfigResponse,
-    updateStorageConfig,
-    update_storage_config,
-)
+from typing import Any
 
-__all__ = [
-    "ApplyMigrationInput",
-    "ApplyMigrationResponse",
-    "ConfirmCostInput",
-    "ConfirmCostResponse",
-    "CreateBranchInput",
-    "CreateBranchResponse",
-    "CreateProjectInput",
-    "CreateProjectResponse",
-    "DeleteBranchInput",
-    "DeleteBranchResponse",
-    "DeployEdgeFunctionInput",
-    "DeployEdgeFunctionResponse",
-    "ExecuteSqlInput",
-    "ExecuteSqlResponse",
-    "GenerateTypescriptTypesInput",
-    "GenerateTypescriptTypesResponse",
-    "GetAdvisorsInput",
-    "GetAdvisorsResponse",
-    "GetCostInput",
-    "GetCostResponse",
-    "GetEdgeFunctionInput",
-    "GetEdgeFunctionResponse",
-    "GetOrganizationInput",
-    "GetOrganizationResponse",
-    "GetProjectInput",
-    "GetProjectResponse",
-    "GetProjectUrlInput",
-    "GetProjectUrlResponse",
-    "GetPublishableKeysInput",
-    "GetPublishableKeysResponse",
-    "GetStorageConfigInput",
-    "GetStorageConfigResponse",
-    "ListBranchesInput",
-    "ListBranchesResponse",
-    "ListEdgeFunctionsInput",
-    "ListEdgeFunctionsResponse",
-    "ListExtensionsInput",
-    "ListExtensionsResponse",
-    "ListMigrationsInput",
-    "ListMigrationsResponse",
-    "ListOrganizationsInput",
-    "ListOrganizationsResponse",
-    "ListProjectsInput",
-    "ListProjectsResponse",
-    "ListStorageBucketsInput",
-    "ListStorageBucketsResponse",
-    "ListTablesInput",
-    "ListTablesResponse",
-    "MergeBranchInput",
-    "MergeBranchResponse",
-    "PauseProjectInput",
-    "PauseProjectResponse",
-    "QueryLogsInput",
-    "QueryLogsResponse",
-    "RebaseBranchInput",
-    "RebaseBranchResponse",
-    "ResetBranchInput",
-    "ResetBranchResponse",
-    "RestoreProjectInput",
-    "RestoreProjectResponse",
-    "UpdateStorageConfigInput",
-    "UpdateStorageConfigResponse",
-    "applyMigration",
-    "apply_migration",
-    "confirmCost",
-    "confirm_cost",
-    "createBranch",
-    "createProject",
-    "create_branch",
-    "create_project",
-    "deleteBranch",
-    "delete_branch",
-    "deployEdgeFunction",
-    "deploy_edge_function",
-    "executeSQL",
-    "executeSql",
-    "execute_sql",
-    "generateTypescriptTypes",
-    "generate_typescript_types",
-    "getAdvisors",
-    "getCost",
-    "getEdgeFunction",
-    "getOrganization",
-    "getProject",
-    "getProjectUrl",
-    "getPublishableKeys",
-    "getStorageConfig",
-    "get_advisors",
-    "get_cost",
-    "get_edge_function",
-    "get_organization",
-    "get_project",
-    "get_project_url",
-    "get_publishable_keys",
-    "get_storage_config",
-    "listBranches",
-    "listEdgeFunctions",
-    "listExtensions",
-    "listMigrations",
-    "listOrganizations",
-    "listProjects",
-    "listStorageBuckets",
-    "listTables",
-    "list_branches",
-    "list_edge_functions",
-    "list_extensions",
-    "list_migrations",
-    "list_organizations",
-    "list_projects",
-    "list_storage_buckets",
-    "list_tables",
-    "mergeBranch",
-    "merge_branch",
-    "pauseProject",
-    "pause_project",
-    "queryLogs",
-    "query_logs",
-    "rebaseBranch",
-    "rebase_branch",
-    "resetBranch",
-    "reset_branch",
-    "restoreProject",
-    "restore_project",
-    "updateStorageConfig",
-    "update_storage_config",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "apply_migration": ["ApplyMigrationInput", "ApplyMigrationResponse", "applyMigration", "apply_migration"],
+    "confirm_cost": ["ConfirmCostInput", "ConfirmCostResponse", "confirmCost", "confirm_cost"],
+    "create_branch": ["CreateBranchInput", "CreateBranchResponse", "createBranch", "create_branch"],
+    "create_project": ["CreateProjectInput", "CreateProjectResponse", "createProject", "create_project"],
+    "delete_branch": ["DeleteBranchInput", "DeleteBranchResponse", "deleteBranch", "delete_branch"],
+    "deploy_edge_function": [
+        "DeployEdgeFunctionInput",
+        "DeployEdgeFunctionResponse",
+        "deployEdgeFunction",
+        "deploy_edge_function",
+    ],
+    "execute_sql": ["ExecuteSqlInput", "ExecuteSqlResponse", "executeSQL", "executeSql", "execute_sql"],
+    "generate_typescript_types": [
+        "GenerateTypescriptTypesInput",
+        "GenerateTypescriptTypesResponse",
+        "generateTypescriptTypes",
+        "generate_typescript_types",
+    ],
+    "get_advisors": ["GetAdvisorsInput", "GetAdvisorsResponse", "getAdvisors", "get_advisors"],
+    "get_cost": ["GetCostInput", "GetCostResponse", "getCost", "get_cost"],
+    "get_edge_function": ["GetEdgeFunctionInput", "GetEdgeFunctionResponse", "getEdgeFunction", "get_edge_function"],
+    "get_organization": ["GetOrganizationInput", "GetOrganizationResponse", "getOrganization", "get_organization"],
+    "get_project": ["GetProjectInput", "GetProjectResponse", "getProject", "get_project"],
+    "get_project_url": [
+        "GetProjectUrlInput",
+        "GetProjectUrlResponse",
+        "getProjectURL",
+        "getProjectUrl",
+        "get_project_url",
+    ],
+    "get_publishable_keys": [
+        "GetPublishableKeysInput",
+        "GetPublishableKeysResponse",
+        "getPublishableKeys",
+        "get_publishable_keys",
+    ],
+    "get_storage_config": [
+        "GetStorageConfigInput",
+        "GetStorageConfigResponse",
+        "getStorageConfig",
+        "get_storage_config",
+    ],
+    "list_branches": ["ListBranchesInput", "ListBranchesResponse", "listBranches", "list_branches"],
+    "list_edge_functions": [
+        "ListEdgeFunctionsInput",
+        "ListEdgeFunctionsResponse",
+        "listEdgeFunctions",
+        "list_edge_functions",
+    ],
+    "list_extensions": ["ListExtensionsInput", "ListExtensionsResponse", "listExtensions", "list_extensions"],
+    "list_migrations": ["ListMigrationsInput", "ListMigrationsResponse", "listMigrations", "list_migrations"],
+    "list_organizations": [
+        "ListOrganizationsInput",
+        "ListOrganizationsResponse",
+        "listOrganizations",
+        "list_organizations",
+    ],
+    "list_projects": ["ListProjectsInput", "ListProjectsResponse", "listProjects", "list_projects"],
+    "list_storage_buckets": [
+        "ListStorageBucketsInput",
+        "ListStorageBucketsResponse",
+        "listStorageBuckets",
+        "list_storage_buckets",
+    ],
+    "list_tables": ["ListTablesInput", "ListTablesResponse", "listTables", "list_tables"],
+    "merge_branch": ["MergeBranchInput", "MergeBranchResponse", "mergeBranch", "merge_branch"],
+    "pause_project": ["PauseProjectInput", "PauseProjectResponse", "pauseProject", "pause_project"],
+    "query_logs": ["QueryLogsInput", "QueryLogsResponse", "queryLogs", "query_logs"],
+    "rebase_branch": ["RebaseBranchInput", "RebaseBranchResponse", "rebaseBranch", "rebase_branch"],
+    "reset_branch": ["ResetBranchInput", "ResetBranchResponse", "resetBranch", "reset_branch"],
+    "restore_project": ["RestoreProjectInput", "RestoreProjectResponse", "restoreProject", "restore_project"],
+    "update_storage_config": [
+        "UpdateStorageConfigInput",
+        "UpdateStorageConfigResponse",
+        "updateStorageConfig",
+        "update_storage_config",
+    ],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

@@ -20,7 +20,7 @@ _PARAMETERS = {"project_id": True, "name": True, "query": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def apply_migration(input: ApplyMigrationInput | None = None, /, **arguments: Any) -> ApplyMigrationResponse:
+async def apply_migration(*values: Any, **arguments: Any) -> ApplyMigrationResponse:
     """Applies a migration to the database.
 
     Use this when executing DDL operations. Do not hardcode references to generated IDs in data migrations.
@@ -35,7 +35,7 @@ async def apply_migration(input: ApplyMigrationInput | None = None, /, **argumen
     """
     answer: ApplyMigrationResponse = await _call_wrapped(
         "supabase.apply_migration",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -19,7 +19,7 @@ ConfirmCostResponse: TypeAlias = Any
 _PARAMETERS = {"type": True, "recurrence": True, "amount": True}
 
 
-async def confirm_cost(input: ConfirmCostInput | None = None, /, **arguments: Any) -> ConfirmCostResponse:
+async def confirm_cost(*values: Any, **arguments: Any) -> ConfirmCostResponse:
     """Ask the user to confirm their understanding of the cost of creating a new project or branch.
 
     Call `get_cost` first. Returns a unique ID for this confirmation which should be passed to `create_project`
@@ -30,7 +30,7 @@ async def confirm_cost(input: ConfirmCostInput | None = None, /, **arguments: An
         recurrence (one of 'hourly', 'monthly')
         amount (number)
     """
-    answer: ConfirmCostResponse = await _call_wrapped("supabase.confirm_cost", input, arguments, _PARAMETERS)
+    answer: ConfirmCostResponse = await _call_wrapped("supabase.confirm_cost", values, arguments, _PARAMETERS)
     return answer
 
 

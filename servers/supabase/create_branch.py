@@ -10,17 +10,17 @@ class CreateBranchInput(TypedDict):
     """Arguments of `create_branch`."""
 
     project_id: str
-    name: NotRequired[str]
     confirm_cost_id: str
+    name: NotRequired[str]
 
 
 CreateBranchResponse: TypeAlias = Any
 
-_PARAMETERS = {"project_id": True, "name": False, "confirm_cost_id": True}
+_PARAMETERS = {"project_id": True, "confirm_cost_id": True, "name": False}
 _SPELLINGS = {"confirmCostId": "confirm_cost_id", "projectId": "project_id"}
 
 
-async def create_branch(input: CreateBranchInput | None = None, /, **arguments: Any) -> CreateBranchResponse:
+async def create_branch(*values: Any, **arguments: Any) -> CreateBranchResponse:
     """Creates a development branch on a Supabase project.
 
     This will apply all migrations from the main project to a fresh branch database. Note that production data
@@ -29,12 +29,12 @@ async def create_branch(input: CreateBranchInput | None = None, /, **arguments: 
 
     Args:
         project_id (string)
-        name (string, optional): Name of the branch to create
         confirm_cost_id (string): The cost confirmation ID. Call `confirm_cost` first.
+        name (string, optional): Name of the branch to create
     """
     answer: CreateBranchResponse = await _call_wrapped(
         "supabase.create_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -40,7 +40,7 @@ _PARAMETERS = {"name": True, "region": True, "organization_id": True, "confirm_c
 _SPELLINGS = {"confirmCostId": "confirm_cost_id", "organizationId": "organization_id"}
 
 
-async def create_project(input: CreateProjectInput | None = None, /, **arguments: Any) -> CreateProjectResponse:
+async def create_project(*values: Any, **arguments: Any) -> CreateProjectResponse:
     """Creates a new Supabase project.
 
     Always ask the user which organization to create the project in. The project can take a few minutes to
@@ -56,7 +56,7 @@ async def create_project(input: CreateProjectInput | None = None, /, **arguments
     """
     answer: CreateProjectResponse = await _call_wrapped(
         "supabase.create_project",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -18,7 +18,7 @@ _PARAMETERS = {"branch_id": True}
 _SPELLINGS = {"branchId": "branch_id"}
 
 
-async def delete_branch(input: DeleteBranchInput | None = None, /, **arguments: Any) -> DeleteBranchResponse:
+async def delete_branch(*values: Any, **arguments: Any) -> DeleteBranchResponse:
     """Deletes a development branch.
 
     Args:
@@ -26,7 +26,7 @@ async def delete_branch(input: DeleteBranchInput | None = None, /, **arguments: 
     """
     answer: DeleteBranchResponse = await _call_wrapped(
         "supabase.delete_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -18,10 +18,10 @@ class DeployEdgeFunctionInput(TypedDict):
 
     project_id: str
     name: str
-    entrypoint_path: NotRequired[str]
-    verify_jwt: NotRequired[bool]
     files: list[DeployEdgeFunctionInputFilesItem]
+    entrypoint_path: NotRequired[str]
     import_map_path: NotRequired[str]
+    verify_jwt: NotRequired[bool]
 
 
 DeployEdgeFunctionResponse: TypeAlias = Any
@@ -29,10 +29,10 @@ DeployEdgeFunctionResponse: TypeAlias = Any
 _PARAMETERS = {
     "project_id": True,
     "name": True,
-    "entrypoint_path": False,
-    "verify_jwt": False,
     "files": True,
+    "entrypoint_path": False,
     "import_map_path": False,
+    "verify_jwt": False,
 }
 _SPELLINGS = {
     "entrypointPath": "entrypoint_path",
@@ -42,11 +42,7 @@ _SPELLINGS = {
 }
 
 
-async def deploy_edge_function(
-    input: DeployEdgeFunctionInput | None = None,
-    /,
-    **arguments: Any,
-) -> DeployEdgeFunctionResponse:
+async def deploy_edge_function(*values: Any, **arguments: Any) -> DeployEdgeFunctionResponse:
     """Deploys an Edge Function to a Supabase project.
 
     If the function already exists, this will create a new version. Example:
@@ -69,19 +65,19 @@ async def deploy_edge_function(
     Args:
         project_id (string)
         name (string): The name of the function
+        files (array): The files to upload. This should include the entrypoint, deno.json, and any relative
+            dependencies. Include the deno.json and deno.jsonc files to configure the Deno runtime (e.g., compiler
+            options, imports) if they exist.
         entrypoint_path (string, optional): The entrypoint of the function
+        import_map_path (string, optional): The import map for the function.
         verify_jwt (boolean, optional): Whether to require a valid JWT in the Authorization header. You SHOULD
             ALWAYS enable this to ensure authorized access. ONLY disable if the function previously had it disabled OR
             you've confirmed the function body implements custom authentication (e.g., API keys, webhooks) OR the user
             explicitly requested it be disabled.
-        files (array): The files to upload. This should include the entrypoint, deno.json, and any relative
-            dependencies. Include the deno.json and deno.jsonc files to configure the Deno runtime (e.g., compiler
-            options, imports) if they exist.
-        import_map_path (string, optional): The import map for the function.
     """
     answer: DeployEdgeFunctionResponse = await _call_wrapped(
         "supabase.deploy_edge_function",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

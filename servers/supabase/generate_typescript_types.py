@@ -18,11 +18,7 @@ _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def generate_typescript_types(
-    input: GenerateTypescriptTypesInput | None = None,
-    /,
-    **arguments: Any,
-) -> GenerateTypescriptTypesResponse:
+async def generate_typescript_types(*values: Any, **arguments: Any) -> GenerateTypescriptTypesResponse:
     """Generates TypeScript types for a project.
 
     Args:
@@ -30,7 +26,7 @@ async def generate_typescript_types(
     """
     answer: GenerateTypescriptTypesResponse = await _call_wrapped(
         "supabase.generate_typescript_types",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

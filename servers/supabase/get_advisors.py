@@ -19,7 +19,7 @@ _PARAMETERS = {"project_id": True, "type": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def get_advisors(input: GetAdvisorsInput | None = None, /, **arguments: Any) -> GetAdvisorsResponse:
+async def get_advisors(*values: Any, **arguments: Any) -> GetAdvisorsResponse:
     """Gets a list of advisory notices for the Supabase project.
 
     Use this to check for security vulnerabilities or performance improvements. Include the remediation URL as a
@@ -33,7 +33,7 @@ async def get_advisors(input: GetAdvisorsInput | None = None, /, **arguments: An
     """
     answer: GetAdvisorsResponse = await _call_wrapped(
         "supabase.get_advisors",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

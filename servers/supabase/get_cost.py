@@ -19,7 +19,7 @@ _PARAMETERS = {"type": True, "organization_id": True}
 _SPELLINGS = {"organizationId": "organization_id"}
 
 
-async def get_cost(input: GetCostInput | None = None, /, **arguments: Any) -> GetCostResponse:
+async def get_cost(*values: Any, **arguments: Any) -> GetCostResponse:
     """Gets the cost of creating a new project or branch.
 
     Never assume organization as costs can be different for each. Always repeat the cost to the user and confirm
@@ -29,7 +29,7 @@ async def get_cost(input: GetCostInput | None = None, /, **arguments: Any) -> Ge
         type (one of 'project', 'branch')
         organization_id (string): The organization ID. Always ask the user.
     """
-    answer: GetCostResponse = await _call_wrapped("supabase.get_cost", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: GetCostResponse = await _call_wrapped("supabase.get_cost", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

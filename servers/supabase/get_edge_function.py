@@ -19,7 +19,7 @@ _PARAMETERS = {"project_id": True, "function_slug": True}
 _SPELLINGS = {"functionSlug": "function_slug", "projectId": "project_id"}
 
 
-async def get_edge_function(input: GetEdgeFunctionInput | None = None, /, **arguments: Any) -> GetEdgeFunctionResponse:
+async def get_edge_function(*values: Any, **arguments: Any) -> GetEdgeFunctionResponse:
     """Retrieves file contents for an Edge Function in a Supabase project.
 
     Args:
@@ -28,7 +28,7 @@ async def get_edge_function(input: GetEdgeFunctionInput | None = None, /, **argu
     """
     answer: GetEdgeFunctionResponse = await _call_wrapped(
         "supabase.get_edge_function",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -17,7 +17,7 @@ GetOrganizationResponse: TypeAlias = Any
 _PARAMETERS = {"id": True}
 
 
-async def get_organization(input: GetOrganizationInput | None = None, /, **arguments: Any) -> GetOrganizationResponse:
+async def get_organization(*values: Any, **arguments: Any) -> GetOrganizationResponse:
     """Gets details for an organization.
 
     Includes subscription plan.
@@ -25,7 +25,7 @@ async def get_organization(input: GetOrganizationInput | None = None, /, **argum
     Args:
         id (string): The organization ID
     """
-    answer: GetOrganizationResponse = await _call_wrapped("supabase.get_organization", input, arguments, _PARAMETERS)
+    answer: GetOrganizationResponse = await _call_wrapped("supabase.get_organization", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -17,13 +17,13 @@ GetProjectResponse: TypeAlias = Any
 _PARAMETERS = {"id": True}
 
 
-async def get_project(input: GetProjectInput | None = None, /, **arguments: Any) -> GetProjectResponse:
+async def get_project(*values: Any, **arguments: Any) -> GetProjectResponse:
     """Gets details for a Supabase project.
 
     Args:
         id (string): The project ID
     """
-    answer: GetProjectResponse = await _call_wrapped("supabase.get_project", input, arguments, _PARAMETERS)
+    answer: GetProjectResponse = await _call_wrapped("supabase.get_project", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -18,7 +18,7 @@ _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def get_project_url(input: GetProjectUrlInput | None = None, /, **arguments: Any) -> GetProjectUrlResponse:
+async def get_project_url(*values: Any, **arguments: Any) -> GetProjectUrlResponse:
     """Gets the API URL for a project.
 
     Args:
@@ -26,7 +26,7 @@ async def get_project_url(input: GetProjectUrlInput | None = None, /, **argument
     """
     answer: GetProjectUrlResponse = await _call_wrapped(
         "supabase.get_project_url",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,
@@ -35,3 +35,4 @@ async def get_project_url(input: GetProjectUrlInput | None = None, /, **argument
 
 
 getProjectUrl = get_project_url
+getProjectURL = get_project_url

@@ -18,11 +18,7 @@ _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def get_publishable_keys(
-    input: GetPublishableKeysInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetPublishableKeysResponse:
+async def get_publishable_keys(*values: Any, **arguments: Any) -> GetPublishableKeysResponse:
     """Gets all publishable API keys for a project, including legacy anon keys (JWT-based) and modern ...
 
     Gets all publishable API keys for a project, including legacy anon keys (JWT-based) and modern publishable
@@ -36,7 +32,7 @@ async def get_publishable_keys(
     """
     answer: GetPublishableKeysResponse = await _call_wrapped(
         "supabase.get_publishable_keys",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

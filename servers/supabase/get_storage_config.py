@@ -18,11 +18,7 @@ _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def get_storage_config(
-    input: GetStorageConfigInput | None = None,
-    /,
-    **arguments: Any,
-) -> GetStorageConfigResponse:
+async def get_storage_config(*values: Any, **arguments: Any) -> GetStorageConfigResponse:
     """Get the storage config for a Supabase project.
 
     Args:
@@ -30,7 +26,7 @@ async def get_storage_config(
     """
     answer: GetStorageConfigResponse = await _call_wrapped(
         "supabase.get_storage_config",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

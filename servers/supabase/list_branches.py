@@ -12,13 +12,13 @@ class ListBranchesInput(TypedDict):
     project_id: str
 
 
-ListBranchesResponse: TypeAlias = Any
+ListBranchesResponse: TypeAlias = list[dict[str, Any]]
 
 _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def list_branches(input: ListBranchesInput | None = None, /, **arguments: Any) -> ListBranchesResponse:
+async def list_branches(*values: Any, **arguments: Any) -> ListBranchesResponse:
     """Lists all development branches of a Supabase project.
 
     This will return branch details including status which you can use to check when operations like
@@ -29,10 +29,11 @@ async def list_branches(input: ListBranchesInput | None = None, /, **arguments: 
     """
     answer: ListBranchesResponse = await _call_wrapped(
         "supabase.list_branches",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,
+        result_format="only_list",
     )
     return answer
 

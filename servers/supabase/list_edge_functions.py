@@ -12,17 +12,13 @@ class ListEdgeFunctionsInput(TypedDict):
     project_id: str
 
 
-ListEdgeFunctionsResponse: TypeAlias = Any
+ListEdgeFunctionsResponse: TypeAlias = list[dict[str, Any]]
 
 _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def list_edge_functions(
-    input: ListEdgeFunctionsInput | None = None,
-    /,
-    **arguments: Any,
-) -> ListEdgeFunctionsResponse:
+async def list_edge_functions(*values: Any, **arguments: Any) -> ListEdgeFunctionsResponse:
     """Lists all Edge Functions in a Supabase project.
 
     Args:
@@ -30,10 +26,11 @@ async def list_edge_functions(
     """
     answer: ListEdgeFunctionsResponse = await _call_wrapped(
         "supabase.list_edge_functions",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,
+        result_format="only_list",
     )
     return answer
 

@@ -12,13 +12,13 @@ class ListExtensionsInput(TypedDict):
     project_id: str
 
 
-ListExtensionsResponse: TypeAlias = Any
+ListExtensionsResponse: TypeAlias = list[dict[str, Any]]
 
 _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def list_extensions(input: ListExtensionsInput | None = None, /, **arguments: Any) -> ListExtensionsResponse:
+async def list_extensions(*values: Any, **arguments: Any) -> ListExtensionsResponse:
     """Lists all extensions in the database.
 
     Args:
@@ -26,10 +26,11 @@ async def list_extensions(input: ListExtensionsInput | None = None, /, **argumen
     """
     answer: ListExtensionsResponse = await _call_wrapped(
         "supabase.list_extensions",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,
+        result_format="only_list",
     )
     return answer
 

@@ -12,13 +12,13 @@ class ListMigrationsInput(TypedDict):
     project_id: str
 
 
-ListMigrationsResponse: TypeAlias = Any
+ListMigrationsResponse: TypeAlias = list[dict[str, Any]]
 
 _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def list_migrations(input: ListMigrationsInput | None = None, /, **arguments: Any) -> ListMigrationsResponse:
+async def list_migrations(*values: Any, **arguments: Any) -> ListMigrationsResponse:
     """Lists all migrations in the database.
 
     Args:
@@ -26,10 +26,11 @@ async def list_migrations(input: ListMigrationsInput | None = None, /, **argumen
     """
     answer: ListMigrationsResponse = await _call_wrapped(
         "supabase.list_migrations",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,
+        result_format="only_list",
     )
     return answer
 

@@ -10,16 +10,18 @@ class ListOrganizationsInput(TypedDict):
     """Arguments of `list_organizations`."""
 
 
-ListOrganizationsResponse: TypeAlias = Any
+ListOrganizationsResponse: TypeAlias = list[dict[str, Any]]
 
 
-async def list_organizations(
-    input: ListOrganizationsInput | None = None,
-    /,
-    **arguments: Any,
-) -> ListOrganizationsResponse:
+async def list_organizations(*values: Any, **arguments: Any) -> ListOrganizationsResponse:
     """Lists all organizations that the user is a member of."""
-    answer: ListOrganizationsResponse = await _call_wrapped("supabase.list_organizations", input, arguments, {})
+    answer: ListOrganizationsResponse = await _call_wrapped(
+        "supabase.list_organizations",
+        values,
+        arguments,
+        {},
+        result_format="only_list",
+    )
     return answer
 
 

@@ -3,7 +3,7 @@ from typing import Any, TypeAlias, TypedDict
 
 class ListOrganizationsInput(TypedDict): ...
 
-ListOrganizationsResponse: TypeAlias = Any
+ListOrganizationsResponse: TypeAlias = list[dict[str, Any]]
 
 async def list_organizations(input: ListOrganizationsInput | None = None, /) -> ListOrganizationsResponse: ...
 

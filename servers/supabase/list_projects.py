@@ -10,15 +10,21 @@ class ListProjectsInput(TypedDict):
     """Arguments of `list_projects`."""
 
 
-ListProjectsResponse: TypeAlias = Any
+ListProjectsResponse: TypeAlias = list[dict[str, Any]]
 
 
-async def list_projects(input: ListProjectsInput | None = None, /, **arguments: Any) -> ListProjectsResponse:
+async def list_projects(*values: Any, **arguments: Any) -> ListProjectsResponse:
     """Lists all Supabase projects for the user.
 
     Use this to help discover the project ID of the project that the user is working on.
     """
-    answer: ListProjectsResponse = await _call_wrapped("supabase.list_projects", input, arguments, {})
+    answer: ListProjectsResponse = await _call_wrapped(
+        "supabase.list_projects",
+        values,
+        arguments,
+        {},
+        result_format="only_list",
+    )
     return answer
 
 

@@ -3,7 +3,7 @@ from typing import Any, TypeAlias, TypedDict
 
 class ListProjectsInput(TypedDict): ...
 
-ListProjectsResponse: TypeAlias = Any
+ListProjectsResponse: TypeAlias = list[dict[str, Any]]
 
 async def list_projects(input: ListProjectsInput | None = None, /) -> ListProjectsResponse: ...
 

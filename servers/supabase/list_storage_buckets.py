@@ -12,17 +12,13 @@ class ListStorageBucketsInput(TypedDict):
     project_id: str
 
 
-ListStorageBucketsResponse: TypeAlias = Any
+ListStorageBucketsResponse: TypeAlias = list[dict[str, Any]]
 
 _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def list_storage_buckets(
-    input: ListStorageBucketsInput | None = None,
-    /,
-    **arguments: Any,
-) -> ListStorageBucketsResponse:
+async def list_storage_buckets(*values: Any, **arguments: Any) -> ListStorageBucketsResponse:
     """Lists all storage buckets in a Supabase project.
 
     Args:
@@ -30,10 +26,11 @@ async def list_storage_buckets(
     """
     answer: ListStorageBucketsResponse = await _call_wrapped(
         "supabase.list_storage_buckets",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,
+        result_format="only_list",
     )
     return answer
 

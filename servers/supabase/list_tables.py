@@ -14,13 +14,13 @@ class ListTablesInput(TypedDict):
     verbose: NotRequired[bool]
 
 
-ListTablesResponse: TypeAlias = Any
+ListTablesResponse: TypeAlias = list[dict[str, Any]]
 
 _PARAMETERS = {"project_id": True, "schemas": False, "verbose": False}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def list_tables(input: ListTablesInput | None = None, /, **arguments: Any) -> ListTablesResponse:
+async def list_tables(*values: Any, **arguments: Any) -> ListTablesResponse:
     """Lists all tables in one or more schemas.
 
     By default returns a compact summary. Set verbose to true to include column details, primary keys, and
@@ -32,7 +32,14 @@ async def list_tables(input: ListTablesInput | None = None, /, **arguments: Any)
         verbose (boolean, optional): When true, includes column details, primary keys, and foreign key constraints.
             Defaults to false for a compact summary.
     """
-    answer: ListTablesResponse = await _call_wrapped("supabase.list_tables", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: ListTablesResponse = await _call_wrapped(
+        "supabase.list_tables",
+        values,
+        arguments,
+        _PARAMETERS,
+        _SPELLINGS,
+        result_format="only_list",
+    )
     return answer
 
 

@@ -18,7 +18,7 @@ _PARAMETERS = {"branch_id": True}
 _SPELLINGS = {"branchId": "branch_id"}
 
 
-async def merge_branch(input: MergeBranchInput | None = None, /, **arguments: Any) -> MergeBranchResponse:
+async def merge_branch(*values: Any, **arguments: Any) -> MergeBranchResponse:
     """Merges migrations and edge functions from a development branch to production.
 
     Args:
@@ -26,7 +26,7 @@ async def merge_branch(input: MergeBranchInput | None = None, /, **arguments: An
     """
     answer: MergeBranchResponse = await _call_wrapped(
         "supabase.merge_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -18,7 +18,7 @@ _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def pause_project(input: PauseProjectInput | None = None, /, **arguments: Any) -> PauseProjectResponse:
+async def pause_project(*values: Any, **arguments: Any) -> PauseProjectResponse:
     """Pauses a Supabase project.
 
     Args:
@@ -26,7 +26,7 @@ async def pause_project(input: PauseProjectInput | None = None, /, **arguments: 
     """
     answer: PauseProjectResponse = await _call_wrapped(
         "supabase.pause_project",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -11,13 +11,13 @@ class QueryLogsInput(TypedDict):
 
     project_id: str
     sql: str
-    iso_timestamp_end: NotRequired[str]
     iso_timestamp_start: NotRequired[str]
+    iso_timestamp_end: NotRequired[str]
 
 
-QueryLogsResponse: TypeAlias = Any
+QueryLogsResponse: TypeAlias = list[dict[str, Any]]
 
-_PARAMETERS = {"project_id": True, "sql": True, "iso_timestamp_end": False, "iso_timestamp_start": False}
+_PARAMETERS = {"project_id": True, "sql": True, "iso_timestamp_start": False, "iso_timestamp_end": False}
 _SPELLINGS = {
     "isoTimestampEnd": "iso_timestamp_end",
     "isoTimestampStart": "iso_timestamp_start",
@@ -25,7 +25,7 @@ _SPELLINGS = {
 }
 
 
-async def query_logs(input: QueryLogsInput | None = None, /, **arguments: Any) -> QueryLogsResponse:
+async def query_logs(*values: Any, **arguments: Any) -> QueryLogsResponse:
     """Runs a custom read-only ClickHouse SQL query against a Supabase project's unified logs stream, ...
 
     Runs a custom read-only ClickHouse SQL query against a Supabase project's unified logs stream, for
@@ -40,13 +40,20 @@ async def query_logs(input: QueryLogsInput | None = None, /, **arguments: Any) -
             exposed through a `logs` table; filter by `source` (common values include 'edge_logs', 'postgres_logs', and
             'function_edge_logs', but this list is not exhaustive — run `select distinct source from logs` to discover
             the sources available for this project) and read nested fields via `log_attributes['<key>']`.
-        iso_timestamp_end (string, optional): The end of the log window as an ISO 8601 timestamp, including a UTC
-            "Z" suffix or explicit offset. Defaults to the current time. The API caps the requested range at 24 hours.
         iso_timestamp_start (string, optional): The start of the log window as an ISO 8601 timestamp, including a
             UTC "Z" suffix or explicit offset. Defaults to 24 hours before the end of the window. The API caps the
             requested range at 24 hours.
+        iso_timestamp_end (string, optional): The end of the log window as an ISO 8601 timestamp, including a UTC
+            "Z" suffix or explicit offset. Defaults to the current time. The API caps the requested range at 24 hours.
     """
-    answer: QueryLogsResponse = await _call_wrapped("supabase.query_logs", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: QueryLogsResponse = await _call_wrapped(
+        "supabase.query_logs",
+        values,
+        arguments,
+        _PARAMETERS,
+        _SPELLINGS,
+        result_format="untrusted_data",
+    )
     return answer
 
 

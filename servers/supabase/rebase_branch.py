@@ -18,7 +18,7 @@ _PARAMETERS = {"branch_id": True}
 _SPELLINGS = {"branchId": "branch_id"}
 
 
-async def rebase_branch(input: RebaseBranchInput | None = None, /, **arguments: Any) -> RebaseBranchResponse:
+async def rebase_branch(*values: Any, **arguments: Any) -> RebaseBranchResponse:
     """Rebases a development branch on production.
 
     This will effectively run any newer migrations from production onto this branch to help handle migration
@@ -29,7 +29,7 @@ async def rebase_branch(input: RebaseBranchInput | None = None, /, **arguments: 
     """
     answer: RebaseBranchResponse = await _call_wrapped(
         "supabase.rebase_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

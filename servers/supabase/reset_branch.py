@@ -19,7 +19,7 @@ _PARAMETERS = {"branch_id": True, "migration_version": False}
 _SPELLINGS = {"branchId": "branch_id", "migrationVersion": "migration_version"}
 
 
-async def reset_branch(input: ResetBranchInput | None = None, /, **arguments: Any) -> ResetBranchResponse:
+async def reset_branch(*values: Any, **arguments: Any) -> ResetBranchResponse:
     """Resets migrations of a development branch.
 
     Any untracked data or schema changes will be lost.
@@ -30,7 +30,7 @@ async def reset_branch(input: ResetBranchInput | None = None, /, **arguments: An
     """
     answer: ResetBranchResponse = await _call_wrapped(
         "supabase.reset_branch",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -18,7 +18,7 @@ _PARAMETERS = {"project_id": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def restore_project(input: RestoreProjectInput | None = None, /, **arguments: Any) -> RestoreProjectResponse:
+async def restore_project(*values: Any, **arguments: Any) -> RestoreProjectResponse:
     """Restores a Supabase project.
 
     Args:
@@ -26,7 +26,7 @@ async def restore_project(input: RestoreProjectInput | None = None, /, **argumen
     """
     answer: RestoreProjectResponse = await _call_wrapped(
         "supabase.restore_project",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

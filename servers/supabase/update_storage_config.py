@@ -45,11 +45,7 @@ _PARAMETERS = {"project_id": True, "config": True}
 _SPELLINGS = {"projectId": "project_id"}
 
 
-async def update_storage_config(
-    input: UpdateStorageConfigInput | None = None,
-    /,
-    **arguments: Any,
-) -> UpdateStorageConfigResponse:
+async def update_storage_config(*values: Any, **arguments: Any) -> UpdateStorageConfigResponse:
     """Update the storage config for a Supabase project.
 
     Args:
@@ -58,7 +54,7 @@ async def update_storage_config(
     """
     answer: UpdateStorageConfigResponse = await _call_wrapped(
         "supabase.update_storage_config",
-        input,
+        values,
         arguments,
         _PARAMETERS,
         _SPELLINGS,

@@ -5,16 +5,19 @@
 - get_current_time: Get current time in a specific timezone
 """
 
-from .convert_time import ConvertTimeInput, ConvertTimeResponse, convertTime, convert_time
-from .get_current_time import GetCurrentTimeInput, GetCurrentTimeResponse, getCurrentTime, get_current_time
+from typing import Any
 
-__all__ = [
-    "ConvertTimeInput",
-    "ConvertTimeResponse",
-    "GetCurrentTimeInput",
-    "GetCurrentTimeResponse",
-    "convertTime",
-    "convert_time",
-    "getCurrentTime",
-    "get_current_time",
-]
+from client import load_lazily as _load_lazily
+
+_NAMES = {
+    "convert_time": ["ConvertTimeInput", "ConvertTimeResponse", "convertTime", "convert_time"],
+    "get_current_time": ["GetCurrentTimeInput", "GetCurrentTimeResponse", "getCurrentTime", "get_current_time"],
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+_load = _load_lazily(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that has a name, in any spelling, when the name is first used."""
+    return _load(name)

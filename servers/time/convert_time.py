@@ -35,7 +35,7 @@ _PARAMETERS = {"source_timezone": True, "time": True, "target_timezone": True}
 _SPELLINGS = {"sourceTimezone": "source_timezone", "targetTimezone": "target_timezone"}
 
 
-async def convert_time(input: ConvertTimeInput | None = None, /, **arguments: Any) -> ConvertTimeResponse:
+async def convert_time(*values: Any, **arguments: Any) -> ConvertTimeResponse:
     """Convert time between timezones
 
     Args:
@@ -45,7 +45,7 @@ async def convert_time(input: ConvertTimeInput | None = None, /, **arguments: An
         target_timezone (string): Target IANA timezone name (e.g., 'Asia/Tokyo', 'America/San_Francisco'). Use 'UTC'
             as local timezone if no target timezone provided by the user.
     """
-    answer: ConvertTimeResponse = await _call_wrapped("time.convert_time", input, arguments, _PARAMETERS, _SPELLINGS)
+    answer: ConvertTimeResponse = await _call_wrapped("time.convert_time", values, arguments, _PARAMETERS, _SPELLINGS)
     return answer
 
 

@@ -24,14 +24,14 @@ class GetCurrentTimeResponse(TypedDict):
 _PARAMETERS = {"timezone": True}
 
 
-async def get_current_time(input: GetCurrentTimeInput | None = None, /, **arguments: Any) -> GetCurrentTimeResponse:
+async def get_current_time(*values: Any, **arguments: Any) -> GetCurrentTimeResponse:
     """Get current time in a specific timezone
 
     Args:
         timezone (string): IANA timezone name (e.g., 'America/New_York', 'Europe/London'). Use 'UTC' as local
             timezone if no timezone provided by the user.
     """
-    answer: GetCurrentTimeResponse = await _call_wrapped("time.get_current_time", input, arguments, _PARAMETERS)
+    answer: GetCurrentTimeResponse = await _call_wrapped("time.get_current_time", values, arguments, _PARAMETERS)
     return answer
 
 

@@ -5,8 +5,9 @@
 
 A client first sends one line, `{"token": "..", "version": 1}`. The bridge replies `{"ok": true}`, or `{"error": ".."}`
 and closes the connection. After that, bytes flow both ways as on the server's standard input and output. The server's
-standard error goes to the bridge's. If the connection closes, the process group is killed; if the process exits, the
-connection is closed.
+standard error goes to the bridge's. If the connection closes, the process group is killed. If the process exits, the
+connection is closed; a client whose first line has `"exit": true` is first sent one more line, the JSON-RPC
+notification `mcp-exec/exited` with the exit code and the last line of the server's standard error.
 
 This file is copied into images of other projects: it needs Python 3.9 and nothing else. It reads MCP_EXEC_TOKEN_SHA256
 (the token's digest; the token itself is never in the pod), MCP_EXEC_MAX_SESSIONS and MCP_EXEC_PORT. The server gets the
@@ -41,6 +42,8 @@ MAX_UNAUTHENTICATED = 64
 GRACE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL to a server."""
 CHUNK = 65536
+TAIL_BYTES = 2048
+"""Longest line of standard error that is reported; part of one could have half a secret."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +136,17 @@ class Bridge:
             writer.close()
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._authenticate(reader)
+        wants_exit = await self._authenticate(reader)
         if self._sessions >= self._settings.max_sessions:
             raise SessionRefused(f"the limit of {self._settings.max_sessions} sessions is reached")
         self._sessions += 1
         try:
-            await self._run_session(reader, writer)
+            await self._run_session(reader, writer, wants_exit=wants_exit)
         finally:
             self._sessions -= 1
 
-    async def _authenticate(self, reader: asyncio.StreamReader) -> None:
-        """Read the first line. Raises SessionRefused unless it has the token."""
+    async def _authenticate(self, reader: asyncio.StreamReader) -> bool:
+        """Return whether the client wants the exit code. Raises SessionRefused if its first line has no token."""
         if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
             oldest = next(iter(self._unauthenticated))  # a client that is slower than 64 others makes room
             del self._unauthenticated[oldest]
@@ -166,25 +169,53 @@ class Bridge:
             raise SessionRefused("the token is invalid")
         if message.get("version") != VERSION:
             raise SessionRefused(f"the version must be {VERSION}")
+        return message.get("exit") is True
 
-    async def _run_session(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _run_session(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, wants_exit: bool
+    ) -> None:
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=CHUNK,
-                env=self._environment, start_new_session=True,
+                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE, limit=CHUNK, env=self._environment, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise SessionRefused(f"the server can't be started: {error}") from error
         began = time.monotonic()
         log("session began", pid=process.pid)
+        tail = Tail()
+        assert process.stderr is not None  # noqa: S101  # it is a pipe
+        errors = asyncio.ensure_future(_copy_errors(process.stderr, tail))
         try:
             _enable_keep_alive(writer)
             await _send(writer, {"ok": True})
             await _relay(reader, writer, process)
+            if wants_exit and process.returncode is not None:
+                await asyncio.wait({errors}, timeout=GRACE_SECONDS)
+                await _send_exit(writer, process.returncode, tail.last_line())
         finally:
             # shielded: a cancellation must not leave processes behind
-            await asyncio.shield(_kill(process))
+            await asyncio.shield(_end_process(process, errors))
             log("session ended", pid=process.pid, code=process.returncode, seconds=round(time.monotonic() - began, 3))
+
+
+class Tail:
+    """The end of what a server writes to standard error."""
+
+    def __init__(self) -> None:
+        self._end = b""
+
+    def add(self, chunk: bytes) -> None:
+        """Add what was written."""
+        self._end = (self._end + chunk)[-4 * TAIL_BYTES :]
+
+    def last_line(self) -> str:
+        """Return the last line that is not blank, without control characters; empty if there is none."""
+        line = next((line for line in reversed(self._end.split(b"\n")) if line.strip()), b"")
+        if len(line) > TAIL_BYTES:
+            return "(its last line on standard error is too long to be shown)"
+        text = line.decode("utf-8", "replace").strip()
+        return "".join(character if character.isprintable() else " " for character in text)
 
 
 async def _read_first_line(reader: asyncio.StreamReader) -> bytes:
@@ -212,12 +243,15 @@ async def _relay(
     """Copy bytes both ways until the connection or the process ends."""
     assert process.stdin is not None  # noqa: S101  # both are pipes
     assert process.stdout is not None  # noqa: S101
-    incoming = asyncio.ensure_future(_copy(reader, process.stdin))
+    incoming = asyncio.ensure_future(_copy_input(reader, process.stdin))
     outgoing = asyncio.ensure_future(_copy(process.stdout, writer))
     ended = asyncio.ensure_future(process.wait())
     tasks = {incoming, outgoing, ended}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if outgoing.done() and not incoming.done():
+            # a process that exits closes its output first
+            await asyncio.wait({ended, incoming}, timeout=GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if ended.done() and not incoming.done():
             # its last output is still in the pipe, which a remaining child process may keep open
             await asyncio.wait({outgoing, incoming}, timeout=GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -225,6 +259,37 @@ async def _relay(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _copy_input(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Copy until the client disconnects. What a process does not read any more is dropped."""
+    with contextlib.suppress(OSError):
+        await _copy(source, target)
+        return
+    while await source.read(CHUNK):
+        pass
+
+
+async def _copy_errors(source: asyncio.StreamReader, tail: Tail) -> None:
+    """Copy a server's standard error to the bridge's, which may block, and keep its end."""
+    loop = asyncio.get_running_loop()
+    while chunk := await source.read(CHUNK):
+        tail.add(chunk)
+        await loop.run_in_executor(None, _write_errors, chunk)
+
+
+def _write_errors(chunk: bytes) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.buffer.write(chunk)
+        sys.stderr.buffer.flush()
+
+
+async def _send_exit(writer: asyncio.StreamWriter, code: int, line: str) -> None:
+    """Send how the process ended, after a line break: its last output may be an incomplete line."""
+    message = {"jsonrpc": "2.0", "method": "mcp-exec/exited", "params": {"code": code, "line": line}}
+    with contextlib.suppress(OSError):
+        writer.write(b"\n" + json.dumps(message).encode() + b"\n")
+        await writer.drain()
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -236,6 +301,13 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 async def _send(writer: asyncio.StreamWriter, answer: dict[str, object]) -> None:
     writer.write(json.dumps(answer).encode() + b"\n")
     await writer.drain()
+
+
+async def _end_process(process: asyncio.subprocess.Process, errors: asyncio.Future[None]) -> None:
+    """End a process and its group, and copy what it still wrote to standard error."""
+    await _kill(process)
+    await asyncio.wait({errors}, timeout=GRACE_SECONDS)
+    errors.cancel()
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
