@@ -1,11 +1,9 @@
-"""Entry of the sandbox container: `python3 -m mcp_exec_sandbox` starts the supervisor."""
+"""Entry of the sandbox container, by its path or as `python3 -m mcp_exec_sandbox`: it starts the supervisor."""
 
-import asyncio
-import os
+import gc
 import sys
 
-from mcp_exec_sandbox.supervisor.lifecycle import serve
-from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
+from mcp_exec_sandbox import bundle
 
 
 def main() -> int:
@@ -13,12 +11,34 @@ def main() -> int:
     if not sys.flags.safe_path:
         # `-m` puts the working folder first. The agent's code can write there, so no late import may read from it.
         del sys.path[0]
+    gc.disable()
+    bundle.install()
+    from mcp_exec_sandbox.early_runner import EarlyRunner, import_common
+
+    import_common()
+    # The collector leaves alone what both processes share: it would copy each page of it.
+    gc.freeze()
+    runner = EarlyRunner()
+    # Without OpenSSL, whose start takes long, hashlib and hmac use Python's own functions.
+    sys.modules["_hashlib"] = None  # type: ignore[assignment]
+    import asyncio
+    import os
+
+    from mcp_exec_sandbox.supervisor.lifecycle import serve
+    from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
+
     try:
         settings = Settings.from_environment(os.environ)
     except SandboxSettingsError as error:
         sys.stderr.write(f"mcp-exec sandbox: {error}\n")
         return 2
-    return asyncio.run(serve(settings))
+    bundle.forget_start()
+    gc.enable()
+    code = asyncio.run(serve(settings, spawn=runner.start))
+    if os.getpid() == 1:
+        # The teardown of the interpreter takes time, and nothing is left to do.
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

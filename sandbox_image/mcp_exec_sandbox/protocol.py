@@ -1,8 +1,10 @@
 """Protocol between the supervisor and its runner: file descriptor, names, bounds and lines of the control channel.
 
-The channel is a socket pair that carries one JSON object per line. The supervisor sends one job. The runner sends
-`ready` (once, before the job), tool events, `interrupted` (where the code was when it was interrupted) and `done`.
-The agent's code shares the runner's process, so the supervisor treats every line as hostile input.
+The channel is a socket pair that carries one JSON object per line. The supervisor sends one job, or in a session one
+after the other. The runner sends `ready` (once, before the job), tool events, `interrupted` (where the code was when it
+was interrupted) and `done`. The agent's code shares the runner's process, so the supervisor treats every line as
+hostile input. Before its job, a runner may get `fork` instead: then it never runs code but is the template of others.
+The message comes with the channel, stdout and stderr of the forked runner as open files.
 """
 
 import json
@@ -13,21 +15,60 @@ from typing import Any, Literal, TypedDict
 CONTROL_FD = 3
 """The runner's end of the control channel."""
 
+HIDDEN_PREFIXES = ("MCP_EXEC_", "KUBERNETES_")
+"""Prefixes of the container's variables that the code does not get."""
+
 STACK_SIGNAL = signal.SIGUSR1
 """Makes the runner write its Python stack to the channel, even during a long call of C code. The stack is text in the
 format of `faulthandler`, innermost frame first."""
 
 AGENT_FILE = "<agent>"
-"""The file name of the agent's code in tracebacks."""
+"""The file name of the agent's code in tracebacks. The later jobs of a session have `<agent 2>` and so on."""
+
+FORK = "fork"
+"""Type of the message that makes a runner a template and asks it for a fork."""
+
+EXITED = "exited"
+"""Type of the template's message that the runner that it forked has ended, with its exit code."""
 
 SERVERS_FOLDER = "servers"
 """Folder of the workspace that holds the wrappers of MCP servers. It is a Python package."""
+
+ARTIFACTS_FOLDER = "artifacts"
+"""Folder of the workspace whose files are artifacts of the run."""
+
+ARTIFACT_EVENT = "artifact"
+"""Type of the runner's messages about files that the code shows."""
+
+ARTIFACT_TEXT_CHARACTERS = 200
+"""Maximum length of the name and of the title of an artifact."""
+
+PREVIEW_CHARACTERS = 2000
+"""Maximum length of the text that stands for an artifact."""
 
 CATALOG_FILE = ".catalog.json"
 """File in the package of each server that `search_tools` reads."""
 
 TOOL_EVENTS = ("tool_call", "tool_result", "approval")
 """Types of the runner's messages that become events of the run."""
+
+PROGRESS_EVENT = "progress"
+"""Type of the runner's messages about the progress of the code."""
+
+SKILL_EVENT = "skill"
+"""Type of the runner's messages about a skill that the code saves."""
+
+SKILLS_FOLDER = "skills"
+"""Package of skills, and the folder of the workspace whose own modules it has, too."""
+
+SAVED_SKILLS = 5
+"""Maximum number of skills that one run saves."""
+
+SAVED_CODE_BYTES = 64 * 1024
+"""Maximum size of the code of a skill that a run saves. Larger ones are saved through the gateway."""
+
+PROGRESS_CHARACTERS = 200
+"""Maximum length of the text of a progress event."""
 
 TYPE_CHARACTERS = 200
 """Maximum length of an error's type."""
@@ -56,7 +97,7 @@ class ErrorFields(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerLimits:
-    """Resource limits that the runner sets on itself before it takes a job.
+    """What the runner does before it takes a job: modules to import, then resource limits to set on itself.
 
     `memory_bytes` limits the private memory of each process, `max_tasks` the processes and threads of the user,
     `storage_bytes` the size of one file.
@@ -65,6 +106,8 @@ class RunnerLimits:
     memory_bytes: int
     max_tasks: int
     storage_bytes: int
+    preimport: tuple[str, ...] = ()
+    """Modules of the image to import."""
 
     def to_argument(self) -> str:
         """Return the limits as a command line argument."""
@@ -73,7 +116,28 @@ class RunnerLimits:
     @classmethod
     def from_argument(cls, argument: str) -> "RunnerLimits":
         """Parse the limits from the argument that `to_argument` returned."""
-        return cls(**json.loads(argument))
+        fields = json.loads(argument)
+        return cls(**{**fields, "preimport": tuple(fields["preimport"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerStart:
+    """What a process needs to become the runner, in addition to its descriptors."""
+
+    limits: RunnerLimits
+    environment: dict[str, str]
+    folder: str
+    """Working folder."""
+
+    def encode(self) -> bytes:
+        """Return it as a message."""
+        return json.dumps({**asdict(self), "limits": self.limits.to_argument()}).encode()
+
+    @classmethod
+    def decode(cls, message: bytes) -> "RunnerStart":
+        """Read the message that `encode` returned."""
+        fields = json.loads(message)
+        return cls(**{**fields, "limits": RunnerLimits.from_argument(fields["limits"])})
 
 
 def encode(message: dict[str, Any]) -> bytes:

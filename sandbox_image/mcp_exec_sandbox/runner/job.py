@@ -1,4 +1,4 @@
-"""One run of the agent's code: evaluate it, turn its end into a report, send the report."""
+"""Runs of the agent's code: evaluate it, turn its end into a report, send the report. Sessions have several."""
 
 import asyncio
 import contextlib
@@ -9,19 +9,39 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from mcp_exec_sandbox.protocol import ErrorFields, LimitName, encode
+from mcp_exec_sandbox.protocol import AGENT_FILE, encode
 from mcp_exec_sandbox.runner import resources
 from mcp_exec_sandbox.runner.channel import Channel
-from mcp_exec_sandbox.runner.failure import describe_error, describe_stack, find_limit
 from mcp_exec_sandbox.runner.interruption import InterruptHandler
-from mcp_exec_sandbox.runner.loop import AgentLoop, cancel_tasks
-from mcp_exec_sandbox.runner.main_module import create_main_module
-from mcp_exec_sandbox.runner.program import RESULT_NAME, RETURN_NAME, Program, TopLevelReturn, compile_program
-from mcp_exec_sandbox.runner.result_json import convert_to_json
+from mcp_exec_sandbox.runner.loop import AgentLoop, cancel_tasks, install_loop
+from mcp_exec_sandbox.runner.main_module import create_main_module, renew_main_module
+from mcp_exec_sandbox.runner.program import (
+    RESULT_NAME,
+    RETURN_NAME,
+    Program,
+    TopLevelReturn,
+    assigns,
+    compile_program,
+    forget_source,
+)
+from mcp_exec_sandbox.runner.report import (
+    describe_error,
+    describe_minimally,
+    describe_stack,
+    find_limit,
+    report_end,
+    report_success,
+)
 from mcp_exec_sandbox.runner.streams import StandardStreams
+from mcp_exec_sandbox.skills.finder import install_skills
+from mcp_exec_sandbox.skills.store import SkillStore, set_store
+from mcp_exec_sandbox.tools.display.show import ArtifactWriter, set_writer
+from mcp_exec_sandbox.tools.progress import ProgressReporter, set_reporter
 from mcp_exec_sandbox.tools.tool_session import BrokerAccess, ToolSession, set_session
 
 RESULT_VARIABLE = "result"
+KEPT_SOURCES = 50
+"""Jobs of a session whose source lines are kept for tracebacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +52,9 @@ class RunnerJob:
     context: dict[str, Any]
     output_bytes: int
     broker: BrokerAccess | None = None
+    session: bool = False
+    """Whether the interpreter stays for another job."""
+    skills: dict[str, Any] | None = None
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> "RunnerJob":
@@ -42,11 +65,13 @@ class RunnerJob:
             context=message["context"],
             output_bytes=message["outputBytes"],
             broker=BrokerAccess.from_job(tools) if tools is not None else None,
+            session=message.get("session") is True,
+            skills=message.get("skills"),
         )
 
 
 class JobRunner:
-    """Runs one job in the main thread."""
+    """Runs jobs in the main thread: one, or those of a session in one `__main__`."""
 
     def __init__(self, *, channel: Channel, loop: AgentLoop, workspace: Path, streams: StandardStreams) -> None:
         self._channel = channel
@@ -55,20 +80,54 @@ class JobRunner:
         self._streams = streams
         self._interrupts = InterruptHandler(report=self._send_interruption, loop=loop)
         self._interrupts.install()
+        self._module: ModuleType | None = None
+        self._jobs = 0
+        self._file = AGENT_FILE
+        self._artifacts = ArtifactWriter(workspace=workspace, emit=lambda event: None)
 
     def run(self, job: RunnerJob) -> None:
         """Run the code and send the report. A process that the code forked exits here without a report."""
-        sys.argv = ["agent.py"]
-        sys.path.insert(0, str(self._workspace))
-        set_session(ToolSession(broker=job.broker, emit=self._send_event, workspace=self._workspace))
-        module = create_main_module(job.context, self._workspace)
-        report = self._build_report(job, module)
+        allow = job.broker.allow if job.broker is not None else ()
+        skills = SkillStore.from_job(job.skills, allow=allow, emit=self._send_event)
+        set_store(skills)
+        set_session(
+            ToolSession(broker=job.broker, emit=self._send_event, workspace=self._workspace, skills=skills.catalog)
+        )
+        install_skills(self._workspace)
+        progress = ProgressReporter(self._send_event)
+        set_reporter(progress)
+        self._artifacts = ArtifactWriter(workspace=self._workspace, emit=self._send_event)
+        set_writer(self._artifacts)
+        report = self._build_report(job, self._prepare_module(job))
+        progress.flush()
         if not self._channel.is_owner():
             self._streams.flush()
             os._exit(report["exitCode"] or int(report["error"] is not None))
         self._streams.flush()
         with contextlib.suppress(OSError):
             self._channel.send(report)
+
+    def _prepare_module(self, job: RunnerJob) -> ModuleType:
+        """Return the module that the code runs in: a new one, or that of the session's earlier jobs."""
+        self._jobs += 1
+        sys.argv = ["agent.py"]
+        if self._module is None:
+            sys.path.insert(0, str(self._workspace))
+            self._module = create_main_module(job.context, self._workspace)
+            return self._module
+        # What an earlier job may have changed and the report of this one needs. Nothing else is set back.
+        if self._loop.is_closed():
+            self._loop = AgentLoop()
+            install_loop(self._loop)
+            self._interrupts = InterruptHandler(report=self._send_interruption, loop=self._loop)
+        asyncio.set_event_loop(self._loop)
+        self._streams.install()
+        self._interrupts.install()
+        resources.restore_limits()
+        forget_source(_name_file(self._jobs - KEPT_SOURCES))
+        self._file = _name_file(self._jobs)
+        renew_main_module(self._module, job.context)
+        return self._module
 
     def warm_up(self) -> None:
         """Run a small job without sending its report, because the first run of any code path is the slowest."""
@@ -81,27 +140,38 @@ class JobRunner:
         try:
             self._interrupts.arm()
             try:
-                report = _report_success(self._evaluate(job, module), job.output_bytes)
+                report = report_success(self._evaluate(job, module), job.output_bytes)
             except SystemExit as request:
                 report = self._report_exit(request)
             except BaseException as error:
                 report = self._report_failure(error)
+            self._show_figures()
             self._interrupts.disarm()
             return report
         except BaseException as error:
             # An interrupt or a lack of memory while the report was being built.
             self._interrupts.disarm()
-            return _build_message(error=_describe_minimally(error), limit=find_limit(error))
+            return report_end(error=describe_minimally(error), limit=find_limit(error))
+
+    def _show_figures(self) -> None:
+        """Show open figures. What fails is reported on stderr, because the code has ended."""
+        try:
+            self._artifacts.show_open_figures()
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                sys.stderr.write(f"mcp-exec: open figures were not shown: {type(error).__name__}: {error}\n")
 
     def _evaluate(self, job: RunnerJob, module: ModuleType) -> Any:
-        original = job.context.get(RESULT_VARIABLE)
+        original = module.__dict__.get(RESULT_VARIABLE)
         try:
-            program = compile_program(job.code)
+            program = compile_program(job.code, file=self._file)
             if RETURN_NAME in program.code.co_names:
                 module.__dict__[RETURN_NAME] = TopLevelReturn
             value = self._run_program(program, module.__dict__)
-            if value is None and (variable := module.__dict__.get(RESULT_VARIABLE)) is not original:
-                value = self._await_value(variable)
+            if value is None:
+                variable = module.__dict__.get(RESULT_VARIABLE)
+                if variable is not original or (self._jobs > 1 and assigns(program, RESULT_VARIABLE)):
+                    value = self._await_value(variable)
             return value
         finally:
             cancel_tasks(self._loop, asyncio.all_tasks(self._loop))
@@ -132,53 +202,30 @@ class JobRunner:
             with contextlib.suppress(Exception):
                 sys.stderr.write(f"{code}\n")
             status = 1
-        error = describe_error(request, self._workspace) if status else None
-        return _build_message(error=error, exit_code=status)
+        error = describe_error(request, self._workspace, file=self._file) if status else None
+        return report_end(error=error, exit_code=status)
 
     def _report_failure(self, error: BaseException) -> dict[str, Any]:
         limit = find_limit(error)
         if limit == "memory":
             resources.release_reserve()
-        return _build_message(error=describe_error(error, self._workspace), limit=limit)
+        return report_end(error=describe_error(error, self._workspace, file=self._file), limit=limit)
 
     def _send_interruption(self, frames: list[FrameType]) -> None:
-        line, text = describe_stack(frames, self._workspace)
+        line, text = describe_stack(frames, self._workspace, file=self._file)
         with contextlib.suppress(OSError):
             self._channel.send({"type": "interrupted", "line": line, "traceback": text})
 
     def _send_event(self, event: dict[str, Any]) -> None:
-        """Send an event of a tool call after the output that the code printed before."""
+        """Send an event of a tool call, or progress, after the output that the code printed before."""
         self._streams.flush()
         with contextlib.suppress(OSError):
             self._channel.send({**event, "written": self._streams.count_written()})
 
 
-def _report_success(value: Any, limit: int) -> dict[str, Any]:
-    if value is None:
-        return _build_message()
-    result = convert_to_json(value, limit)
-    return {**_build_message(), "hasValue": True, "value": result.value, "truncated": result.truncated}
-
-
-def _build_message(
-    *, error: ErrorFields | None = None, exit_code: int | None = None, limit: LimitName | None = None
-) -> dict[str, Any]:
-    """Build the message `done`."""
-    return {
-        "type": "done",
-        "hasValue": False,
-        "value": None,
-        "truncated": False,
-        "error": error,
-        "exitCode": exit_code,
-        "limit": limit,
-        "peakMemoryBytes": resources.read_peak_bytes(),
-    }
-
-
-def _describe_minimally(error: BaseException) -> ErrorFields:
-    """Describe an error without calling its own code."""
-    return ErrorFields(type=type(error).__name__, message="the failure could not be described", line=None, traceback="")
+def _name_file(job: int) -> str:
+    """Return the file name of the code of a session's job: functions of an earlier one keep their own lines."""
+    return AGENT_FILE if job == 1 else f"{AGENT_FILE.rstrip('>')} {job}>"
 
 
 async def _execute(program: Program, namespace: dict[str, Any]) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mcp_exec_sandbox.tools.calls import call_mcp_tool
+from mcp_exec_sandbox.tools.discovery import search_tools
+from mcp_exec_sandbox.tools.display.show import show
+from mcp_exec_sandbox.tools.progress import progress
+
 CONTEXT_NAME = "context"
+PREDEFINED = {"call_mcp_tool": call_mcp_tool, "progress": progress, "search_tools": search_tools, "show": show}
+"""Functions that code may use without an import."""
 
 
 def create_main_module(context: dict[str, Any], workspace: Path) -> ModuleType:
@@ -15,9 +22,15 @@ def create_main_module(context: dict[str, Any], workspace: Path) -> ModuleType:
     module = ModuleType("__main__")
     module.__file__ = str(workspace / "agent.py")
     module.__dict__["__builtins__"] = builtins
-    module.__dict__.update(select_variables(context))
+    module.__dict__.update(PREDEFINED | select_variables(context))
     sys.modules["__main__"] = module
     return module
+
+
+def renew_main_module(module: ModuleType, context: dict[str, Any]) -> None:
+    """Add the context of a session's next job to the variables that the earlier ones left."""
+    module.__dict__.update(select_variables(context))
+    sys.modules["__main__"] = module
 
 
 def select_variables(context: dict[str, Any]) -> dict[str, Any]:

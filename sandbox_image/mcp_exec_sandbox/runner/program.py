@@ -6,6 +6,7 @@ compiler flag.
 """
 
 import ast
+import dis
 import inspect
 import linecache
 from dataclasses import dataclass
@@ -43,23 +44,36 @@ class Program:
     """The code needs a running event loop."""
 
 
-def compile_program(source: str) -> Program:
+def compile_program(source: str, *, file: str = AGENT_FILE) -> Program:
     """Compile the agent's code and register its lines for tracebacks.
 
     Raises:
         SyntaxError: the code isn't Python.
         ValueError: the code has null bytes or lone surrogates (UnicodeError).
     """
-    linecache.cache[AGENT_FILE] = (len(source), None, source.splitlines(keepends=True), AGENT_FILE)
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    tree = compile(source, AGENT_FILE, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    tree = compile(source, file, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
     assert isinstance(tree, ast.Module)  # noqa: S101 - narrows the type
     tree = _ReturnRewriter().visit(tree)
     _keep_last_expression(tree.body)
     ast.fix_missing_locations(tree)
-    code = compile(tree, AGENT_FILE, "exec", flags, dont_inherit=True)
+    code = compile(tree, file, "exec", flags, dont_inherit=True)
     is_coroutine = bool(code.co_flags & inspect.CO_COROUTINE)
     return Program(code=code, is_coroutine=is_coroutine, needs_loop=is_coroutine or _calls_loop(tree))
+
+
+def assigns(program: Program, name: str) -> bool:
+    """Return whether the code assigns a variable outside functions. It may assign the value that it already has."""
+    return any(
+        instruction.opname in ("STORE_NAME", "STORE_GLOBAL") and instruction.argval == name
+        for instruction in dis.get_instructions(program.code)
+    )
+
+
+def forget_source(file: str) -> None:
+    """Drop the lines of code that ran long ago. Tracebacks through its functions have no text any more."""
+    linecache.cache.pop(file, None)
 
 
 def _keep_last_expression(body: list[ast.stmt]) -> None:

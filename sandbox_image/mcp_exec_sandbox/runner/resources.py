@@ -17,6 +17,8 @@ ADDRESS_SLACK_BYTES = 512 * 1024 * 1024
 
 THREAD_STACK_BYTES = 2 * 1024 * 1024
 NICENESS = 5
+OOM_SCORE = "1000"
+"""The highest: the kernel ends the code's processes first."""
 
 
 def apply_limits(limits: RunnerLimits) -> None:
@@ -35,7 +37,16 @@ def apply_limits(limits: RunnerLimits) -> None:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+        file.write(OOM_SCORE)
+
+
+def restore_limits() -> None:
+    """Set the soft memory limits back below the hard ones, after a job of a session has used the reserve."""
+    for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
+        soft, hard = resource.getrlimit(kind)
+        if soft == hard != resource.RLIM_INFINITY:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(kind, (hard - REPORT_BYTES, hard))
 
 
 def release_reserve() -> None:

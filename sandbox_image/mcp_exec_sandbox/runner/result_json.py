@@ -6,12 +6,11 @@ properties raise, a `repr` is huge, structures contain themselves.
 
 import dataclasses
 import datetime
-import decimal
 import enum
 import json
 import math
 import pathlib
-import uuid
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -25,7 +24,9 @@ UNKNOWN = object()
 """Returned for values that have no simpler form."""
 
 _BINARY = (bytes, bytearray, memoryview)
-_AS_TEXT = (datetime.timedelta, decimal.Decimal, uuid.UUID, pathlib.PurePath)
+_AS_TEXT = (datetime.timedelta, pathlib.PurePath)
+_AS_TEXT_IF_IMPORTED = (("decimal", "Decimal"), ("uuid", "UUID"))
+"""Classes of modules that not every idle sandbox imports: without the module, there are no such values."""
 _AS_ISO = (datetime.datetime, datetime.date, datetime.time)
 _WORD_COST = 4
 
@@ -46,6 +47,11 @@ def convert_to_json(value: object, limit: int) -> JsonResult:
     converter = _Converter(limit)
     plain, cut = shorten_json(converter.convert(value, 0), limit, is_head=converter.full)
     return JsonResult(value=plain, truncated=cut or converter.cut)
+
+
+def _is_of_imported(value: object) -> bool:
+    modules = ((sys.modules.get(module), name) for module, name in _AS_TEXT_IF_IMPORTED)
+    return any(module is not None and isinstance(value, getattr(module, name)) for module, name in modules)
 
 
 class _Converter:
@@ -212,7 +218,7 @@ def simplify(value: Any, room: int) -> Any:
         return convert(value, room)
     if isinstance(value, _AS_ISO):
         return value.isoformat()
-    if isinstance(value, _AS_TEXT):
+    if isinstance(value, _AS_TEXT) or _is_of_imported(value):
         return str(value)
     if dataclasses.is_dataclass(value):
         return {field.name: read_attribute(value, field.name) for field in dataclasses.fields(value)}

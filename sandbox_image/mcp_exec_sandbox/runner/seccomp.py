@@ -6,11 +6,13 @@ doesn't. For the same reason it refuses each way to let the kernel send a signal
 each call that reaches into another process by a descriptor. The filter also refuses new namespaces: in its own user
 namespace the code would have every capability. The container's default profile prevents that on Linux, and nothing does
 in gVisor. A seccomp filter needs no rights besides `no_new_privs`.
+
+Objects of System V IPC and POSIX message queues would outlive the processes of a run. The filter refuses to make any,
+as a kernel without them does. A runner that was forked from a template has a second, smaller filter for its pid.
 """
 
 import ctypes
 import os
-import platform
 import struct
 from dataclasses import dataclass
 
@@ -24,6 +26,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_CALLS = 0x40000000
 
+_CLONE_PARENT = 0x8000
 _CLONE_NEWUSER = 0x10000000
 _F_SETFL, _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 4, 8, 10, 15
 _O_ASYNC = 0x2000
@@ -68,9 +71,11 @@ class Architecture:
     process_madvise, process_mrelease (other processes by descriptor); io_uring_setup, io_uring_enter, io_uring_register
     (system calls that no filter sees); userfaultfd, perf_event_open, bpf, add_key, request_key, keyctl (parts of the
     kernel that the code does not need)."""
+    kill: int
     clone: int
-    clone3: int
-    """A filter can't read its flags, so it fails with ENOSYS, and callers fall back to clone."""
+    missing: tuple[int, ...]
+    """Calls that fail with ENOSYS: shmget, semget, msgget, mq_open; clone3, whose flags a filter can't read: callers
+    fall back to clone."""
 
 
 _COMMON = (424, 438, 440, 448, 425, 426, 427)
@@ -86,8 +91,9 @@ ARCHITECTURES = {
         fcntl=72,
         ioctl=16,
         never=(272, 308, 101, 312, *_COMMON, 323, 298, 321, 248, 249, 250),
+        kill=62,
         clone=56,
-        clone3=435,
+        missing=(29, 64, 68, 240, 435),
     ),
     "aarch64": Architecture(
         audit=0xC00000B7,
@@ -98,8 +104,9 @@ ARCHITECTURES = {
         fcntl=25,
         ioctl=29,
         never=(97, 268, 117, 272, *_COMMON, 282, 241, 280, 217, 218, 219),
+        kill=129,
         clone=220,
-        clone3=435,
+        missing=(194, 190, 186, 180, 435),
     ),
 }
 
@@ -110,10 +117,26 @@ def install_filter(supervisor: int) -> None:
     Raises:
         SeccompError: this machine or kernel has no such filter.
     """
-    architecture = ARCHITECTURES.get(platform.machine())
+    _install(assemble_filter(_find_architecture(), supervisor))
+
+
+def protect_template(template: int) -> None:
+    """Install a filter that refuses calls that name the template of this process, in addition to the one it has.
+
+    Raises:
+        SeccompError: this machine or kernel has no such filter.
+    """
+    _install(assemble_template_filter(_find_architecture(), template))
+
+
+def _find_architecture() -> Architecture:
+    architecture = ARCHITECTURES.get(os.uname().machine)
     if architecture is None:
-        raise SeccompError(f"no filter for {platform.machine()}")
-    program = assemble_filter(architecture, supervisor)
+        raise SeccompError(f"no filter for {os.uname().machine}")
+    return architecture
+
+
+def _install(program: bytes) -> None:
     code = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: a length, padding, a pointer.
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
@@ -132,7 +155,7 @@ def assemble_filter(architecture: Architecture, supervisor: int) -> bytes:
             *_check_machine(architecture),
             _build_instruction(_LOAD_WORD, _NUMBER_OFFSET),
             *_refuse_calls(architecture.never, _EPERM),
-            *_refuse_calls((architecture.clone3,), _ENOSYS),
+            *_refuse_calls(architecture.missing, _ENOSYS),
             *(part for number in architecture.first for part in _refuse_values(number, 0, (supervisor,))),
             *_refuse_values(architecture.setpriority, 1, (supervisor,)),
             *_refuse_values(architecture.setpriority, 0, (_WHICH_USER,)),
@@ -145,6 +168,30 @@ def assemble_filter(architecture: Architecture, supervisor: int) -> bytes:
             _build_instruction(_RETURN, _ALLOW),
         ]
     )
+
+
+def assemble_template_filter(architecture: Architecture, template: int) -> bytes:
+    """Return the additional filter of a forked runner as BPF instructions.
+
+    It refuses calls that name the template, as a process or as the process group that it leads, signals to all
+    processes, and processes that would be the template's children, which it does not wait for.
+    """
+    return b"".join(
+        [
+            *_check_machine(architecture),
+            _build_instruction(_LOAD_WORD, _NUMBER_OFFSET),
+            *(part for number in architecture.first for part in _refuse_values(number, 0, (template,))),
+            *_refuse_values(architecture.kill, 0, (_negate(template), _negate(1))),
+            *_refuse_values(architecture.setpriority, 1, (template,)),
+            *_refuse_values(architecture.ioprio_set, 1, (template,)),
+            *_refuse_flag(architecture.clone, 0, _CLONE_PARENT),
+            _build_instruction(_RETURN, _ALLOW),
+        ]
+    )
+
+
+def _negate(number: int) -> int:
+    return -number & 0xFFFFFFFF
 
 
 def _check_machine(architecture: Architecture) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import RunnerLimits
 from mcp_exec_sandbox.supervisor import linux
-from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess, build_runner_environment
+from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess, Spawn, build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry, HttpConnection
 from mcp_exec_sandbox.supervisor.http.listener import BACKLOG, bind_port
@@ -25,16 +25,19 @@ SPARE_TASKS = 8
 """Tasks above the configured maximum that the kernel allows, because it counts all tasks of the user: the supervisor
 and the pod's pause process too. This limit stops a fork bomb; the watchdog's lower limit reports it."""
 
+PREIMPORT_FAILED = "PreimportFailed"
+"""Reason in the last line of the log, which the pod's status has, so that the operator can report it."""
+
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, *, spawn: Spawn) -> int:
     """Run the sandbox until it is stopped, and return the process's exit code."""
     os.chdir(settings.workspace)
     descriptor = linux.open_signal_descriptor((*_STOP_SIGNALS, signal.SIGCHLD))
     # Before any other process exists that could bind it.
     listener = bind_port(settings.host, settings.port)
-    runner = _start_runner(settings)
+    runner = _start_runner(settings, spawn)
     # The runner has executed its own program by now, so it does not inherit the supervisor's protection.
     linux.protect_memory()
     linux.adopt_orphans()
@@ -66,10 +69,11 @@ async def _serve_until_stopped(
     ready = asyncio.ensure_future(_prepare(sandbox, guard))
     await asyncio.wait([stop, ready], return_when=asyncio.FIRST_COMPLETED)
     if ready.done() and (problem := ready.result()):
-        log(problem)
+        log(problem, **({"reason": PREIMPORT_FAILED} if sandbox.has_failed_to_import else {}))
         return 1
     if ready.done():
-        log("ready", port=server.sockets[0].getsockname()[1])
+        costs = {"preimport": sandbox.import_costs} if sandbox.import_costs else {}
+        log("ready", port=server.sockets[0].getsockname()[1], **costs)
     failure = asyncio.ensure_future(sandbox.wait_for_failure())
     lost = asyncio.ensure_future(guard.wait_until_lost())
     await asyncio.wait([stop, failure, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -90,21 +94,22 @@ async def _prepare(sandbox: SandboxState, guard: IsolationGuard) -> str:
     isolation = asyncio.ensure_future(guard.wait_until_isolated(seconds=ISOLATION_SECONDS))
     if not await sandbox.wait_until_ready(START_SECONDS):
         isolation.cancel()
-        return "the runner did not start"
+        return sandbox.explain_failed_start(START_SECONDS)
     if problem := await isolation:
         return problem
     sandbox.open()
     return ""
 
 
-def _start_runner(settings: Settings) -> RunnerProcess:
+def _start_runner(settings: Settings, spawn: Spawn) -> RunnerProcess:
     limits = RunnerLimits(
         memory_bytes=compute_runner_memory(settings.memory_bytes),
         max_tasks=settings.max_processes + SPARE_TASKS,
         storage_bytes=settings.storage_bytes,
+        preimport=settings.preimport,
     )
     environment = build_runner_environment(os.environ, home=str(settings.workspace), temporary=str(settings.temporary))
-    return RunnerProcess(limits=limits, environment=environment)
+    return RunnerProcess(limits=limits, environment=environment, spawn=spawn)
 
 
 def _on_signals(descriptor: int, sandbox: SandboxState, stop: Callable[[], None]) -> None:

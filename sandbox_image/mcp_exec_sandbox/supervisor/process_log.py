@@ -1,4 +1,4 @@
-"""Log of the supervisor: one JSON object a line on stdout. It contains nothing that code has written."""
+"""Log of the supervisor: one JSON object a line on stdout. Only `LogMirror` writes what code wrote."""
 
 import json
 import sys

@@ -8,6 +8,9 @@ from pathlib import Path
 
 PREFIX = "MCP_EXEC_"
 MIB = 1024 * 1024
+MAX_MODULES = 32
+MAX_MODULE_CHARACTERS = 100
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 class SandboxSettingsError(Exception):
@@ -66,6 +69,12 @@ class Settings:
     """Address that answers this pod if its network works. Without it, or if it is down, a connection to the sandbox
     shows that."""
 
+    preimport: tuple[str, ...] = ()
+    """Modules that the runner imports before the sandbox is ready."""
+
+    log_output: bool = False
+    """Whether the container's log has the output of the code, too."""
+
     grace_seconds: float = 0.7
     """Time between the interruption of the code and its kill."""
 
@@ -94,6 +103,8 @@ class Settings:
             temporary=_parse_folder(texts, "TMP", cls.temporary),
             forbidden_addresses=_parse_addresses(texts, "FORBIDDEN_ADDRESSES"),
             answering_address=next(iter(_parse_addresses(texts, "ANSWERING_ADDRESS")), None),
+            preimport=_parse_modules(texts, "PREIMPORT"),
+            log_output=_parse_flag(texts, "LOG_OUTPUT"),
             grace_seconds=_parse_integer(texts, "GRACE_MILLISECONDS", round(cls.grace_seconds * 1000), 1, 10_000)
             / 1000,
         )
@@ -110,6 +121,8 @@ _VARIABLES = frozenset(
         "WORKSPACE",
         "TMP",
         "GRACE_MILLISECONDS",
+        "LOG_OUTPUT",
+        "PREIMPORT",
         "FORBIDDEN_ADDRESSES",
         "ANSWERING_ADDRESS",
     }
@@ -123,6 +136,25 @@ def _parse_integer(texts: Mapping[str, str], name: str, default: int, low: int, 
     if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
         raise SandboxSettingsError(f"{PREFIX}{name} must be an integer from {low} to {high}")
     return int(text)
+
+
+def _parse_flag(texts: Mapping[str, str], name: str) -> bool:
+    text = texts.get(name, "false")
+    if text not in ("true", "false"):
+        raise SandboxSettingsError(f"{PREFIX}{name} must be true or false")
+    return text == "true"
+
+
+def _parse_modules(texts: Mapping[str, str], name: str) -> tuple[str, ...]:
+    modules = tuple(text for text in texts.get(name, "").split(",") if text)
+    if len(modules) > MAX_MODULES or any(
+        len(module) > MAX_MODULE_CHARACTERS or not _MODULE.fullmatch(module) for module in modules
+    ):
+        raise SandboxSettingsError(
+            f"{PREFIX}{name} must be at most {MAX_MODULES} names of modules, separated by commas, each of identifiers"
+            f" with dots and at most {MAX_MODULE_CHARACTERS} characters"
+        )
+    return modules
 
 
 def _parse_addresses(texts: Mapping[str, str], name: str) -> tuple[NetworkAddress, ...]:

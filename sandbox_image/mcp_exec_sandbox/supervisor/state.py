@@ -1,103 +1,210 @@
-"""State of the sandbox: one runner, at most one execution in its life, and the requests that each state allows."""
+"""State of the sandbox: its interpreter, its executions one after another, and the requests that each state allows."""
 
 import asyncio
 import itertools
 import os
-from typing import Any, Literal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Literal
 
+from mcp_exec_sandbox.supervisor.cleaning.emptying import NotCleaned
+from mcp_exec_sandbox.supervisor.cleaning.places import WritablePlaces
 from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
+from mcp_exec_sandbox.supervisor.execution.log_mirror import LogMirror
 from mcp_exec_sandbox.supervisor.execution.outcome import SupervisorDecision
+from mcp_exec_sandbox.supervisor.execution.run_files import RunFiles
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
-from mcp_exec_sandbox.supervisor.resources.memory import CGROUP_ROOT, find_gauge
-from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, reap_children
+from mcp_exec_sandbox.supervisor.files.kept import KeptFiles
+from mcp_exec_sandbox.supervisor.resources.memory import CGROUP_ROOT, find_gauge, read_proportional_bytes
+from mcp_exec_sandbox.supervisor.resources.processes import (
+    end_descendants,
+    kill_descendants,
+    reap_children,
+    stop_descendants,
+)
 from mcp_exec_sandbox.supervisor.resources.task_count import TaskCounter
+from mcp_exec_sandbox.supervisor.runners import RunnerFailed, RunnerSet
 from mcp_exec_sandbox.supervisor.settings import Settings
-from mcp_exec_sandbox.supervisor.wrapper_store import WrapperStore
+from mcp_exec_sandbox.supervisor.tenancy import InterpreterEnded, StateConflict, Tenancy
+from mcp_exec_sandbox.supervisor.wrapper_store import HIDDEN_FOLDER, WrapperStore
 
 REAPED_PER_TURN = 256
 """Ended children that are reaped in a turn of the event loop. Code may make orphans faster than they are reaped."""
+END_SECONDS = 2.0
+"""Time for all processes of a run to end."""
+CLEAN_SECONDS = 8.0
+"""Time to empty the places that the code could write to."""
+SETTLE_SECONDS = 5.0
+"""Time between a run's event `end` and the state that follows, at most."""
 
-State = Literal["starting", "idle", "running", "finished", "stopping"]
-
-
-class StateConflict(Exception):
-    """The sandbox's state does not allow the request."""
+State = Literal["starting", "idle", "running", "finished", "cleaning", "stopping"]
 
 
 class SandboxNotReady(Exception):
     """The runner has not started yet, or the sandbox is stopping."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SessionReport:
+    """The session of the sandbox: the jobs of its interpreter, the memory that it uses, and whether it lives."""
+
+    executions: int
+    memory_bytes: int
+    alive: bool
+
+
 class SandboxState:
-    """The sandbox as a whole. It accepts one execution in its life."""
+    """The sandbox as a whole. It serves one execution, or one owner."""
 
     def __init__(self, *, settings: Settings, runner: RunnerProcess) -> None:
         self._settings = settings
-        self._runner = runner
-        self._watchdog = Watchdog(
-            settings=settings,
-            memory=find_gauge(settings.memory_bytes),
-            tasks=TaskCounter(supervisor=os.getpid(), cgroup_root=CGROUP_ROOT),
-            supervisor=os.getpid(),
-        )
+        self._runners = RunnerSet(runner)
+        self._places: WritablePlaces | None = None
+        self._tenancy = Tenancy()
         self._run: CodeRun | None = None
         self._task: asyncio.Task[None] | None = None
-        self._ready = asyncio.Event()
-        self._failed = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._recycling: asyncio.Task[float] | None = None
+        self._clean_ms = 0.0
+        self._problem = ""
+        """Why the sandbox can't be used again."""
+        self._session_executions = 0
+        self._memory = find_gauge(settings.memory_bytes)
+        self._tasks = TaskCounter(supervisor=os.getpid(), cgroup_root=CGROUP_ROOT)
+        self._mirror = LogMirror(sys.stdout.fileno()).add if settings.log_output else None
         self._cleaned_up = False
-        self.execution_id: str | None = None
-        """The accepted execution."""
-        self.log = EventLog()
-        """Events of the execution."""
+        self._files = KeptFiles(root=settings.workspace)
+        self.log = EventLog(mirror=self._mirror)
+        """Events of the last execution."""
         self.wrappers = WrapperStore(settings.workspace)
-        """Wrappers of MCP servers for the execution."""
+        """Wrappers of MCP servers for the executions."""
         self.state: State = "starting"
         """The current state."""
-        runner.listen(self)
+
+    @property
+    def execution_id(self) -> str | None:
+        """The last accepted execution."""
+        return self._tenancy.last_id
+
+    @property
+    def uses(self) -> int:
+        """Executions accepted so far."""
+        return self._tenancy.uses
 
     async def wait_until_ready(self, seconds: float) -> bool:
         """Wait until the runner can take its job. Return False if it died or took longer than `seconds`."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._ready, self._failed)]
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        return self._ready.is_set() and not self._failed.is_set()
+        return await self._runners.idle.wait(seconds)
+
+    @property
+    def import_costs(self) -> object:
+        """Time and memory of the modules that the first runner has imported for the pool."""
+        return self._runners.idle.import_costs
+
+    @property
+    def has_failed_to_import(self) -> bool:
+        """Whether the runner did not start, and imported the pool's modules, or may have been at it."""
+        return bool(self._settings.preimport) and not self._runners.idle.ready.is_set()
+
+    def explain_failed_start(self, seconds: float) -> str:
+        """Return why the runner has not started in `seconds`."""
+        if self._runners.idle.problem:
+            return self._runners.idle.problem
+        code = self._runners.current.exit_code
+        text = f"the runner did not start within {seconds:.0f} s" if code is None else f"the runner exited with {code}"
+        if self._settings.preimport:
+            text += f"; it imports the modules {', '.join(self._settings.preimport)[:300]} of spec.preimport first"
+        return text
 
     async def wait_for_failure(self) -> None:
         """Return once the runner has died without a job, which makes the sandbox useless."""
-        await self._failed.wait()
+        await self._runners.failed.wait()
 
     def open(self) -> None:
         """Accept an execution from now on."""
         if self.state == "starting":
             self.state = "idle"
 
+    async def settle(self) -> None:
+        """Wait for the state that follows the event `end`, if the last run has ended but a moment ago."""
+        if self.state == "running" and self.log.has_ended:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self._settled.wait()
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether `settle` would wait."""
+        return self.state == "running" and self.log.has_ended and self._tenancy.owner is not None
+
     def accept(self, request: ExecutionRequest) -> None:
         """Start the execution.
 
         Raises:
-            StateConflict: the sandbox has accepted an execution before.
+            StateConflict: what the sandbox has accepted before does not allow it.
+            InterpreterEnded: the interpreter of the session is gone.
             SandboxNotReady: no runner can take it.
         """
-        if self.execution_id is not None:
-            raise StateConflict("this sandbox has accepted an execution before")
+        self._tenancy.check(request)
+        if self._tenancy.uses and self.state == "idle":
+            self._check_session(request)
+        elif self.state == "finished" and self._tenancy.is_session and request.session:
+            raise InterpreterEnded("the interpreter of this sandbox's session has ended")
+        elif self.state in ("running", "finished", "cleaning"):
+            raise StateConflict(f"the sandbox is {self.state}; it is idle again once it was recycled")
         if self.state != "idle":
             raise SandboxNotReady(f"the sandbox is {self.state}")
-        self.execution_id = request.id
+        self._tenancy.accept(request)
         self.state = "running"
         self.wrappers.close()
+        self._begin(request)
+
+    def _check_session(self, request: ExecutionRequest) -> None:
+        """Check that a job suits the interpreter, which may have the variables of earlier ones."""
+        if self._session_executions and not request.session:
+            raise StateConflict("this sandbox keeps a session; other jobs can run once it was recycled")
+        if self._session_executions and self._runners.current.find_process() is None:
+            self.state = "finished"
+            raise InterpreterEnded("the interpreter of this sandbox's session has ended")
+
+    def _begin(self, request: ExecutionRequest) -> None:
+        if self._tenancy.uses > 1:
+            self.log = EventLog(mirror=self._mirror)
+            self._settled.clear()
+            self._cleaned_up = False
+        if request.owner is not None:
+            self._prepare_owned()
+        if request.session:
+            self._session_executions += 1
         self._run = CodeRun(
             request=request,
-            runner=self._runner,
+            runner=self._runners.current,
             log=self.log,
-            watchdog=self._watchdog,
+            watchdog=self._build_watchdog(),
             wrappers=self.wrappers,
+            files=RunFiles(request=request.files, kept=self._files),
             grace_seconds=self._settings.grace_seconds,
+            template=self._runners.template,
         )
-        self._task = asyncio.create_task(self._complete(self._run))
+        self._task = asyncio.create_task(self._complete(self._run, request))
+
+    def _prepare_owned(self) -> None:
+        """Find what has to be cleaned after the owner's first job, before it runs, and make the template."""
+        if self._places is None:
+            folders = (self._settings.workspace, self._settings.temporary)
+            self._places = WritablePlaces.find(folders, expected=(HIDDEN_FOLDER,))
+        self._runners.prepare_owned()
+
+    def _build_watchdog(self) -> Watchdog:
+        return Watchdog(
+            settings=self._settings,
+            memory=self._memory,
+            tasks=self._tasks,
+            supervisor=os.getpid(),
+            template=self._runners.template,
+        )
 
     def cancel(self) -> bool:
         """Cancel the execution. Return False if it has already finished.
@@ -112,9 +219,83 @@ class SandboxState:
         self._run.cancel()
         return True
 
+    def extend(self, execution: str, seconds: float) -> None:
+        """Let the execution run so many seconds longer than its time limit, in all.
+
+        Raises:
+            StateConflict: the sandbox does not run this execution.
+        """
+        if self._run is None or self.state != "running" or execution != self.execution_id:
+            raise StateConflict("this sandbox does not run the execution")
+        self._run.extend(seconds)
+
+    async def recycle(self, execution: str) -> float:
+        """Remove all that the last execution left, and get an interpreter for the next. Return the milliseconds.
+
+        Raises:
+            StateConflict: the sandbox runs code, serves no owner, or the execution is not its last.
+            NotCleaned: something can't be removed. It never can be afterwards.
+        """
+        await self.settle()
+        if self._tenancy.owner is None or execution != self.execution_id:
+            raise StateConflict("the execution is not the last one of an owner in this sandbox")
+        if self.state in ("running", "stopping"):
+            raise StateConflict(f"the sandbox is {self.state}")
+        if self._recycling is None:
+            if self.state == "idle" and not self._session_executions:
+                return self._clean_ms
+            self.state = "cleaning"
+            self._recycling = asyncio.create_task(self._recycle())
+        # The request may end before.
+        return await asyncio.shield(self._recycling)
+
+    async def _recycle(self) -> float:
+        started = time.perf_counter()
+        try:
+            await self._clean()
+        except (NotCleaned, RunnerFailed, OSError) as error:
+            self._problem = str(error) if not isinstance(error, OSError) else f"OSError: {error.strerror}"
+        finally:
+            self._recycling = None
+        if self.state != "cleaning":
+            raise NotCleaned(f"the sandbox is {self.state}")
+        if self._problem:
+            self.state = "finished"
+            raise NotCleaned(self._problem)
+        self._session_executions = 0
+        self.state = "idle"
+        self._clean_ms = (time.perf_counter() - started) * 1000
+        return self._clean_ms
+
+    async def _clean(self) -> None:
+        if self._problem:
+            raise NotCleaned(self._problem)
+        if self._task is not None:
+            # It would kill what is left after a moment, the new interpreter included.
+            self._task.cancel()
+        self._cleaned_up = False
+        await self._runners.end()
+        if not await end_descendants(spare=self._runners.template, seconds=END_SECONDS):
+            raise NotCleaned("a process of the code does not end")
+        assert self._places is not None  # noqa: S101 - found before the first job
+        await self._places.clean(seconds=CLEAN_SECONDS)
+        self._files.forget()
+        await self._runners.renew()
+        await self.wrappers.restore()
+
+    def describe_session(self) -> SessionReport | None:
+        """Return the state of the session, or None if the last execution belongs to none."""
+        if not self._tenancy.is_session or not self._session_executions:
+            return None
+        process = self._runners.current.find_process()
+        alive = process is not None and self.state in ("idle", "running")
+        memory = read_proportional_bytes(process) if process is not None else 0
+        return SessionReport(executions=self._session_executions, memory_bytes=memory, alive=alive)
+
     def lose_isolation(self, problem: str) -> bool:
         """End the execution at once. Return False if there is none: then the sandbox accepts none any more."""
-        if self._run is None:
+        self._problem = problem
+        if self._run is None or self.state in ("idle", "cleaning"):
             self.state = "stopping"
             return False
         self._run.end_now(SupervisorDecision(phase="Failed", reason="IsolationLost", message=problem))
@@ -123,8 +304,9 @@ class SandboxState:
     def stop(self) -> None:
         """Kill all code and accept nothing from now on."""
         self.state = "stopping"
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._recycling):
+            if task is not None:
+                task.cancel()
         kill_descendants()
 
     def collect_children(self) -> None:
@@ -132,37 +314,37 @@ class SandboxState:
         reaped = 0
         for pid, code in itertools.islice(reap_children(), REAPED_PER_TURN):
             reaped += 1
-            if pid == self._runner.pid:
-                self._runner.handle_exit(code)
+            self._runners.handle_exit(pid, code)
         if reaped == REAPED_PER_TURN:
             asyncio.get_running_loop().call_soon(self.collect_children)
         if self._cleaned_up:
-            kill_descendants()
+            kill_descendants(spare=self._runners.template)
 
-    def on_message(self, message: dict[str, Any]) -> None:
-        """Handle the runner's only message before its job: it is ready."""
-        if message.get("type") == "ready":
-            self._ready.set()
-
-    def on_control(self, size: int) -> None:
-        """Ignore the size: no code runs before the job."""
-
-    def on_output(self, stream: int, data: memoryview) -> None:
-        """Copy output that precedes the job to the container's log: Python failed to start."""
-        os.write(2, data[:4096])
-
-    def on_exit(self, code: int) -> None:
-        """Handle the runner's death before its job."""
-        self._failed.set()
-
-    async def _complete(self, run: CodeRun) -> None:
+    async def _complete(self, run: CodeRun, request: ExecutionRequest) -> None:
         try:
             await run.run()
+            is_kept = request.session and await self._keep_session(run)
+            if run.has_breached:
+                self._problem = self._problem or f"the last execution ended with {run.reason}"
         finally:
             # Not after a stop, which has killed the code itself.
             if self.state == "running":
                 self.state = "finished"
+        if is_kept and self.state == "finished":
+            self.state = "idle"
+        self._settled.set()
+        if is_kept:
+            return
         await run.clean_up()
         self._cleaned_up = True
         # SIGCHLD has been handled since before the kill: reap what has died until now; the rest follows as it dies.
         self.collect_children()
+
+    async def _keep_session(self, run: CodeRun) -> bool:
+        """Keep the stopped interpreter for the next job of its session, and end all other processes."""
+        if not run.keeps_interpreter:
+            return False
+        self._runners.rest()
+        stop_descendants()
+        spare = (*self._runners.template, self._runners.current.pid)
+        return await end_descendants(spare=spare, seconds=END_SECONDS) and not self._runners.idle.ended.is_set()

@@ -1,15 +1,18 @@
 """Store of MCP servers' wrappers: written while the pod is idle, shown to the code that may use them.
 
 The wrappers lie in a hidden folder of the workspace as whole packages with their bytecode, so that showing a server
-is one rename. What an execution may not use is removed while it runs.
+is one rename. What an execution may not use is removed while it runs. A compressed copy in memory, out of the code's
+reach, restores them for the owner's next execution.
 """
 
 import asyncio
 import contextlib
 import importlib.util
 import json
+import marshal
 import os
 import py_compile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -23,6 +26,10 @@ FILES_PER_TURN = 20
 DISCARD_SECONDS = 0.1
 """Delay between a run's start and the removal of wrappers that it may not use. Most runs end earlier and so don't
 share their CPU with the removal."""
+
+_ALL = ""
+_OF_ALL = ("__init__.py", "__pycache__")
+"""Files of the package of all servers."""
 
 PACKAGE = '''"""The MCP servers that this execution may use, each a package with one module per tool.
 
@@ -44,7 +51,7 @@ class NotIdle(Exception):
 
 
 class WrapperStore:
-    """Wrappers for the sandbox's one execution."""
+    """Wrappers for the sandbox's executions."""
 
     def __init__(self, workspace: Path) -> None:
         self._shown = workspace / SERVERS_FOLDER
@@ -54,6 +61,12 @@ class WrapperStore:
         self._paths: list[str] = []
         self._trash: list[tuple[Path, list[str]]] = []
         self._versions = 0
+        self._packed: dict[str, bytes] = {}
+        """Compressed files of each package, and of the package of all servers, whose name is empty."""
+        self._on_disk: set[str] = set()
+        """Packages in the hidden folder, not shown."""
+        self._visible: set[str] = set()
+        """Packages that the code sees."""
         self._closed = False
         self._lock = asyncio.Lock()
         self.hash: str | None = None
@@ -72,6 +85,7 @@ class WrapperStore:
             incoming, written = self._hidden / str(self._versions), list[str]()
             try:
                 await self._write(wrappers, incoming, written)
+                packed = await _pack(incoming, written)
                 self._check_open()
             except BaseException:
                 self._trash.append((incoming, written))
@@ -79,6 +93,7 @@ class WrapperStore:
             self._trash.append((self._stored, self._paths))
             self._stored, self._paths = incoming, written
             self._servers, self.hash = wrappers.servers, wrappers.hash
+            self._packed, self._on_disk = packed, set(packed)
             await self._empty_trash()
 
     async def _write(self, wrappers: WrapperUpload, folder: Path, written: list[str]) -> None:
@@ -111,26 +126,60 @@ class WrapperStore:
     def show(self, allow: Iterable[str]) -> None:
         """Move the servers that `allow` may use to where the code imports them, or an empty package if there are none.
 
-        Costs one system call per server. Raises nothing, because the code can call tools without wrappers too.
+        Costs one system call per server, and in a session, where others were shown before, the writing of those that
+        are not on disk any more. Raises nothing, because the code can call tools without wrappers too.
         """
         patterns = tuple(allow)
+        allowed = {package for package, server in self._servers.items() if may_use_server(patterns, server)}
+        wanted = {_ALL} | allowed
         with contextlib.suppress(OSError):
-            self._shown.mkdir()
-            if self.hash is None:
-                (self._shown / "__init__.py").write_text(PACKAGE)
-                return
-            for name in ("__init__.py", "__pycache__"):
-                with contextlib.suppress(OSError):
-                    (self._stored / name).rename(self._shown / name)
-            for package, server in self._servers.items():
-                if may_use_server(patterns, server):
-                    with contextlib.suppress(OSError):
-                        (self._stored / package).rename(self._shown / package)
+            if not self._visible:
+                self._shown.mkdir()
+                if self.hash is None:
+                    (self._shown / "__init__.py").write_text(PACKAGE)
+            missing, revoked = wanted - self._visible, self._visible - wanted
+            if self.hash is not None and (missing or revoked):
+                self._unpack(missing - self._on_disk)
+                _move(missing, self._stored, self._shown)
+                _move(revoked, self._shown, self._stored)
+        self._visible = wanted
+        self._on_disk.clear()
 
     async def discard(self) -> None:
         """Remove the wrappers that were not shown."""
+        self._on_disk.clear()
         self._trash.append((self._stored, self._paths))
         await self._empty_trash()
+
+    async def restore(self) -> None:
+        """Accept wrappers again, in an emptied workspace. Write those that the last execution saw: the next needs them.
+
+        Raises:
+            OSError: the files can't be written.
+        """
+        self._trash.clear()
+        names, self._visible, self._on_disk = self._visible, set(), set()
+        for name in names & self._packed.keys():
+            self._unpack({name})
+            await asyncio.sleep(0)
+        self._closed = False
+
+    def _unpack(self, names: set[str]) -> None:
+        """Write packages to the hidden folder, or to a new one, of which the code has prepared no file."""
+        if not self._on_disk:
+            self._versions += 1
+            self._stored = self._hidden / str(self._versions)
+            self._hidden.mkdir(exist_ok=True)
+            self._stored.mkdir()
+        for name in names & self._packed.keys():
+            for path, modified, data in marshal.loads(zlib.decompress(self._packed[name])):
+                target = self._stored / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with open(target, "xb") as file:
+                    file.write(data)
+                # Python compares the time with that in the bytecode.
+                os.utime(target, ns=(modified, modified))
+            self._on_disk.add(name)
 
     async def _empty_trash(self) -> None:
         while self._trash:
@@ -138,6 +187,25 @@ class WrapperStore:
             del self._trash[0]
         with contextlib.suppress(OSError):
             os.rmdir(self._hidden)
+
+
+def _move(packages: Iterable[str], source: Path, target: Path) -> None:
+    for package in packages:
+        for name in _OF_ALL if package == _ALL else (package,):
+            with contextlib.suppress(OSError):
+                (source / name).rename(target / name)
+
+
+async def _pack(folder: Path, paths: list[str]) -> dict[str, bytes]:
+    """Return the compressed files of each package below a folder."""
+    packages: dict[str, list[tuple[str, int, bytes]]] = {}
+    for number, path in enumerate(paths):
+        name = "" if path.partition("/")[0] in _OF_ALL else path.partition("/")[0]
+        file = folder / path
+        packages.setdefault(name, []).append((path, file.stat().st_mtime_ns, file.read_bytes()))
+        if number % FILES_PER_TURN == FILES_PER_TURN - 1:
+            await asyncio.sleep(0)
+    return {name: zlib.compress(marshal.dumps(files), 1) for name, files in packages.items()}
 
 
 async def _remove_files(folder: Path, paths: list[str]) -> None:

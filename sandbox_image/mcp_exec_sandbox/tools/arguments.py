@@ -2,13 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, time
-from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
-from uuid import UUID
 
 from mcp_exec_sandbox.tools.errors import ToolError
 
@@ -18,45 +16,70 @@ MAX_ARGUMENT_BYTES = 8 * 1024 * 1024
 
 def merge_arguments(
     tool: str,
-    input: object,
+    values: Sequence[Any],
     named: Mapping[str, Any],
     parameters: Mapping[str, bool],
     spellings: Mapping[str, str],
+    *,
+    is_open: bool = False,
 ) -> dict[str, Any]:
-    """Return arguments by their original names, from a dict, keywords or both.
+    """Return arguments by their original names, from values in the parameters' order, a dict, keywords, or several.
+
+    A single value that is a dict, a dataclass, a pydantic model or None has the arguments by name. Any other values are
+    arguments themselves. With `is_open`, the tool accepts parameters that are not listed.
 
     Raises:
         ToolError: (reason InvalidArguments) an argument is unknown, given twice or missing.
     """
+    mapping = to_mapping(values[0]) if len(values) == 1 else None
+    positional = bind_values(tool, values, parameters) if mapping is None else mapping
     merged: dict[str, Any] = {}
-    for source in (to_mapping(tool, input), named):
+    for source in (positional, named):
         for spelling, value in source.items():
             name = spelling if spelling in parameters else spellings.get(spelling)
             name = name or _match_snake_case(spelling, parameters, spellings)
+            name = name or (spelling if is_open else None)
             if name is None:
                 raise _build_unknown_error(tool, str(spelling), parameters, spellings)
             if name in merged:
                 raise _build_error(tool, f"the parameter {name} is given twice", parameters)
             merged[name] = value
-    missing = [name for name, required in parameters.items() if required and name not in merged]
-    if missing:
-        plural = "s" if len(missing) > 1 else ""
-        raise _build_error(tool, f"missing parameter{plural}: {', '.join(missing)}", parameters)
+    if missing := [name for name, required in parameters.items() if required and name not in merged]:
+        message = f"missing parameter{'s' if len(missing) > 1 else ''}: {', '.join(missing)}"
+        if mapping is None and positional:
+            message += f" (positional arguments were taken as {', '.join(positional)})"
+        raise _build_error(tool, message, parameters)
     return merged
 
 
-def to_mapping(tool: str, input: object) -> Mapping[str, Any]:
-    """Return the positional input (a dict, a dataclass, a pydantic model or None) as a mapping."""
+def bind_values(tool: str, values: Sequence[Any], parameters: Iterable[str]) -> dict[str, Any]:
+    """Return positional arguments by name, in the parameters' order.
+
+    Raises:
+        ToolError: (reason InvalidArguments) there are more values than parameters.
+    """
+    names = list(parameters)
+    if len(values) > len(names):
+        most = f"at most {len(names)}, in this order: {', '.join(names)}" if names else "no arguments"
+        message = f"{len(values)} positional argument{'s were' if len(values) > 1 else ' was'} given, it takes {most}"
+        raise _build_error(tool, message, dict.fromkeys(names, False))
+    return dict(zip(names, values, strict=False))
+
+
+def to_mapping(input: object) -> Mapping[str, Any] | None:
+    """Return arguments by name from a dict, a dataclass, a pydantic model or None. Other values have none."""
     if input is None:
         return {}
     if isinstance(input, Mapping):
         return input
-    if dataclasses.is_dataclass(input) and not isinstance(input, type):
+    if isinstance(input, type):
+        return None
+    if dataclasses.is_dataclass(input):
         return {field.name: getattr(input, field.name) for field in dataclasses.fields(input)}
     if callable(dump := getattr(input, "model_dump", None)):
         dumped: Mapping[str, Any] = dump()
         return dumped
-    raise _build_error(tool, f"arguments are a dict or keywords, not {type(input).__name__} {str(input)[:100]!r}", {})
+    return None
 
 
 def encode_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -96,6 +119,10 @@ def _match_snake_case(spelling: object, parameters: Mapping[str, bool], spelling
 
 def _simplify(value: Any) -> Any:
     """Convert a value that `json` can't encode to one that it can."""
+    # Imported for such a value, not in every idle sandbox.
+    from decimal import Decimal
+    from uuid import UUID
+
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, Decimal):

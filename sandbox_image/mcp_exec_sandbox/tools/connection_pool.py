@@ -41,6 +41,11 @@ class ConnectionPool:
                 self._idle.append((connection, asyncio.get_running_loop().time()))
             return response
 
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            self._idle.pop()[0].close()
+
     def _take_idle(self) -> BrokerConnection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
@@ -85,3 +90,9 @@ class LoopConnectionPools:
                 self._pools = {key: value for key, value in self._pools.items() if not key.is_closed()}
                 self._pools[loop] = pool
         return pool
+
+    def close(self) -> None:
+        """Close the idle connections of loops that do not run. Those of other threads time out at the broker."""
+        for loop, pool in self._pools.items():
+            if not loop.is_running() and not loop.is_closed():
+                pool.close()

@@ -6,19 +6,20 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
 from mcp_exec_sandbox.tools import tool_session
-from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.catalog import SKILLS, Catalog
 from mcp_exec_tools.search.index import Index
 
 _indexes: dict[tool_session.ToolSession, Index] = {}
+"""The index of the current session."""
 
 
 def search_tools(query: str = "", detail_level: str = "name_only", limit: int = 100) -> list[dict[str, Any]]:
-    """Return the tools that match the query, best first. An empty query lists all.
+    """Return the tools and skills that match the query, best first. An empty query lists all.
 
     Args:
         query: a task, or the name of a server or tool.
         detail_level: `name_only` (name, server), `with_description` (also description, import) or `full` (also
-            input_schema, output_schema).
+            signature, input_schema, output_schema).
         limit: maximum number of tools.
 
     Raises:
@@ -29,7 +30,9 @@ def search_tools(query: str = "", detail_level: str = "name_only", limit: int = 
     if index is None:
         catalogs = _read_catalogs(session.workspace / SERVERS_FOLDER)
         modules = {catalog.server: module for module, catalog in catalogs.items()}
-        index = _indexes[session] = Index(catalogs.values(), modules=modules)
+        _indexes.clear()
+        skills = [Catalog.from_skills(session.skills)] if session.skills else []
+        index = _indexes[session] = Index([*catalogs.values(), *skills], modules={SKILLS: SKILLS, **modules})
     tools: list[dict[str, Any]] = index.search(query, detail_level=detail_level, limit=limit, allow=session.allow)
     return tools
 

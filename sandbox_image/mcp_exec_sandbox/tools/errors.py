@@ -24,6 +24,8 @@ class ToolError(Exception):
     """Message of the tool, its server or the broker."""
     reason: str | None
     """Reason in one word, such as InvalidArguments or NotApproved."""
+    cause: str | None
+    """Why a server is unavailable, in one word, such as NameNotResolved or CommandExited."""
     code: int | None
     """Code of a JSON-RPC error."""
     parameters: list[str]
@@ -40,6 +42,7 @@ class ToolError(Exception):
         tool: str = "",
         server: str = "",
         reason: str | None = None,
+        cause: str | None = None,
         code: int | None = None,
         parameters: Sequence[str] = (),
         suggestions: Sequence[str] = (),
@@ -50,6 +53,7 @@ class ToolError(Exception):
         self.tool = tool
         self.server = server or tool.partition(".")[0]
         self.reason = reason
+        self.cause = cause
         self.code = code
         self.parameters = list(parameters)
         self.suggestions = list(suggestions)
@@ -98,6 +102,7 @@ def parse_error(answer: Mapping[str, Any], *, tool: str) -> ToolError:
         tool=_parse_text(answer.get("tool")) or tool,
         server=_parse_text(answer.get("server")),
         reason=_parse_text(answer.get("reason")) or None,
+        cause=_parse_text(answer.get("cause")) or None,
         code=code if isinstance(code, int) else None,
         parameters=_parse_texts(answer.get("parameters")),
         suggestions=_parse_texts(answer.get("suggestions")),

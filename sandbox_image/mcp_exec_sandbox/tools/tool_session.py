@@ -47,7 +47,14 @@ class BrokerAccess:
 class ToolSession:
     """Session that makes the tool calls of one execution and sends their events."""
 
-    def __init__(self, *, broker: BrokerAccess | None, emit: Emit, workspace: Path) -> None:
+    def __init__(
+        self,
+        *,
+        broker: BrokerAccess | None,
+        emit: Emit,
+        workspace: Path,
+        skills: tuple[Mapping[str, Any], ...] = (),
+    ) -> None:
         self._pools: LoopConnectionPools | None = None
         if broker is not None:
             self._pools = LoopConnectionPools(host=broker.host, port=broker.port, token=broker.token)
@@ -58,6 +65,8 @@ class ToolSession:
         """Working folder of the code."""
         self.allow = broker.allow if broker is not None else ()
         """Patterns of the allowed tools."""
+        self.skills = skills
+        """Skills that searches find, like entries of `tools/list`."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_seconds: float | None) -> Any:
         """Call a tool and return its result.
@@ -81,6 +90,11 @@ class ToolSession:
             raise
         finally:
             self._emit_end(identifier, tool, failure, size, time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Close the idle connections to the broker."""
+        if self._pools is not None:
+            self._pools.close()
 
     async def _send(self, tool: str, body: bytes) -> tuple[BrokerMessage, int]:
         assert self._pools is not None  # noqa: S101 - `call` has checked
@@ -139,7 +153,9 @@ _current: list[ToolSession] = []
 
 
 def set_session(session: ToolSession) -> None:
-    """Make `session` the session of this process."""
+    """Make `session` the session of this process, and close the connections of the one before."""
+    for former in _current:
+        former.close()
     _current[:] = [session]
 
 

@@ -6,13 +6,15 @@ that, because the agent's code may have sent it.
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import Any
 
-from mcp_exec_sandbox.protocol import TOOL_EVENTS
+from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.execution.outcome import (
     InterruptLocation,
+    Reason,
     RunnerReport,
     RunOutcome,
     SupervisorDecision,
@@ -20,11 +22,17 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
     explain_decision,
 )
 from mcp_exec_sandbox.supervisor.execution.output import OutputStream
+from mcp_exec_sandbox.supervisor.execution.progress_events import ProgressEvents
+from mcp_exec_sandbox.supervisor.execution.run_clock import RunClock
+from mcp_exec_sandbox.supervisor.execution.run_files import RunFiles
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
+from mcp_exec_sandbox.supervisor.execution.skills import SkillEvents
 from mcp_exec_sandbox.supervisor.execution.tool_events import ToolCallEvents, parse_written
 from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
+from mcp_exec_sandbox.supervisor.files.kept import FilesReport
 from mcp_exec_sandbox.supervisor.process_log import log_failure
-from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, stop_descendants
+from mcp_exec_sandbox.supervisor.resources.cpu import CpuMeter
+from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, stop_descendants, wait_until_stopped
 from mcp_exec_sandbox.supervisor.settings import MIB
 from mcp_exec_sandbox.supervisor.wrapper_store import DISCARD_SECONDS, WrapperStore
 from mcp_exec_tools.text import shorten_json
@@ -32,10 +40,18 @@ from mcp_exec_tools.text import shorten_json
 MAX_WRITTEN_BYTES = 128 * MIB
 """More output than this, of both streams together, or more messages, ends the run: it would only use CPU."""
 
+LONG_RUN_SECONDS = 1.0
+"""Runs longer than this have the CPU time of all processes read at their end, which takes up to a millisecond."""
+
 KILL_AFTER_SECONDS = 0.1
 """Time between the end and the kill of the stopped code: the teardown of an interpreter takes CPU that the answer
 needs."""
 
+_KEEPING_NOTHING = ("Cancelled", "IsolationLost")
+"""Reasons of the supervisor's decisions after which a run keeps no artifacts."""
+
+_HARMLESS: frozenset[Reason] = frozenset({"", "UserError", "ExitCode", "WorkspaceUnavailable", "Timeout", "Cancelled"})
+"""Reasons after which a sandbox can be used again."""
 
 _SUPERVISOR_FAILED = SupervisorDecision(
     phase="Failed", reason="RunnerDied", message="the supervisor failed during the run; see the log of the sandbox"
@@ -53,21 +69,37 @@ class CodeRun:
         log: EventLog,
         watchdog: Watchdog,
         wrappers: WrapperStore,
+        files: RunFiles,
         grace_seconds: float,
+        template: Collection[int] = (),
     ) -> None:
+        """Prepare. `template` is the pid of the runner's template, if it has one, which is not killed with the code."""
         self._request = request
         self._runner = runner
         self._log = log
         self._watchdog = watchdog
         self._wrappers = wrappers
+        self._files = files
+        self._files_report = FilesReport()
+        self._is_placing = False
+        self._is_line_open = False
         self._tool_events = ToolCallEvents(log)
+        self._progress_events = ProgressEvents(log)
+        self._skill_events = SkillEvents(log)
         self._grace_seconds = grace_seconds
+        self._clock = RunClock(timeout_seconds=request.timeout_seconds, on_timeout=self._time_out)
         self._over = asyncio.Event()
         self._decision: SupervisorDecision | None = None
         self._report: RunnerReport | None = None
         self._interruption = InterruptLocation()
         self._closed = False
         self._control_bytes = 0
+        self._template = template
+        self._has_started = False
+        self._cpu = CpuMeter(find_runner=lambda: runner.pid)
+        self.reason: Reason = "RunnerDied"
+        """Reason of the outcome, once the run has ended."""
+        self._cpu_seconds: float | None = None
         self._streams = {
             1: OutputStream(kind="stdout", limit=request.output_bytes, log=log),
             2: OutputStream(kind="stderr", limit=request.output_bytes, log=log),
@@ -79,11 +111,16 @@ class CodeRun:
         The event `end` is always written, exactly once and last, unless the task is cancelled. Timer and watchdog are
         active until then. Never raises, whatever the code does.
         """
-        loop = asyncio.get_running_loop()
+        if self._files.has_workspace and not await self._place_files():
+            self._finish(run_ms=0.0)
+            return
+        self._has_started = True
+        if self._request.session:
+            self._runner.resume()
         self._log.append("status", phase="Running")
         self._runner.listen(self, result_bytes=self._request.output_bytes)
         started = time.perf_counter()
-        timer = loop.call_later(self._request.timeout_seconds, self._time_out)
+        self._clock.start()
         if self._request.tools is not None:
             self._wrappers.show(self._request.tools.allow)
         needed = [asyncio.create_task(task) for task in (self._submit(), self._watchdog.watch(self.end_now))]
@@ -96,12 +133,16 @@ class CodeRun:
             elapsed = time.perf_counter() - started
             is_unasked = self._decision is None and self._report is not None
             if not is_unasked:
-                kill_descendants()
+                stop_descendants()
+            self._measure_cpu(all_processes=not is_unasked or elapsed > LONG_RUN_SECONDS)
+            if not is_unasked:
+                kill_descendants(spare=self._find_spared())
+            await self._save_files(may_save=is_unasked)
             self._finish(run_ms=elapsed * 1000)
         finally:
             if not is_unasked:
-                kill_descendants()
-            timer.cancel()
+                kill_descendants(spare=self._find_spared())
+            self._clock.stop()
             for task in (*needed, removal):
                 task.cancel()
         if is_unasked:
@@ -109,13 +150,55 @@ class CodeRun:
             await asyncio.sleep(0)
             stop_descendants()
 
+    async def _place_files(self) -> bool:
+        """Put the workspace's files in place. Return whether the code can start now."""
+        self._is_placing = True
+        problem = await self._files.place()
+        self._is_placing = False
+        if problem and self._decision is None:
+            self._decision = SupervisorDecision(phase="Failed", reason="WorkspaceUnavailable", message=problem)
+        return self._decision is None
+
+    async def _save_files(self, *, may_save: bool) -> None:
+        """Save what the run has left. Only if the code came to its own end, its workspace is whole."""
+        keeps_artifacts = self._decision is None or self._decision.reason not in _KEEPING_NOTHING
+        if self._files.has_work(may_save=may_save, keeps_artifacts=keeps_artifacts):
+            self._clock.stop()
+            stop_descendants()
+            await wait_until_stopped()
+        self._files_report = await self._files.finish(may_save=may_save, keeps_artifacts=keeps_artifacts)
+
+    @property
+    def keeps_interpreter(self) -> bool:
+        """Whether the interpreter can run the next job of its session: it reported its end, asked or not."""
+        is_intact = self._decision is None or self._decision.reason in ("Timeout", "Cancelled")
+        is_alive = self._report is not None and self._runner.exit_code is None
+        return self._request.session and ((is_intact and is_alive) or not self._has_started)
+
+    @property
+    def has_breached(self) -> bool:
+        """Whether a limit was exceeded, or something happened that no code should bring about."""
+        return self.reason not in _HARMLESS or self._watchdog.has_kernel_kill()
+
+    def _find_spared(self) -> set[int]:
+        """Return the processes that outlive the run."""
+        return {*self._template, *([self._runner.pid] if self.keeps_interpreter else [])}
+
+    def _measure_cpu(self, *, all_processes: bool) -> None:
+        try:
+            self._cpu_seconds = self._cpu.measure(all_processes=all_processes)
+        except Exception as error:  # the run ends without this number
+            log_failure("the CPU time of the run could not be read", error)
+
     async def _submit(self) -> None:
-        tools = self._request.tools
+        tools, skills = self._request.tools, self._request.skills
         await self._runner.submit(
             code=self._request.code,
             context=self._request.context,
             output_bytes=self._request.output_bytes,
             tools=tools.to_message() if tools is not None else None,
+            skills=skills.to_message() if skills is not None else None,
+            session=self._request.session,
         )
 
     def _end_on_failure(self, task: asyncio.Task[None]) -> None:
@@ -132,11 +215,15 @@ class CodeRun:
     async def clean_up(self) -> None:
         """Kill the code's remaining processes."""
         await asyncio.sleep(KILL_AFTER_SECONDS)
-        kill_descendants()
+        kill_descendants(spare=self._template)
 
     def cancel(self) -> None:
         """Interrupt the code, and kill it if it doesn't end."""
         self._interrupt(SupervisorDecision(phase="Cancelled", reason="Cancelled", message="the run was cancelled"))
+
+    def extend(self, seconds: float) -> None:
+        """Let the code run so many seconds longer than its time limit, in all."""
+        self._clock.extend(seconds)
 
     def on_message(self, message: dict[str, Any]) -> None:
         """Handle a line of the runner, or of code that imitates it."""
@@ -145,7 +232,19 @@ class CodeRun:
         kind = message.get("type")
         if kind in TOOL_EVENTS:
             self._runner.take_output(parse_written(message))
-            self._tool_events.add(kind, message)
+            if self._tool_events.add(kind, message) and kind == "approval":
+                self._clock.expect_extension()
+            return
+        if kind == PROGRESS_EVENT:
+            self._runner.take_output(parse_written(message))
+            self._progress_events.add(message)
+            return
+        if kind == ARTIFACT_EVENT:
+            self._runner.take_output(parse_written(message))
+            self._files.show(message)
+            return
+        if kind == SKILL_EVENT:
+            self._skill_events.add(message)
             return
         # The runner's own message, which has a traceback, overrides the bare line of a stack.
         if kind == "interrupted" or (kind == "stack" and self._interruption.line is None):
@@ -159,6 +258,8 @@ class CodeRun:
         if self._closed:
             return
         self._streams[stream].write(data)
+        if stream == 2 and data:
+            self._is_line_open = data[-1] != ord("\n")
         if sum(output.total for output in self._streams.values()) > MAX_WRITTEN_BYTES:
             self._end_flood("stdout and stderr")
 
@@ -178,6 +279,8 @@ class CodeRun:
 
     def _time_out(self) -> None:
         message = f"the code ran longer than {self._request.timeout_seconds:g} s"
+        if self._clock.extension_seconds:
+            message += f", without the {self._clock.extension_seconds:.1f} s in which a call waited for an approval"
         self._interrupt(SupervisorDecision(phase="TimedOut", reason="Timeout", message=message))
 
     def _interrupt(self, decision: SupervisorDecision) -> None:
@@ -185,6 +288,9 @@ class CodeRun:
         if self._over.is_set() or self._decision is not None:
             return
         self._decision = decision
+        if self._is_placing:
+            self._files.cancel()
+            return
         self._runner.interrupt()
         asyncio.get_running_loop().call_later(self._grace_seconds, self._over.set)
 
@@ -193,14 +299,18 @@ class CodeRun:
         if not self._over.is_set():
             self._decision = self._decision or decision
             self._over.set()
+            if self._is_placing:
+                self._files.cancel()
 
     def _finish(self, *, run_ms: float) -> None:
         """Write the last output, the result and the event `end`, whatever the code has sent."""
         try:
             self._runner.drain_output()
             self._closed = True
+            self._write_notes()
             for output in self._streams.values():
                 output.finish()
+            self._progress_events.finish()
             outcome = decide_outcome(
                 decision=self._decision,
                 report=self._report,
@@ -215,7 +325,18 @@ class CodeRun:
             decision = self._decision or _SUPERVISOR_FAILED
             self._write_end(explain_decision(decision, InterruptLocation()), is_cut=True, run_ms=run_ms)
 
+    def _write_notes(self) -> None:
+        """Write to stderr what was not saved."""
+        if self._files_report.notes and self._is_line_open:
+            self._streams[2].write(memoryview(b"\n"))
+        for note in self._files_report.notes:
+            line = f"mcp-exec: {note}\n".encode("utf-8", "backslashreplace")
+            self._streams[2].write(memoryview(line))
+
     def _write_end(self, outcome: RunOutcome, *, is_cut: bool, run_ms: float) -> None:
+        self.reason = outcome.reason
+        for artifact in self._files_report.artifacts:
+            self._log.append("artifact", **artifact)
         self._log.append(
             "end",
             phase=outcome.phase,
@@ -227,6 +348,8 @@ class CodeRun:
             truncated=is_cut or any(output.truncated for output in self._streams.values()),
             runMs=round(run_ms, 3),
             peakMemoryBytes=self._find_peak_memory(),
+            cpuSeconds=None if self._cpu_seconds is None else round(self._cpu_seconds, 6),
+            **({} if self._files_report.workspace is None else {"workspace": self._files_report.workspace}),
         )
 
     def _write_result(self, outcome: RunOutcome) -> bool:

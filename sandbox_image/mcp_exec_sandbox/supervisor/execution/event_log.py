@@ -6,7 +6,7 @@ and `tool_events.ToolCallEvents` bound the number of events.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,9 +24,10 @@ class EventBatch:
 
 
 class EventLog:
-    """Events of one run and the readers that follow them."""
+    """Events of one run and the readers that follow them. `mirror` receives type and fields of each event."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, mirror: Callable[[str, dict[str, Any]], None] | None = None) -> None:
+        self._mirror = mirror
         self._lines: list[bytes] = []
         self._ended = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -35,6 +36,11 @@ class EventLog:
     def last_sequence(self) -> int:
         """The number of the newest event; 0 before the first."""
         return len(self._lines)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last event is `end`."""
+        return self._ended
 
     def append(self, kind: str, /, **fields: Any) -> None:
         """Add an event. An event of type `end` is the last: later ones are dropped."""
@@ -45,6 +51,8 @@ class EventLog:
         text = json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         self._lines.append(text.encode("utf-8", "replace") + b"\n")
         self._ended = kind == "end"
+        if self._mirror is not None:
+            self._mirror(kind, fields)
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

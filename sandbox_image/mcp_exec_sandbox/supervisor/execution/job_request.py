@@ -1,11 +1,11 @@
 """The checked body of `POST /v1/execution`."""
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
+from mcp_exec_sandbox.supervisor.execution.skills import RequestedSkills
+from mcp_exec_sandbox.supervisor.files.request import RequestedFiles, parse_address
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
 from mcp_exec_sandbox.supervisor.settings import MIB
 
@@ -15,7 +15,10 @@ MAX_ID_CHARACTERS = 256
 MAX_TOKEN_CHARACTERS = 16_384
 MAX_PATTERNS = 1000
 MAX_PATTERN_CHARACTERS = 512
-_FIELDS = ("id", "code", "context", "timeoutSeconds", "outputBytes", "tools")
+_FIELDS = (
+    *("id", "code", "context", "timeoutSeconds", "outputBytes"),
+    *("tools", "files", "skills", "owner", "session"),
+)
 _TOOL_FIELDS = ("url", "token", "allow", "wrappers")
 
 
@@ -40,7 +43,7 @@ class RequestedTools:
             if name not in _TOOL_FIELDS:
                 raise InvalidRequest(f"tools.{name[:100]}: unknown field")
         url, token, allow, wrappers = (value.get(name) for name in _TOOL_FIELDS)
-        if not isinstance(url, str) or not _is_address(url):
+        if not isinstance(url, str) or parse_address(url) is None:
             raise InvalidRequest("tools.url: must be http://IP:PORT")
         if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", token):
             raise InvalidRequest(f"tools.token: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
@@ -68,6 +71,12 @@ class ExecutionRequest:
     timeout_seconds: float
     output_bytes: int
     tools: RequestedTools | None = None
+    files: RequestedFiles | None = None
+    skills: RequestedSkills | None = None
+    owner: str | None = None
+    """Whom the sandbox serves from now on. None: it is used once."""
+    session: bool = False
+    """Whether the interpreter stays for the owner's next job."""
 
     @classmethod
     def from_body(cls, body: bytes) -> "ExecutionRequest":
@@ -91,7 +100,25 @@ class ExecutionRequest:
             timeout_seconds=_parse_timeout(fields.get("timeoutSeconds")),
             output_bytes=_parse_output_bytes(fields.get("outputBytes")),
             tools=None if fields.get("tools") is None else RequestedTools.from_field(fields["tools"]),
+            files=None if fields.get("files") is None else RequestedFiles.from_field(fields["files"]),
+            skills=None if fields.get("skills") is None else RequestedSkills.from_field(fields["skills"]),
+            owner=(owner := _parse_owner(fields.get("owner"))),
+            session=_parse_session(fields.get("session", False), owner),
         )
+
+
+def _parse_owner(value: object) -> str | None:
+    if value is None or (isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value)):
+        return value
+    raise InvalidRequest("owner: must be 32 lower-case hexadecimal digits")
+
+
+def _parse_session(value: object, owner: str | None) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest("session: must be true or false")
+    if value and owner is None:
+        raise InvalidRequest("session: needs an owner")
+    return value
 
 
 def _parse_timeout(value: object) -> float:
@@ -104,17 +131,6 @@ def _parse_output_bytes(value: object) -> int:
     if type(value) is int and 0 <= value <= MAX_OUTPUT_BYTES:
         return value
     raise InvalidRequest(f"outputBytes: must be an integer from 0 to {MAX_OUTPUT_BYTES}")
-
-
-def _is_address(url: str) -> bool:
-    """Return whether the URL has an IP address and a port. A sandbox has no DNS."""
-    try:
-        parts = urlsplit(url)
-        ipaddress.ip_address(parts.hostname or "")
-        plain = parts.scheme == "http" and parts.port is not None and parts.path in ("", "/")
-    except ValueError:
-        return False
-    return plain and not (parts.query or parts.fragment or parts.username is not None)
 
 
 def _is_pattern(value: object) -> bool:

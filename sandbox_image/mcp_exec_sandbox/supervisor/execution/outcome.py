@@ -18,6 +18,7 @@ Reason = Literal[
     "StorageLimit",
     "OutputLimit",
     "IsolationLost",
+    "WorkspaceUnavailable",
     "Timeout",
     "Cancelled",
 ]
@@ -34,6 +35,7 @@ _ERROR_TYPES: dict[Reason, str] = {
     "StorageLimit": "StorageLimitError",
     "OutputLimit": "OutputLimitError",
     "IsolationLost": "IsolationLostError",
+    "WorkspaceUnavailable": "WorkspaceUnavailable",
     "RunnerDied": "RunnerDied",
     "Timeout": "TimeoutError",
     "Cancelled": "CancelledError",

@@ -14,8 +14,17 @@ import termios
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from mcp_exec_sandbox.protocol import AGENT_FILE, CONTROL_FD, STACK_SIGNAL, RunnerLimits, encode
+from mcp_exec_sandbox.protocol import (
+    AGENT_FILE,
+    CONTROL_FD,
+    FORK,
+    HIDDEN_PREFIXES,
+    STACK_SIGNAL,
+    RunnerLimits,
+    encode,
+)
 from mcp_exec_sandbox.supervisor.json_object import parse_object
+from mcp_exec_sandbox.supervisor.resources.processes import Process, kill_process, read_process
 
 PIPE_BYTES = 1024 * 1024
 """Capacity of a pipe, and the most that is read from one in a turn of the event loop."""
@@ -33,9 +42,9 @@ LAST_CONTROL_BYTES = 512 * 1024
 LINE_SLACK_BYTES = 256 * 1024
 """Size of the error in a line of the control channel, in addition to the result."""
 
-_STACK = re.compile(rb'  File "%s", line ([0-9]{1,9}) in ' % AGENT_FILE.encode())
+_STACK = re.compile(rb'  File "%s(?: [0-9]{1,9})?>", line ([0-9]{1,9}) in ' % AGENT_FILE.rstrip(">").encode())
 _TYPE = b'"type"'
-_HIDDEN_PREFIXES = ("MCP_EXEC_", "KUBERNETES_")
+_MATPLOTLIB_BACKEND = "module://mcp_exec_sandbox.tools.display.matplotlib_backend"
 
 
 class RunnerListener(Protocol):
@@ -53,6 +62,9 @@ class RunnerListener(Protocol):
     def on_exit(self, code: int) -> None:
         """Handle the end of the process (negative code: a signal)."""
 
+
+Spawn = Callable[[RunnerLimits, Mapping[str, str], int, list[int]], int]
+"""Starts an interpreter with an environment, a control channel and stdout and stderr, and returns its pid."""
 
 _DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
@@ -76,7 +88,7 @@ def spawn_runner(limits: RunnerLimits, environment: Mapping[str, str], control: 
 
 
 class RunnerProcess:
-    """One interpreter, started before its job. One listener gets all its lines and output."""
+    """One interpreter, started or forked before its job. One listener gets all its lines and output."""
 
     def __init__(
         self,
@@ -84,8 +96,9 @@ class RunnerProcess:
         limits: RunnerLimits,
         environment: Mapping[str, str],
         line_bytes: int = 0,
-        spawn: Callable[[RunnerLimits, Mapping[str, str], int, list[int]], int] = spawn_runner,
+        spawn: Spawn = spawn_runner,
     ) -> None:
+        self._limits, self._environment = limits, environment
         self._control, remote = socket.socketpair()
         outputs = [_open_pipe(), _open_pipe()]
         self.pid = spawn(limits, environment, remote.fileno(), [write for _, write in outputs])
@@ -101,33 +114,87 @@ class RunnerProcess:
         self._taken = {1: 0, 2: 0}
         self._control_left = CONTROL_BYTES
         self._output_left = {1: PIPE_BYTES, 2: PIPE_BYTES}
+        self._template: RunnerProcess | None = None
+        self._is_ready = False
+        self.can_fork = False
+        """Whether the interpreter can be the template of others, once it is ready."""
         self.exit_code: int | None = None
         """Exit code of the process, once it has ended."""
+
+    def fork(self) -> "RunnerProcess":
+        """Make this interpreter a template, unless it is one, and return a runner that it forks.
+
+        The runner takes a job at once. Its pid is 0 until it is ready.
+        """
+        self.wake()
+        forked = RunnerProcess(limits=self._limits, environment=self._environment, spawn=self._request_fork)
+        forked._template = self
+        return forked
+
+    def wake(self) -> None:
+        """Let the process go on, and its template, which reports its end. Both are stopped at the end of a run."""
+        if self._template is not None:
+            self._template.wake()
+        if self.pid:
+            kill_process(self.pid, signal.SIGCONT)
+
+    def find_process(self) -> Process | None:
+        """Return the process, or None if it has ended. Its template, if that is stopped, has not reported it yet."""
+        return read_process(self.pid) if self.exit_code is None and self.pid else None
+
+    def start_another(self) -> "RunnerProcess":
+        """Start a new interpreter like this one."""
+        return RunnerProcess(limits=self._limits, environment=self._environment)
+
+    def _request_fork(
+        self, limits: RunnerLimits, environment: Mapping[str, str], control: int, outputs: list[int]
+    ) -> int:
+        socket.send_fds(self._control, [encode({"type": FORK})], [control, *outputs])
+        return 0
 
     def listen(self, listener: RunnerListener, *, result_bytes: int = 0) -> None:
         """Send all messages and output to `listener` from now on. `result_bytes` bounds the result in a line."""
         self._line_limit = result_bytes + LINE_SLACK_BYTES
         loop = asyncio.get_running_loop()
         if self._listener is None:
-            loop.add_reader(self._control, self._read_control)
+            # By its number: asyncio makes a text of what it is given, for which a socket needs four system calls.
+            loop.add_reader(self._control.fileno(), self._read_control)
             for stream, descriptor in self._outputs.items():
                 loop.add_reader(descriptor, self._on_readable, stream)
         self._listener = listener
 
     async def submit(
-        self, *, code: str, context: dict[str, Any], output_bytes: int, tools: dict[str, Any] | None = None
+        self,
+        *,
+        code: str,
+        context: dict[str, Any],
+        output_bytes: int,
+        tools: dict[str, Any] | None = None,
+        skills: dict[str, Any] | None = None,
+        session: bool = False,
     ) -> None:
-        """Send the job. `tools` is its access to tools, None if it has none."""
-        job = encode({"code": code, "context": context, "outputBytes": output_bytes, "tools": tools})
+        """Send the job. `tools` is its access to tools, None if it has none; `skills` the same of skills."""
+        fields = {"code": code, "context": context, "outputBytes": output_bytes, "tools": tools, "skills": skills}
+        job = encode({**fields, "session": session})
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._control, job)
 
     def interrupt(self) -> None:
         """Interrupt the code, and make the runner report its stack."""
-        if self.exit_code is None:
+        if self.exit_code is None and self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, STACK_SIGNAL)
                 os.kill(self.pid, signal.SIGINT)
+
+    def resume(self) -> None:
+        """Let the stopped interpreter of a session go on. What it has sent since its last job is dropped."""
+        if self.pid:
+            self.drain_output()
+            self._control_left = LAST_CONTROL_BYTES
+            self._read_control()
+            self._begin_turn()
+            self._line.clear()
+        self.wake()
 
     def handle_exit(self, code: int) -> None:
         """Record that the process was reaped, and notify the listener."""
@@ -171,7 +238,7 @@ class RunnerProcess:
             loop.remove_reader(descriptor)
             os.close(descriptor)
         self._outputs.clear()
-        loop.remove_reader(self._control)
+        loop.remove_reader(self._control.fileno())
         self._control.close()
 
     def _on_readable(self, stream: int) -> None:
@@ -222,7 +289,7 @@ class RunnerProcess:
             except OSError:
                 data = b""
             if not data:
-                loop.remove_reader(self._control)
+                loop.remove_reader(self._control.fileno())
                 return
             if self._control_left == CONTROL_BYTES:
                 loop.call_soon(self._begin_turn)
@@ -252,17 +319,34 @@ class RunnerProcess:
         if _TYPE in line:
             message = parse_object(line)
             if message is not None:
+                self._note_ready(message)
                 self._listener.on_message(message)
         elif (match := _STACK.match(line)) is not None:
             self._listener.on_message({"type": "stack", "line": int(match[1])})
 
+    def _note_ready(self, message: dict[str, Any]) -> None:
+        """Read the runner's first message, which precedes all code."""
+        if self._is_ready or message.get("type") != "ready":
+            return
+        self._is_ready = True
+        pid = message.get("pid")
+        if not self.pid and type(pid) is int and pid > 1:
+            self.pid = pid
+        self.can_fork = message.get("forks") is True
+
 
 def build_runner_environment(environment: Mapping[str, str], *, home: str, temporary: str) -> dict[str, str]:
     """Return the code's environment: the container's without the variables of mcp-exec and of the cluster."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(_HIDDEN_PREFIXES)}
+    kept = {name: value for name, value in environment.items() if not name.startswith(HIDDEN_PREFIXES)}
     # With it every `print` would be two writes. The runner's own streams are line buffered.
     kept.pop("PYTHONUNBUFFERED", None)
-    return {**kept, "HOME": home, "TMPDIR": temporary, "PYTHONUTF8": "1"}
+    # By default each thread's malloc reserves 64 MiB of the address space, whose limit some thirty threads would reach.
+    defaults = {
+        "MALLOC_ARENA_MAX": "2",
+        "MPLBACKEND": _MATPLOTLIB_BACKEND,
+        "XDG_CACHE_HOME": f"{temporary}/.cache",
+    }
+    return {**defaults, **kept, "HOME": home, "TMPDIR": temporary, "PYTHONUTF8": "1"}
 
 
 def _count_available(descriptor: int) -> int:

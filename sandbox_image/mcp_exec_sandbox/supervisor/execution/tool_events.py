@@ -26,17 +26,18 @@ class ToolCallEvents:
         self._events_left = MAX_CALL_EVENTS
         self._characters_left = MAX_CALL_EVENT_CHARACTERS
 
-    def add(self, kind: str, message: dict[str, Any]) -> None:
-        """Write one event. Drop it if the message is invalid or the bounds are reached."""
+    def add(self, kind: str, message: dict[str, Any]) -> bool:
+        """Write one event. Return False, without an event, if the message is invalid or the bounds are reached."""
         fields = _parse_fields(kind, message)
         if fields is None or not self._events_left:
-            return
+            return False
         size = sum(len(value) for value in fields.values() if isinstance(value, str))
         if size > self._characters_left:
-            return
+            return False
         self._events_left -= 1
         self._characters_left -= size
         self._log.append(kind, **fields)
+        return True
 
 
 def parse_written(message: dict[str, Any]) -> dict[int, int]:

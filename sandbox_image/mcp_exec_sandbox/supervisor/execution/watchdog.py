@@ -1,7 +1,7 @@
 """Watchdog of the run for limits that no kernel limit enforces clearly: tasks, memory and storage in total."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from mcp_exec_sandbox.supervisor.execution.outcome import Reason, SupervisorDecision
 from mcp_exec_sandbox.supervisor.resources.memory import MemoryGauge
@@ -21,8 +21,18 @@ SMALL_TASK_BYTES = 32 * MIB
 class Watchdog:
     """Periodic check of the limits, active only while code runs."""
 
-    def __init__(self, *, settings: Settings, memory: MemoryGauge, tasks: TaskCounter, supervisor: int) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        memory: MemoryGauge,
+        tasks: TaskCounter,
+        supervisor: int,
+        template: Collection[int] = (),
+    ) -> None:
+        """Prepare. `template` is the pid of the runner's template, if it has one, which belongs to no run."""
         self._settings = settings
+        self._template = template
         self._memory = memory
         self._tasks = tasks
         self._supervisor = supervisor
@@ -39,7 +49,7 @@ class Watchdog:
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
             tick += 1
-            tasks = self._tasks.count()
+            tasks = self._tasks.count(without=self._template)
             decision = self._check_tasks(tasks) or self._check_memory(tasks)
             if decision is None and tick % TICKS_PER_STORAGE_WALK == 0:
                 decision = await self._check_storage()
@@ -73,7 +83,7 @@ class Watchdog:
         return _fail("StorageLimit", f"the files in {names} take more than {limit // MIB} MiB or are too many")
 
     def _list_processes(self) -> list[Process]:
-        return list_descendants(self._supervisor)
+        return [process for process in list_descendants(self._supervisor) if process.pid not in self._template]
 
 
 def compute_runner_memory(limit: int) -> int:

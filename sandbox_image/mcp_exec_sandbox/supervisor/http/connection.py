@@ -189,6 +189,7 @@ class HttpConnection(asyncio.Protocol):
             path=path,
             query=query,
             authorization=headers.get(b"authorization", ""),
+            execution=headers.get(b"mcp-exec-execution", ""),
             peer=self._peer,
         )
         length = headers.get(b"content-length", "0")

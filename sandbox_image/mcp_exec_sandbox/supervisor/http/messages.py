@@ -15,6 +15,8 @@ class HttpRequest:
     path: str
     query: str
     authorization: str
+    execution: str = ""
+    """Id of the execution that the request means. Empty: the last one."""
     peer: str = ""
     """IP address of the client."""
     body: bytes = b""

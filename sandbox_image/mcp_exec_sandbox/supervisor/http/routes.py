@@ -6,11 +6,14 @@ import re
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
+from mcp_exec_sandbox.supervisor.cleaning.emptying import NotCleaned
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
+from mcp_exec_sandbox.supervisor.execution.run_clock import ExtensionRequest
 from mcp_exec_sandbox.supervisor.http.messages import HttpRequest, HttpResponse, build_error, build_response
 from mcp_exec_sandbox.supervisor.http.proof import compute_proof, is_nonce
-from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
-from mcp_exec_sandbox.supervisor.state import SandboxNotReady, SandboxState, StateConflict
+from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
+from mcp_exec_sandbox.supervisor.state import SandboxNotReady, SandboxState
+from mcp_exec_sandbox.supervisor.tenancy import InterpreterEnded, StateConflict
 from mcp_exec_sandbox.supervisor.wrapper_store import NotIdle
 from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
 
@@ -39,6 +42,9 @@ class SupervisorApi:
                 "DELETE": self._cancel_execution,
             },
             "/v1/execution/events": {"GET": self._stream_events},
+            "/v1/execution/extension": {"PUT": self._extend_execution},
+            "/v1/recycle": {"POST": self._recycle},
+            "/v1/session": {"GET": self._get_session},
             "/v1/wrappers": {"PUT": self._put_wrappers},
         }
 
@@ -94,22 +100,32 @@ class SupervisorApi:
             return build_error(507, f"the wrappers can't be written: {error.strerror}")
         return build_response(200, {"hash": wrappers.hash})
 
-    def _start_execution(self, request: HttpRequest) -> HttpResponse:
+    def _start_execution(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         try:
-            self._sandbox.accept(ExecutionRequest.from_body(request.body))
+            job = ExecutionRequest.from_body(request.body)
         except InvalidRequest as error:
             return build_error(400, str(error))
+        return self._start_settled(job) if self._sandbox.is_settling else self._start(job)
+
+    async def _start_settled(self, job: ExecutionRequest) -> HttpResponse:
+        await self._sandbox.settle()
+        return self._start(job)
+
+    def _start(self, job: ExecutionRequest) -> HttpResponse:
+        try:
+            self._sandbox.accept(job)
         except StateConflict as error:
             return build_response(409, {"error": str(error), "id": self._sandbox.execution_id})
+        except InterpreterEnded as error:
+            return build_response(410, {"error": str(error), "id": self._sandbox.execution_id})
         except SandboxNotReady as error:
             return build_error(503, str(error))
         return HttpResponse(status=200, stream=self._sandbox.log.follow(1))
 
     def _get_execution(self, request: HttpRequest) -> HttpResponse:
         sandbox = self._sandbox
-        return build_response(
-            200, {"state": sandbox.state, "id": sandbox.execution_id, "lastSeq": sandbox.log.last_sequence}
-        )
+        fields = {"state": sandbox.state, "id": sandbox.execution_id, "lastSeq": sandbox.log.last_sequence}
+        return build_response(200, {**fields, "uses": sandbox.uses})
 
     def _stream_events(self, request: HttpRequest) -> HttpResponse:
         values = parse_qs(request.query, keep_blank_values=True)
@@ -120,9 +136,47 @@ class SupervisorApi:
             return build_error(400, "from: must be a positive integer")
         if self._sandbox.execution_id is None:
             return build_error(404, "this sandbox has no execution")
+        if self._is_other(request):
+            return build_error(404, "the execution is not the last one of this sandbox")
         return HttpResponse(status=200, stream=self._sandbox.log.follow(int(first)))
 
+    def _is_other(self, request: HttpRequest) -> bool:
+        """Return whether a request means another execution than the last one."""
+        return request.execution not in ("", self._sandbox.execution_id)
+
+    def _extend_execution(self, request: HttpRequest) -> HttpResponse:
+        try:
+            extension = ExtensionRequest.from_body(request.body)
+            self._sandbox.extend(extension.id, extension.seconds)
+        except InvalidRequest as error:
+            return build_error(400, str(error))
+        except StateConflict as error:
+            return build_error(409, str(error))
+        return build_response(200, {"seconds": extension.seconds})
+
+    async def _recycle(self, request: HttpRequest) -> HttpResponse:
+        try:
+            identifier = parse_body(request.body, ("id",)).get("id")
+            milliseconds = await self._sandbox.recycle(str(identifier))
+        except InvalidRequest as error:
+            return build_error(400, str(error))
+        except StateConflict as error:
+            return build_response(409, {"error": str(error), "id": self._sandbox.execution_id})
+        except NotCleaned as error:
+            return build_error(500, str(error))
+        fields = {"state": self._sandbox.state, "uses": self._sandbox.uses}
+        return build_response(200, {**fields, "cleanMs": round(milliseconds, 3)})
+
+    def _get_session(self, request: HttpRequest) -> HttpResponse:
+        report = self._sandbox.describe_session()
+        if report is None:
+            return build_error(404, "this sandbox has no session")
+        fields = {"executions": report.executions, "memoryBytes": report.memory_bytes, "alive": report.alive}
+        return build_response(200, fields)
+
     def _cancel_execution(self, request: HttpRequest) -> HttpResponse:
+        if self._is_other(request):
+            return build_error(409, "the execution is not the last one of this sandbox")
         try:
             cancelled = self._sandbox.cancel()
         except StateConflict as error:

@@ -1,5 +1,6 @@
 """Number of processes and threads of the code."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from mcp_exec_sandbox.supervisor.resources.proc_file import ProcFile
@@ -22,8 +23,11 @@ class TaskCounter:
             files = [ProcFile(cgroup_root / name) for name in CGROUP_FILES]
             self._file = next((file for file in files if file.read_number() is not None), None)
 
-    def count(self) -> int:
-        """Return the number of processes and threads of the code, its interpreter included."""
+    def count(self, *, without: Collection[int] = ()) -> int:
+        """Return the number of processes and threads of the code, its interpreter included.
+
+        `without` are other processes of the sandbox itself, with one thread each.
+        """
         if self._file is not None and (number := self._file.read_number()) is not None:
-            return number - 1
-        return sum(process.threads for process in list_descendants(self._supervisor))
+            return number - 1 - len(without)
+        return sum(process.threads for process in list_descendants(self._supervisor) if process.pid not in without)

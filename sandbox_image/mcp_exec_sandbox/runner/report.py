@@ -1,10 +1,14 @@
-"""Description of a failed run: type, message, line and a traceback of the agent's own frames, each bounded."""
+"""Report of a run: its value, or its error with type, message, line and a traceback of the agent's own frames.
+
+Each part is bounded.
+"""
 
 import errno
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from mcp_exec_sandbox.protocol import (
     AGENT_FILE,
@@ -15,18 +19,50 @@ from mcp_exec_sandbox.protocol import (
     ErrorFields,
     LimitName,
 )
+from mcp_exec_sandbox.runner import resources
+from mcp_exec_sandbox.runner.result_json import convert_to_json
 from mcp_exec_tools.text import shorten
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+_AGENT_PREFIX = AGENT_FILE.rstrip(">")
 _PROCESS_MODULES = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "util.py")
 
 
-def describe_error(error: BaseException, workspace: Path) -> ErrorFields:
-    """Return the error as clients see it, without frames of libraries and of the runner."""
+def report_success(value: Any, limit: int) -> dict[str, Any]:
+    """Build the message `done` of code that came to its end, with its value in at most `limit` bytes."""
+    if value is None:
+        return report_end()
+    result = convert_to_json(value, limit)
+    return {**report_end(), "hasValue": True, "value": result.value, "truncated": result.truncated}
+
+
+def report_end(
+    *, error: ErrorFields | None = None, exit_code: int | None = None, limit: LimitName | None = None
+) -> dict[str, Any]:
+    """Build the message `done` of code without a value."""
+    return {
+        "type": "done",
+        "hasValue": False,
+        "value": None,
+        "truncated": False,
+        "error": error,
+        "exitCode": exit_code,
+        "limit": limit,
+        "peakMemoryBytes": resources.read_peak_bytes(),
+    }
+
+
+def describe_minimally(error: BaseException) -> ErrorFields:
+    """Describe an error without calling its own code."""
+    return ErrorFields(type=type(error).__name__, message="the failure could not be described", line=None, traceback="")
+
+
+def describe_error(error: BaseException, workspace: Path, *, file: str = AGENT_FILE) -> ErrorFields:
+    """Return the error as clients see it, without frames of libraries and of the runner. `file` is the run's code."""
     return ErrorFields(
         type=shorten(type(error).__name__, TYPE_CHARACTERS),
         message=shorten(read_message(error), MESSAGE_CHARACTERS),
-        line=_find_line(error),
+        line=_find_line(error, file),
         traceback=shorten(_format(error, workspace), TRACEBACK_CHARACTERS),
     )
 
@@ -67,20 +103,20 @@ def _is_refused_process(error: BaseException) -> bool:
     )
 
 
-def describe_stack(frames: Iterable[FrameType], workspace: Path) -> tuple[int | None, str]:
-    """Return the agent's innermost line in a stack (outermost first), and the stack as text."""
+def describe_stack(frames: Iterable[FrameType], workspace: Path, *, file: str = AGENT_FILE) -> tuple[int | None, str]:
+    """Return the innermost line of the run's code in a stack (outermost first), and the agent's stack as text."""
     own = [frame for frame in frames if _is_agent_file(frame.f_code.co_filename, workspace)]
-    agent = [frame.f_lineno for frame in own if frame.f_code.co_filename == AGENT_FILE]
+    agent = [frame.f_lineno for frame in own if frame.f_code.co_filename == file]
     summary = traceback.StackSummary.extract(((frame, frame.f_lineno) for frame in own), lookup_lines=True)
     text = "Traceback (most recent call last):\n" + "".join(summary.format())
     return (agent[-1] if agent else None), shorten(text, TRACEBACK_CHARACTERS)
 
 
-def _find_line(error: BaseException) -> int | None:
-    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == AGENT_FILE]
+def _find_line(error: BaseException, file: str) -> int | None:
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     if lines:
         return lines[-1]
-    if isinstance(error, SyntaxError) and error.filename == AGENT_FILE:
+    if isinstance(error, SyntaxError) and error.filename == file:
         return error.lineno
     return None
 
@@ -107,4 +143,4 @@ def _is_agent_file(filename: str, workspace: Path) -> bool:
     """Return whether a file is the agent's: the job's code, or a module of the workspace that is no wrapper."""
     if filename.startswith(f"{workspace}/"):
         return not filename.startswith(f"{workspace}/{SERVERS_FOLDER}/")
-    return filename == AGENT_FILE
+    return filename.startswith(_AGENT_PREFIX)

@@ -1,0 +1,1 @@
+"""Skills for the code: modules below `skills`, their search, and `save_skill`."""

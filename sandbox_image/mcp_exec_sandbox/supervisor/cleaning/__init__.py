@@ -1,0 +1,1 @@
+"""Removal of what a run left in the sandbox's writable places."""

@@ -1,0 +1,198 @@
+"""Artifacts of a run: what the code has shown, and the files of the folder `artifacts`.
+
+The runner's messages about them are hostile input: they only describe files, which the supervisor reads itself.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcp_exec_sandbox.protocol import ARTIFACT_TEXT_CHARACTERS, ARTIFACTS_FOLDER, PREVIEW_CHARACTERS
+from mcp_exec_sandbox.supervisor.files.connection import FilesConnection, TransferFailed, TransferRefused, encode_line
+from mcp_exec_sandbox.supervisor.files.deadline import Deadline
+from mcp_exec_sandbox.supervisor.files.media_types import choose_type, is_text, normalize_type
+from mcp_exec_sandbox.supervisor.files.paths import FolderCursor, NotPlain, find_path_problem, open_file, split_path
+from mcp_exec_sandbox.supervisor.files.tree import FolderScan, Signature, TooManyFiles, scan_folder
+from mcp_exec_sandbox.supervisor.files.workspace import READ_BYTES, KeptFile, hash_file
+from mcp_exec_tools.text import shorten, shorten_line
+
+ARTIFACTS_PATH = "/v1/files/artifacts"
+MAX_ARTIFACTS = 50
+MAX_PREVIEWS_CHARACTERS = 32 * 1024
+"""Characters of all previews of a run."""
+MAX_ENTRIES = 2000
+"""Files below the folder that are looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownFile:
+    """What the code said about a file that it showed."""
+
+    media_type: str | None
+    title: str
+    preview: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptArtifact:
+    """An artifact that the broker keeps."""
+
+    id: str
+    name: str
+    media_type: str
+    bytes: int
+    sha256: str
+    title: str
+    preview: str
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields of its event."""
+        return {"mediaType" if name == "media_type" else name: value for name, value in vars(self).items()}
+
+
+@dataclass(kw_only=True)
+class ArtifactFolder:
+    """The folder of artifacts, with what earlier runs of a session have left in it."""
+
+    root: Path
+    seen: dict[str, Signature] = field(default_factory=dict)
+    """Files that were there at the end of the last run."""
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.root / ARTIFACTS_FOLDER
+
+
+class ShownFiles:
+    """Files that the code shows while it runs, by path below the folder of artifacts, in their order."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, ShownFile] = {}
+
+    def add(self, message: dict[str, Any]) -> None:
+        """Take in a message of the runner. One that is invalid or one too many has no effect."""
+        path, title, preview = (message.get(name) for name in ("path", "title", "preview"))
+        if not isinstance(path, str) or find_path_problem(path):
+            return
+        self.files.pop(path, None)
+        if len(self.files) < MAX_ARTIFACTS:
+            self.files[path] = ShownFile(
+                media_type=normalize_type(message.get("mediaType")),
+                title=_make_line(title, ARTIFACT_TEXT_CHARACTERS),
+                preview=shorten(preview, PREVIEW_CHARACTERS) if isinstance(preview, str) else "",
+            )
+
+
+@dataclass(kw_only=True)
+class ArtifactUpload:
+    """Upload of the artifacts of one run. What can't be stored is left out, with a note."""
+
+    folder: ArtifactFolder
+    shown: ShownFiles
+    client: FilesConnection
+    deadline: Deadline
+    max_artifacts: int
+    max_bytes: int
+    stored: list[KeptArtifact] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _preview_left: int = MAX_PREVIEWS_CHARACTERS
+
+    def run(self) -> None:
+        """Store the artifacts, those that the code has shown first. Raises OutOfTime."""
+        try:
+            scan = scan_folder(
+                self.folder.path, skip=(), max_files=MAX_ENTRIES, max_bytes=1 << 60, deadline=self.deadline
+            )
+        except (OSError, TooManyFiles) as error:
+            self.notes.append(f"the folder {ARTIFACTS_FOLDER}: {error}")
+            return
+        self.notes += [f"{ARTIFACTS_FOLDER}/{note}" for note in scan.notes]
+        paths = self._choose(scan)
+        self.folder.seen = scan.files
+        with contextlib.closing(FolderCursor(self.folder.path)) as cursor:
+            for path in paths:
+                try:
+                    self._store(path, hash_file(cursor, path, now=time.time_ns(), deadline=self.deadline), cursor)
+                except (TransferRefused, TransferFailed) as error:
+                    self.notes.append(f"{path[:200]!r} and what follows: {error}")
+                    return
+                except (OSError, NotPlain) as error:
+                    self.notes.append(f"{path[:200]!r}: it can't be read: {type(error).__name__}")
+
+    def _choose(self, scan: FolderScan) -> list[str]:
+        """Return the paths of the new files, as many as may be stored."""
+        shown = [path for path in self.shown.files if path in scan.files]
+        others = sorted(
+            path
+            for path, signature in scan.files.items()
+            if path not in self.shown.files and self.folder.seen.get(path) != signature
+        )
+        chosen, left = list[str](), self.max_bytes
+        for path in (*shown, *others):
+            size = scan.files[path].size
+            if len(chosen) < min(self.max_artifacts, MAX_ARTIFACTS) and size <= left:
+                chosen.append(path)
+                left -= size
+            else:
+                self.notes.append(f"{path[:200]!r}: an execution may keep {self._describe_limit()}")
+        return chosen
+
+    def _describe_limit(self) -> str:
+        return f"{min(self.max_artifacts, MAX_ARTIFACTS)} artifacts with {self.max_bytes} bytes in all"
+
+    def _store(self, path: str, file: KeptFile, cursor: FolderCursor) -> None:
+        shown = self.shown.files.get(path)
+        name = _make_line(path.rpartition("/")[2].replace('"', "'"), ARTIFACT_TEXT_CHARACTERS) or "artifact"
+        media_type = choose_type(name, shown.media_type if shown is not None else None)
+        head = encode_line({"name": name, "mediaType": media_type, "size": file.size, "sha256": file.sha256})
+        chunks = _read_artifact(head, path, file.size, cursor)
+        identifier = self.client.upload(ARTIFACTS_PATH, chunks, len(head) + file.size).get("id")
+        if not isinstance(identifier, str) or not identifier.isalnum() or len(identifier) > 32:
+            raise TransferFailed("the broker's answer has no id")
+        preview = shown.preview if shown is not None else self._read_preview(path, media_type, cursor)
+        preview = shorten(preview, min(PREVIEW_CHARACTERS, self._preview_left))
+        self._preview_left -= len(preview)
+        self.stored.append(
+            KeptArtifact(
+                id=identifier,
+                name=name,
+                media_type=media_type,
+                bytes=file.size,
+                sha256=file.sha256,
+                title=shown.title if shown is not None else "",
+                preview=preview,
+            )
+        )
+
+    def _read_preview(self, path: str, media_type: str, cursor: FolderCursor) -> str:
+        """Return the beginning of a text file."""
+        if not is_text(media_type):
+            return ""
+        parts, name = split_path(path)
+        with open_file(cursor.open(parts), name) as (descriptor, status):
+            text = os.read(descriptor, PREVIEW_CHARACTERS).decode("utf-8", "replace")
+        return text if status.st_size <= PREVIEW_CHARACTERS else text[:-1] + "…"
+
+
+def _read_artifact(head: bytes, path: str, size: int, cursor: FolderCursor) -> Iterator[bytes]:
+    parts, name = split_path(path)
+    yield head
+    with open_file(cursor.open(parts), name) as (descriptor, _):
+        while size and (data := os.read(descriptor, min(size, READ_BYTES))):
+            size -= len(data)
+            yield data
+    if size:
+        raise NotPlain(path)
+
+
+def _make_line(value: object, limit: int) -> str:
+    """Return a text as one line without control characters, or an empty text for any other value."""
+    if not isinstance(value, str):
+        return ""
+    text = value[: 4 * limit].encode("utf-8", "replace").decode()
+    return shorten_line("".join(character if character.isprintable() else " " for character in text).strip(), limit)

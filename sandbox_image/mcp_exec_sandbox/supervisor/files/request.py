@@ -1,0 +1,99 @@
+"""The field `files` of a job: where its files are kept, and what it may keep."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
+
+MAX_TOKEN_CHARACTERS = 16_384
+MAX_COUNT = 1 << 53
+_FIELDS = ("url", "token", "workspace", "maxArtifacts", "maxArtifactBytes")
+_WORKSPACE_FIELDS = ("name", "mode")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedWorkspace:
+    """The workspace of a job."""
+
+    name: str
+    mode: Literal["Write", "Read"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedFiles:
+    """Access of the supervisor to the files of one execution."""
+
+    host: str
+    port: int
+    token: str
+    workspace: RequestedWorkspace | None
+    max_artifacts: int
+    max_artifact_bytes: int
+
+    @classmethod
+    def from_field(cls, value: object) -> "RequestedFiles":
+        """Parse the field `files`.
+
+        Raises:
+            InvalidRequest: a field of it is missing, unknown or invalid.
+        """
+        fields = _check_fields(value, _FIELDS, "files")
+        url, token = fields.get("url"), fields.get("token")
+        if not isinstance(url, str) or (address := parse_address(url)) is None:
+            raise InvalidRequest("files.url: must be http://IP:PORT")
+        if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", token):
+            raise InvalidRequest(f"files.token: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
+        workspace = fields.get("workspace")
+        return cls(
+            host=address[0],
+            port=address[1],
+            token=token,
+            workspace=None if workspace is None else _parse_workspace(workspace),
+            max_artifacts=_parse_count(fields, "maxArtifacts"),
+            max_artifact_bytes=_parse_count(fields, "maxArtifactBytes"),
+        )
+
+    def __repr__(self) -> str:
+        return f"RequestedFiles(workspace={self.workspace!r})"
+
+
+def parse_address(url: str) -> tuple[str, int] | None:
+    """Return IP address and port of `http://IP:PORT`, or None for any other URL. A sandbox has no DNS."""
+    try:
+        parts = urlsplit(url)
+        host = str(ipaddress.ip_address(parts.hostname or ""))
+        port = parts.port
+    except ValueError:
+        return None
+    plain = parts.scheme == "http" and parts.path in ("", "/") and not (parts.query or parts.fragment)
+    return (host, port) if plain and port is not None and parts.username is None else None
+
+
+def _parse_workspace(value: object) -> RequestedWorkspace:
+    fields = _check_fields(value, _WORKSPACE_FIELDS, "files.workspace")
+    name, mode = fields.get("name"), fields.get("mode")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidRequest("files.workspace.name: must be 1 to 50 lower-case letters, digits and '-'")
+    if mode not in ("Write", "Read"):
+        raise InvalidRequest("files.workspace.mode: must be Write or Read")
+    return RequestedWorkspace(name=name, mode="Write" if mode == "Write" else "Read")
+
+
+def _check_fields(value: object, known: tuple[str, ...], path: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{path}: must be an object")
+    for name in value:
+        if name not in known:
+            raise InvalidRequest(f"{path}.{name[:100]}: unknown field")
+    return value
+
+
+def _parse_count(fields: dict[str, object], name: str) -> int:
+    value = fields.get(name)
+    if type(value) is int and 0 <= value <= MAX_COUNT:
+        return value
+    raise InvalidRequest(f"files.{name}: must be an integer from 0 to {MAX_COUNT}")

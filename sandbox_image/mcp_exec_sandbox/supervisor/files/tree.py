@@ -1,0 +1,131 @@
+"""The files of a folder as they are: a bounded walk that follows no links and opens no files."""
+
+import os
+import stat
+from collections.abc import Collection, Container
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from mcp_exec_sandbox.supervisor.files.deadline import Deadline
+from mcp_exec_sandbox.supervisor.files.paths import find_path_problem, open_folder
+from mcp_exec_tools.workspace_files import MAX_PATH_DEPTH
+
+MAX_ENTRIES = 100_000
+"""Files, folders and others that a walk reads at most."""
+ENTRIES_PER_CHECK = 256
+MAX_NOTES = 10
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+
+class TooManyFiles(Exception):
+    """The folder has more files or bytes than allowed. The text says which."""
+
+
+class Signature(NamedTuple):
+    """State of a file by which a change of it is noticed without reading it. No system call of code can restore it."""
+
+    size: int
+    modified: int
+    changed: int
+    inode: int
+    executable: bool
+
+
+@dataclass(kw_only=True)
+class FolderScan:
+    """What a walk has found."""
+
+    files: dict[str, Signature] = field(default_factory=dict)
+    """Regular files by path."""
+    bytes: int = 0
+    left_out: int = 0
+    """Number of entries that are left out."""
+    notes: list[str] = field(default_factory=list)
+    """The first entries that are left out, each with the reason."""
+
+    def leave_out(self, path: str, problem: str) -> None:
+        """Note that an entry is left out."""
+        self.left_out += 1
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(f"{path[:200]!r}: {problem}")
+
+
+def sign(status: os.stat_result) -> Signature:
+    """Return the signature of a file."""
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    return Signature(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, executable)
+
+
+def scan_folder(
+    root: Path,
+    *,
+    skip: Collection[str],
+    max_files: int = MAX_ENTRIES,
+    max_bytes: int = 1 << 60,
+    deadline: Deadline,
+    known: Container[str] = (),
+) -> FolderScan:
+    """Walk a folder, without the entries of the root that `skip` names. Paths in `known` are allowed.
+
+    It looks at each entry once, with one system call: of a run that changes nothing, this is most of what its workspace
+    costs.
+
+    Raises:
+        TooManyFiles: it has more files, bytes or entries than allowed.
+        OSError: the root can't be read.
+    """
+    scan = FolderScan()
+    pending: list[tuple[str, ...]] = [()]
+    entries = 0
+    while pending:
+        parts = pending.pop()
+        prefix = "".join(f"{part}/" for part in parts)
+        try:
+            with open_folder(root, parts) as descriptor, os.scandir(descriptor) as listing:
+                for entry in listing:
+                    if not parts and entry.name in skip:
+                        continue
+                    if entries % ENTRIES_PER_CHECK == 0:
+                        deadline.check()
+                    entries += 1
+                    if _take_entry(entry, prefix, len(parts), scan, known):
+                        pending.append((*parts, entry.name))
+                    if entries > MAX_ENTRIES or len(scan.files) > max_files or scan.bytes > max_bytes:
+                        raise _explain_excess(scan, entries, max_files, max_bytes)
+        except OSError as error:
+            if not parts:
+                raise
+            scan.leave_out(prefix, f"it can't be read: {error.strerror}")
+    return scan
+
+
+def _take_entry(entry: os.DirEntry[str], prefix: str, depth: int, scan: FolderScan, known: Container[str]) -> bool:
+    """Add an entry to the scan. Return whether it is a folder to walk."""
+    path, status = prefix + entry.name, entry.stat(follow_symlinks=False)
+    kind = stat.S_IFMT(status.st_mode)
+    problem = _KINDS.get(kind) or (path not in known and find_path_problem(path))
+    if problem:
+        scan.leave_out(path, problem)
+    elif kind == stat.S_IFREG:
+        scan.files[path] = sign(status)
+        scan.bytes += status.st_size
+    elif kind == stat.S_IFDIR and depth + 2 > MAX_PATH_DEPTH:
+        scan.leave_out(path, f"it is more than {MAX_PATH_DEPTH - 1} folders deep")
+    else:
+        return kind == stat.S_IFDIR
+    return False
+
+
+def _explain_excess(scan: FolderScan, entries: int, max_files: int, max_bytes: int) -> TooManyFiles:
+    if entries > MAX_ENTRIES:
+        return TooManyFiles(f"there are more than {MAX_ENTRIES} files and folders")
+    if len(scan.files) > max_files:
+        return TooManyFiles(f"there are more than {max_files} files")
+    return TooManyFiles(f"the files have more than {max_bytes} bytes")

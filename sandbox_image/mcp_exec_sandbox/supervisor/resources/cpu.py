@@ -1,0 +1,74 @@
+"""CPU time of the code, from the processes' clocks and /proc, which Linux and gVisor both have."""
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mcp_exec_sandbox.supervisor.resources.proc_file import ProcFile
+from mcp_exec_sandbox.supervisor.resources.processes import list_descendants
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_FIRST_CPU_FIELD = 11
+"""Position of the four CPU fields in /proc/PID/stat after the name: user and system time of the process and of its
+children that it has waited for."""
+
+
+class CpuMeter:
+    """CPU time of the runner and of the processes that the code starts, since the meter was made.
+
+    The time of a process that is still alive counts in steps of /proc, 10 ms, except for the runner's own. In gVisor
+    all times have such steps.
+    """
+
+    def __init__(self, *, find_runner: Callable[[], int]) -> None:
+        """Begin. `find_runner` returns the pid of the runner, or 0 as long as it is being forked."""
+        self._find_runner = find_runner
+        self._stat: ProcFile | None = None
+        self._before = self._read_runner() + _read_reaped()
+
+    def measure(self, *, all_processes: bool) -> float:
+        """Return the seconds until now. Unless `all_processes`, processes other than the runner count if they ended."""
+        others = _read_living(os.getpid(), without=self._find_runner()) if all_processes else 0.0
+        return max(0.0, self._read_runner() + _read_reaped() + others - self._before)
+
+    def _read_runner(self) -> float:
+        """Return the CPU time of the runner and of its ended children; 0 if it was reaped."""
+        runner = self._find_runner()
+        if not runner:
+            return 0.0
+        if self._stat is None:
+            self._stat = ProcFile(Path(f"/proc/{runner}/stat"))
+        children = _parse_stat(self._stat.read_text())[2:]
+        return read_process_clock(runner) + sum(children)
+
+
+def read_process_clock(pid: int) -> float:
+    """Return the CPU time of a process, or 0 if it is gone. A clock of Linux has the process's number in its own."""
+    with contextlib.suppress(OSError):
+        return time.clock_gettime(~pid << 3 | 2)
+    return 0.0
+
+
+def _read_reaped() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _read_living(ancestor: int, *, without: int) -> float:
+    total = 0.0
+    for process in list_descendants(ancestor):
+        if process.pid != without:
+            with contextlib.suppress(OSError), open(f"/proc/{process.pid}/stat") as file:
+                total += sum(_parse_stat(file.read()))
+    return total
+
+
+def _parse_stat(text: str) -> list[float]:
+    """Return the four CPU times of a process in seconds, or zeros."""
+    fields = text.rpartition(")")[2].split()[_FIRST_CPU_FIELD : _FIRST_CPU_FIELD + 4]
+    if len(fields) < 4 or not all(value.isdigit() for value in fields):
+        return [0.0] * 4
+    return [int(value) / _TICKS_PER_SECOND for value in fields]
