@@ -16,6 +16,7 @@ from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.process.file_limit import raise_file_limit
+from mcp_exec_common.process.garbage import exempt_started_objects
 from mcp_exec_common.process.http_server import HttpServer, build_server
 from mcp_exec_common.process.logging import configure_logging
 from mcp_exec_common.process.settings import SettingsError
@@ -50,7 +51,7 @@ async def run(settings: Settings) -> None:
                 limits=settings.connection_limits,
             )
             for app, port, seconds in (
-                (broker.calls, settings.port, _SEND_SECONDS),
+                (broker.sandbox_app, settings.port, _SEND_SECONDS),
                 (broker.control.build_app(), settings.control_port, 1 + _SEND_SECONDS),
             )
         ]
@@ -76,14 +77,19 @@ async def run(settings: Settings) -> None:
 
 
 async def _drain(broker: BrokerManager, serving: Sequence[asyncio.Task[None]]) -> None:
-    """Serve until the operator chooses other replicas, and then the executions of this one until they have ended.
+    """Serve until the operator chooses other replicas, and then the executions and calls of this one until they end.
 
-    No other replica accepts their grants.
+    No other replica accepts the executions' grants.
     """
     settings = broker.settings
     await asyncio.wait(serving, timeout=settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED)
     end = monotonic() + settings.shutdown_seconds
-    while broker.pipeline.quotas.has_open and monotonic() < end and not any(task.done() for task in serving):
+    pipeline = broker.pipeline
+    while (
+        (pipeline.quotas.has_open or pipeline.active_calls)
+        and monotonic() < end
+        and not any(task.done() for task in serving)
+    ):
         await asyncio.wait(serving, timeout=_DRAIN_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
 
@@ -92,6 +98,7 @@ async def _log_readiness(broker: BrokerManager, servers: Sequence[HttpServer]) -
         await server.listening.wait()
     for reflector in broker.tracker.reflectors.values():
         await reflector.synced.wait()
+    exempt_started_objects()
     log.info("ready", extra={"namespaces": broker.settings.namespaces})
 
 

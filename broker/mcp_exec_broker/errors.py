@@ -1,13 +1,13 @@
 """Errors of tool calls, and the line that reports one to the sandbox."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
 
 from mcp_types import INVALID_PARAMS
 
-from mcp_exec_broker.suggestions import find_close_names
 from mcp_exec_common.util.text import shorten_line
+from mcp_exec_tools.suggestions import find_close_names
 
 
 class ErrorKind(StrEnum):
@@ -30,6 +30,8 @@ class ErrorReason(StrEnum):
     DENIED_BY_POLICY = "DeniedByPolicy"
     NOT_APPROVED = "NotApproved"
     APPROVAL_EXPIRED = "ApprovalExpired"
+    APPROVAL_REQUIRED = "ApprovalRequired"
+    """A direct call needs an approval, and nothing waits for it: see `approval` of the error."""
     BUDGET_EXCEEDED = "BudgetExceeded"
     RATE_LIMITED = "RateLimited"
     SECRET_FOUND = "SecretFound"  # noqa: S105 - a word, no secret
@@ -79,10 +81,12 @@ class ToolCallError(Exception):
         tool: str = "",
         server: str = "",
         reason: ErrorReason | None = None,
+        cause: str = "",
         code: int | None = None,
         parameters: Sequence[str] | None = None,
         suggestions: Sequence[str] = (),
         content: Sequence[Any] | None = None,
+        approval: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -91,6 +95,8 @@ class ToolCallError(Exception):
         """SERVER.TOOL."""
         self.server = server
         self.reason = reason
+        self.cause = cause
+        """Why the server is unavailable: the reason of its ToolServer."""
         self.code = code
         """Code of the JSON-RPC error."""
         self.parameters = None if parameters is None else list(parameters)
@@ -98,6 +104,8 @@ class ToolCallError(Exception):
         self.suggestions = list(suggestions)
         self.content = None if content is None else list(content)
         """MCP content blocks as on the wire."""
+        self.approval = approval
+        """The approval that a direct call needs: tool and arguments as a person should see them, and their digest."""
 
     @property
     def outcome(self) -> CallOutcome:
@@ -125,10 +133,14 @@ class ToolCallError(Exception):
             "reason": None if self.reason is None else str(self.reason),
             "suggestions": self.suggestions,
         }
+        if self.cause:
+            line["cause"] = self.cause
         if self.parameters is not None:
             line["parameters"] = self.parameters
         if self.content is not None:
             line["content"] = self.content
+        if self.approval is not None:
+            line["approval"] = self.approval
         return line
 
 
@@ -158,9 +170,9 @@ def build_wait_timeout(seconds: float, *, waited_for: str) -> ToolCallError:
     )
 
 
-def build_unavailable_error(message: str) -> ToolCallError:
-    """Return the error of a call that did not reach its server."""
-    return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.SERVER_UNAVAILABLE)
+def build_unavailable_error(message: str, *, cause: str = "") -> ToolCallError:
+    """Return the error of a call that did not reach its server. `cause` is the reason of the ToolServer."""
+    return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.SERVER_UNAVAILABLE, cause=cause)
 
 
 def build_unaudited_error() -> ToolCallError:

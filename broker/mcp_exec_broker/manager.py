@@ -3,19 +3,26 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import aiohttp
 
 from mcp_exec_broker.access.approvals import Approvals
+from mcp_exec_broker.access.caller_quotas import CallerQuotas
 from mcp_exec_broker.access.in_flight import BytesInFlight
 from mcp_exec_broker.access.limiters import ServerConcurrency
 from mcp_exec_broker.access.quotas import ExecutionQuotas
 from mcp_exec_broker.api.calls import CallsApi, GrantAuthenticator
 from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.control import ControlApi
+from mcp_exec_broker.api.direct import DIRECT_PATH, DirectAuthenticator
+from mcp_exec_broker.api.files_auth import FilesAuthenticator
+from mcp_exec_broker.api.files_requests import build_flight
 from mcp_exec_broker.api.health import BrokerHealth
+from mcp_exec_broker.api.sandbox import SandboxApp
+from mcp_exec_broker.api.sandbox_files import SandboxFilesApi
+from mcp_exec_broker.api.workspaces import WorkspacesApi
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher
@@ -29,12 +36,14 @@ from mcp_exec_broker.catalog.lister import ToolLister
 from mcp_exec_broker.catalog.status import ToolServerStatusWriter
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.catalog.tracker import ToolServerTracker
+from mcp_exec_broker.files.store import FilesStore, open_store
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
 from mcp_exec_broker.upstream.credentials import SecretCache
 from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
+from mcp_exec_broker.upstream.resolver import TimedResolver
 from mcp_exec_broker.upstream.route import TransportFactory
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.upstream.session_pool import SessionPool
@@ -99,7 +108,9 @@ class BrokerManager:
     settings: Settings
     metrics: Metrics
     calls: CallsApi
+    sandbox_app: SandboxApp
     control: ControlApi
+    files: FilesStore | None
     health: BrokerHealth
     pipeline: CallPipeline
     catalogs: CatalogSync
@@ -126,7 +137,7 @@ class BrokerManager:
                     settings.audit_file, keep_days=settings.audit_keep_days, keep_bytes=settings.audit_keep_bytes
                 )
             )
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, resolver=TimedResolver())
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(
                     connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
@@ -144,6 +155,8 @@ class BrokerManager:
                 tasks.spawn(reflector.run(), name=name)
             tasks.spawn(manager.catalogs.changes.write_all(manager.status_writer.write), name="statuses")
             tasks.spawn(manager._clean_up(), name="cleanup")
+            if manager.files is not None:
+                tasks.spawn(manager.files.collect_forever(), name="collector of files")
             tasks.spawn(manager.tracker.drop_unused_when_synced(), name="cleanup of the disk cache")
             yield manager
 
@@ -185,6 +198,7 @@ class BrokerManager:
             servers=parts.servers,
             catalogs=parts.sync,
             quotas=quotas,
+            caller_quotas=CallerQuotas(),
             validator=ArgumentValidator(),
             approvals=approvals,
             dispatcher=Dispatcher(sessions=parts.sessions, concurrency=concurrency, scanner=scanner),
@@ -199,30 +213,52 @@ class BrokerManager:
             offload=offload,
             max_calls=settings.max_calls,
         )
+        calls = CallsApi(
+            authenticator=GrantAuthenticator(
+                signer=signer,
+                replica=settings.replica,
+                checks_address=settings.check_pod_address,
+                get_waiting_seconds=quotas.get_waiting_seconds,
+            ),
+            pipeline=pipeline,
+            namespaces=namespaces,
+            max_body_bytes=settings.max_body_bytes,
+            in_flight=BytesInFlight(),
+            offload=offload,
+        )
+        files, flight = open_store(settings, registry=metrics.registry), build_flight()
+        workspaces = None
+        files_app = None
+        if files is not None:
+            workspaces = WorkspacesApi(store=files, namespaces=namespaces, flight=flight)
+            authenticator = FilesAuthenticator(
+                signer=signer,
+                namespaces=namespaces,
+                replica=settings.replica,
+                checks_address=settings.check_pod_address,
+                pending=files.pending,
+                get_waiting_seconds=quotas.get_waiting_seconds,
+            )
+            files_app = SandboxFilesApi(store=files, authenticator=authenticator, flight=flight).build_app()
         return cls(
             settings=settings,
             metrics=metrics,
-            calls=CallsApi(
-                authenticator=GrantAuthenticator(
-                    signer=signer, replica=settings.replica, checks_address=settings.check_pod_address
-                ),
-                pipeline=pipeline,
-                namespaces=namespaces,
-                max_body_bytes=settings.max_body_bytes,
-                in_flight=BytesInFlight(),
-                offload=offload,
-            ),
+            calls=calls,
+            sandbox_app=SandboxApp(calls=calls, files=files_app),
+            files=files,
             control=ControlApi(
                 signer=signer,
                 proof_key=broker_key(key),
                 namespaces=namespaces,
                 health=health,
                 catalogs=NamespaceCatalogs(servers=parts.servers, catalogs=parts.sync),
+                direct_calls=replace(calls, path=DIRECT_PATH, authenticator=DirectAuthenticator(signer=signer)),
                 quotas=quotas,
                 approvals=approvals,
                 tokenizers=tokenizers,
                 audit=audit,
                 denials=denials,
+                workspaces=workspaces,
                 metrics=metrics,
                 serves_metrics=settings.metrics,
             ),

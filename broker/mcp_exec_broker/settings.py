@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
+from mcp_exec_common.broker.files import MAX_FILES, MAX_LISTED_WORKSPACES
 from mcp_exec_common.process.settings import ProcessSettings
 
 
@@ -18,6 +19,36 @@ class Settings(ProcessSettings):
     """Days until an audit record is deleted."""
     audit_keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3
     """Maximum size of the audit records in bytes; the oldest are deleted first."""
+    files_folder: Path | None = None
+    """Folder of a volume for workspaces and artifacts, which one broker writes. None means a bucket, or no files."""
+    files_bucket: str = ""
+    """Bucket of S3 for workspaces and artifacts."""
+    files_prefix: str = ""
+    """Prefix of all keys in the bucket."""
+    files_endpoint: str = ""
+    """URL of a service with the interface of S3. Empty means AWS."""
+    files_region: str = ""
+    """Region of the bucket."""
+    files_credentials: Path | None = None
+    """Folder with the files `accessKeyId` and `secretAccessKey`. None means the credentials of the node or pod."""
+    files_workspace_bytes: Annotated[int, Field(ge=1024)] = 1024**3
+    """Maximum bytes of the files of a workspace's version."""
+    files_workspace_files: Annotated[int, Field(ge=1, le=MAX_FILES)] = 20_000
+    """Maximum files of a workspace's version."""
+    files_file_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024**2
+    """Maximum bytes of a file in a workspace."""
+    files_owner_workspaces: Annotated[int, Field(ge=1, le=MAX_LISTED_WORKSPACES)] = 100
+    """Maximum workspaces of an owner."""
+    files_owner_bytes: Annotated[int, Field(ge=1024)] = 10 * 1024**3
+    """Maximum bytes of an owner's objects, older versions and artifacts included."""
+    files_namespace_bytes: Annotated[int, Field(ge=1024)] = 50 * 1024**3
+    """Maximum bytes of the objects of all owners in a namespace."""
+    files_workspace_ttl_seconds: Annotated[int, Field(ge=3600)] = 30 * 24 * 3600
+    """Seconds after its last use at which a workspace is deleted."""
+    files_artifact_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024**2
+    """Maximum bytes of an artifact."""
+    files_artifact_ttl_seconds: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
+    """Seconds after which an artifact is deleted."""
     port: Annotated[int, Field(ge=0, le=65535)] = BROKER_PORT
     """Port for calls from sandboxes."""
     control_port: Annotated[int, Field(ge=0, le=65535)] = BROKER_CONTROL_PORT

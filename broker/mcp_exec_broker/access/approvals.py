@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -19,13 +20,14 @@ from cachetools import TTLCache
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as CounterMetric
 
-from mcp_exec_api.approvals import Approval, ApprovalChoice, ApprovalState
+from mcp_exec_api.approvals import Approval, ApprovalChoice, ApprovalState, PendingApproval
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.meta import now
-from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
+from mcp_exec_broker.access.waiting_time import WaitingTime
+from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError, build_denial
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.broker.grants import DirectGrant, Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
@@ -111,6 +113,40 @@ class _ExecutionApprovals:
             self.settle(id, _Decision(state=ApprovalState.WITHDRAWN))
 
 
+def find_consent(grant: DirectGrant, *, tool: str, arguments: CallArguments) -> Approval:
+    """Return the approval that the caller obtained for a direct call of SERVER.TOOL before it sent the call.
+
+    Raises ToolCallError (ApprovalRequired) with what is to be approved, if there is none on these arguments.
+    """
+    given = grant.approved
+    if given is None or (given.tool, given.arguments_digest) != (tool, arguments.digest):
+        shown = {
+            "tool": tool,
+            "arguments": arguments.text,
+            "argumentsComplete": arguments.is_complete,
+            "argumentsDigest": arguments.digest,
+        }
+        raise ToolCallError(
+            ErrorKind.DENIED,
+            f"{tool} needs an approval, and a direct call does not wait for one",
+            reason=ErrorReason.APPROVAL_REQUIRED,
+            approval=shown,
+        )
+    moment = now()
+    return Approval(
+        id=f"approval-{secrets.token_hex(8)}",
+        tool=tool,
+        arguments=arguments.text,
+        arguments_digest=arguments.digest,
+        arguments_bytes=arguments.size,
+        arguments_complete=arguments.is_complete,
+        state=ApprovalState.APPROVED,
+        requested_at=moment,
+        expires_at=moment,
+        decided_by=given.by,
+    )
+
+
 class Approvals:
     """Pending approvals, and past ones for an hour. Each approval is valid for one call."""
 
@@ -127,6 +163,8 @@ class Approvals:
         self._max_pending = max_pending
         self._waiting: Counter[str] = Counter()
         """Calls that wait, by namespace."""
+        self._listed: dict[str, PendingApproval] = {}
+        """Approvals of the calls that wait, by id, oldest first."""
         registry = registry or CollectorRegistry()
         self._recent: TTLCache[str, _ExecutionApprovals] = TTLCache(_MAX_EXECUTIONS, _KEEP_SECONDS)
         self._referenced: WeakValueDictionary[str, _ExecutionApprovals] = WeakValueDictionary()
@@ -151,12 +189,13 @@ class Approvals:
         tool: str,
         arguments: CallArguments,
         timeout_seconds: float,
+        waiting: WaitingTime,
         notify: Callable[[Approval], Awaitable[None]],
     ) -> Approval:
         """Wait until the call is approved, and return the approval with the name of who approved it.
 
-        `tool` is SERVER.TOOL; `notify` reports the pending approval to the sandbox. Cancelling
-        the wait withdraws the request.
+        `tool` is SERVER.TOOL; `notify` reports the pending approval to the sandbox. `waiting` counts the time of all
+        calls of the execution, of which its grant allows so much. Cancelling the wait withdraws the request.
 
         Raises ToolCallError: NotApproved, ApprovalExpired, BudgetExceeded or RateLimited if too many calls wait
         already, and ExecutionEnded if the execution was cancelled, finished or deleted.
@@ -169,6 +208,7 @@ class Approvals:
                 ErrorReason.BUDGET_EXCEEDED, f"{_MAX_PENDING} calls of the execution wait for an approval already"
             )
         self._check_waiting(grant.namespace)
+        timeout_seconds = min(timeout_seconds, _compute_rest(grant, waiting))
         requested = now()
         request = Approval(
             id=f"approval-{secrets.token_hex(8)}",
@@ -186,9 +226,10 @@ class Approvals:
         decision = _Decision(state=ApprovalState.WITHDRAWN)
         async with self._register(execution, request, grant) as future:
             try:
-                async with asyncio.timeout(timeout_seconds):
-                    await notify(request)
-                    decision = await future
+                with waiting.wait(timeout_seconds):
+                    async with asyncio.timeout(timeout_seconds):
+                        await notify(request)
+                        decision = await future
             except TimeoutError:
                 decision = _Decision(state=ApprovalState.EXPIRED)
             finally:
@@ -206,6 +247,11 @@ class Approvals:
             return []
         approvals = sorted([*execution.past, *execution.pending.values()], key=lambda approval: approval.requested_at)
         return approvals[-MAX_APPROVALS:]
+
+    def list_pending(self, namespace: str, *, limit: int) -> list[PendingApproval]:
+        """Return the newest approvals of calls that wait in a namespace, newest first."""
+        newest = (item for item in reversed(self._listed.values()) if item.namespace == namespace)
+        return list(islice(newest, limit))
 
     def close_execution(self, uid: str) -> None:
         """Withdraw the execution's requests, and accept no more."""
@@ -239,6 +285,9 @@ class Approvals:
         future: asyncio.Future[_Decision] = asyncio.get_running_loop().create_future()
         execution.decisions[request.id] = future
         execution.pending[request.id] = request
+        self._listed[request.id] = PendingApproval(
+            **dict(request), execution=grant.name, namespace=grant.namespace, caller=grant.caller, user=grant.user
+        )
         self._pending.inc()
         self._waiting[grant.namespace] += 1
         if execution.watch is None:
@@ -255,7 +304,7 @@ class Approvals:
         try:
             yield future
         finally:
-            del execution.decisions[request.id], execution.pending[request.id]
+            del execution.decisions[request.id], execution.pending[request.id], self._listed[request.id]
             self._pending.dec()
             self._waiting[grant.namespace] -= 1
             if not self._waiting[grant.namespace]:
@@ -273,13 +322,25 @@ async def _watch(reflector: Reflector, execution: _ExecutionApprovals) -> None:
         await asyncio.Event().wait()
 
 
+def _compute_rest(grant: Grant, waiting: WaitingTime) -> float:
+    """Return the seconds that calls of the execution may still wait. Raises ToolCallError if there are none."""
+    rest = grant.approval_seconds - waiting.seconds
+    if rest <= 0:
+        message = f"the execution may wait {grant.approval_seconds} s for approvals in all (approvalTimeoutSeconds)"
+        used = ", and has waited them" if grant.approval_seconds else ""
+        raise build_denial(ErrorReason.APPROVAL_EXPIRED, f"{message}{used}")
+    return rest
+
+
 def _build_error(tool: str, decision: _Decision, timeout_seconds: float) -> ToolCallError:
     if decision.state is ApprovalState.DENIED:
         by = f" by {decision.by}" if decision.by else ""
         comment = f": {decision.comment[:_MAX_COMMENT]}" if decision.comment else ""
         return build_denial(ErrorReason.NOT_APPROVED, f"{tool} was not approved{by}{comment}")
     if decision.state is ApprovalState.EXPIRED:
-        return build_denial(ErrorReason.APPROVAL_EXPIRED, f"nobody approved {tool} within {timeout_seconds:g} s")
+        return build_denial(
+            ErrorReason.APPROVAL_EXPIRED, f"nobody approved {tool} within {round(timeout_seconds, 1):g} s"
+        )
     return _build_ended_error()
 
 

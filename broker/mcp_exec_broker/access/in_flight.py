@@ -5,12 +5,27 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from mcp_exec_broker.errors import ErrorReason, build_denial, build_rejection
-from mcp_exec_common.broker.grants import Grant
 
 MIB: Final = 1024 * 1024
+
+
+class Holder(Protocol):
+    """Whose requests are counted: a grant."""
+
+    @property
+    def namespace(self) -> str:
+        """Namespace whose requests share memory."""
+
+    @property
+    def account(self) -> str:
+        """Key under which requests and their memory are counted."""
+
+    @property
+    def holder(self) -> str:
+        """Who has the grant, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +48,7 @@ class FlightLimits:
 class FlightLease:
     """The memory of one request, given back at its end."""
 
-    grant: Grant
+    grant: Holder
     flight: "BytesInFlight"
     held: int = 0
     """Bytes that count for the execution, its namespace and the total."""
@@ -60,7 +75,7 @@ class FlightLease:
         """Give back the memory of the arguments, and count a result that the sandbox has not read yet."""
         self.flight.release_arguments(self)
         self.result_bytes += size
-        self.flight.by_execution[self.grant.execution] += size
+        self.flight.by_execution[self.grant.account] += size
 
 
 @dataclass(kw_only=True, eq=False)
@@ -76,20 +91,20 @@ class BytesInFlight:
     _requests: Counter[str] = field(default_factory=Counter)
     _waiting: deque[tuple[asyncio.Future[None], FlightLease, int]] = field(default_factory=deque)
 
-    def count_requests(self, grant: Grant) -> int:
+    def count_requests(self, grant: Holder) -> int:
         """Return the number of the execution's requests in progress."""
-        return self._requests[grant.execution]
+        return self._requests[grant.account]
 
     @asynccontextmanager
-    async def lease(self, grant: Grant) -> AsyncIterator[FlightLease]:
+    async def lease(self, grant: Holder) -> AsyncIterator[FlightLease]:
         """Count a request of an execution, and release its memory at the end."""
         lease = FlightLease(grant=grant, flight=self)
-        self._requests[grant.execution] += 1
+        self._requests[grant.account] += 1
         try:
             yield lease
         finally:
-            _subtract(self._requests, grant.execution, 1)
-            _subtract(self.by_execution, grant.execution, lease.result_bytes)
+            _subtract(self._requests, grant.account, 1)
+            _subtract(self.by_execution, grant.account, lease.result_bytes)
             self.release_arguments(lease)
 
     async def acquire(self, lease: FlightLease, size: int) -> None:
@@ -101,11 +116,11 @@ class BytesInFlight:
                 f"the arguments would take {lease.held + size} bytes of memory or more, allowed are "
                 f"{limits.per_execution}: send fewer values, or several calls",
             )
-        if self.by_execution[grant.execution] + size > limits.per_execution:
+        if self.by_execution[grant.account] + size > limits.per_execution:
             raise build_denial(
                 ErrorReason.RATE_LIMITED,
-                f"calls of the execution in progress may take {limits.per_execution} bytes of memory in all, results "
-                "that the code has not read included; wait for them to end",
+                f"calls of {grant.holder} in progress may take {limits.per_execution} bytes of memory in all, results "
+                "that were not read yet included; wait for them to end",
             )
         if not self._waiting and self._fits(grant, size):
             self._take(lease, size)
@@ -148,26 +163,30 @@ class BytesInFlight:
 
     def release_arguments(self, lease: FlightLease) -> None:
         """Give back the memory that a request holds for its arguments."""
-        size, lease.held = lease.held, 0
+        self.give_back(lease, lease.held)
+
+    def give_back(self, lease: FlightLease, size: int) -> None:
+        """Give back a part of the memory that a request holds."""
+        lease.held -= size
         self.total -= size
         _subtract(self.by_namespace, lease.grant.namespace, size)
-        _subtract(self.by_execution, lease.grant.execution, size)
+        _subtract(self.by_execution, lease.grant.account, size)
         self._wake()
 
-    def _fits(self, grant: Grant, size: int) -> bool:
+    def _fits(self, grant: Holder, size: int) -> bool:
         return self.total + size <= self.limits.total and self._is_within_share(grant, size)
 
-    def _is_within_share(self, grant: Grant, size: int) -> bool:
+    def _is_within_share(self, grant: Holder, size: int) -> bool:
         """Return whether neither the namespace nor the execution would have more than its share."""
         limits = self.limits
-        is_within_execution = self.by_execution[grant.execution] + size <= limits.per_execution
+        is_within_execution = self.by_execution[grant.account] + size <= limits.per_execution
         return is_within_execution and self.by_namespace[grant.namespace] + size <= limits.per_namespace
 
     def _take(self, lease: FlightLease, size: int) -> None:
         lease.held += size
         self.total += size
         self.by_namespace[lease.grant.namespace] += size
-        self.by_execution[lease.grant.execution] += size
+        self.by_execution[lease.grant.account] += size
 
     def _wake(self) -> None:
         """Give memory to those who wait, in their order. Who has the share of its namespace holds up no other."""

@@ -34,6 +34,11 @@ def is_visible(spec: ToolServerSpec, tool: str) -> bool:
     return _matches_any(spec.allow, tool) and not _matches_any(spec.deny, tool)
 
 
+def is_direct(spec: ToolServerSpec, tool: str) -> bool:
+    """Return whether the ToolServer marks the tool as cheap, for direct calls in the mode `hybrid`."""
+    return _matches_any(spec.direct, tool)
+
+
 def is_callable(spec: ToolServerSpec, tool: str, annotations: Mapping[str, Any]) -> bool:
     """Return whether any execution can call the tool. Tools that the policy denies are not shown."""
     return is_visible(spec, tool) and _apply_policy("", tool, annotations, spec).action is not Action.DENY
@@ -47,14 +52,16 @@ def evaluate(
     spec: ToolServerSpec,
     allowed: Iterable[str],
     pool: PoolTools,
+    holder: str = "the execution",
 ) -> PolicyDecision:
     """Decide on a call of the tool, given by the server's name for it.
 
-    `allowed` is the execution's list; `annotations` are the server's own statements about the tool.
+    `allowed` is the list of the execution or caller, which `holder` names; `annotations` are the server's own
+    statements about the tool.
     """
     name = f"{server}.{tool}"
     if not matches_any(allowed, server=server, tool=tool):
-        return _deny(ErrorReason.NOT_ALLOWED, f"the execution's tools do not have {name}")
+        return _deny(ErrorReason.NOT_ALLOWED, f"{holder}'s tools do not have {name}")
     if matches_any(pool.deny, server=server, tool=tool):
         return _deny(ErrorReason.NOT_ALLOWED, f"the pool denies {name}")
     if not matches_any(pool.allow, server=server, tool=tool):

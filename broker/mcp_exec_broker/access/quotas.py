@@ -12,6 +12,7 @@ from cachetools import TTLCache
 
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_broker.access.limiters import FifoLimiter
+from mcp_exec_broker.access.waiting_time import WaitingTime
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
@@ -66,6 +67,8 @@ class ExecutionQuota:
         """Calls that were denied before their audit record was written."""
         self.limiter = FifoLimiter()
         """Limits concurrent calls."""
+        self.waiting = WaitingTime()
+        """Time in which calls wait for approvals."""
         self._budget = budget
         self._total = self._failed = self._bytes_in = self._bytes_out = 0
         self._by_tool: dict[str, int] = {}
@@ -162,7 +165,8 @@ class ExecutionQuotas:
     """Quotas by execution UID.
 
     A quota is kept longer after its last call or its end than any grant is valid, so that no execution starts again
-    with a full budget. If too many are kept, calls of further executions are denied: none is dropped early.
+    with a full budget. Waits for approvals prolong a grant, and each ends with its call. If too many are kept, calls of
+    further executions are denied: none is dropped early.
     """
 
     def __init__(
@@ -184,7 +188,7 @@ class ExecutionQuotas:
     @property
     def has_open(self) -> bool:
         """Whether an execution that has made calls may make more."""
-        return any(not quota.is_closed for quota in self._kept.values())
+        return any(not quota.is_closed for quota in list(self._referenced.values()))
 
     def get_or_create(self, grant: Grant) -> ExecutionQuota:
         """Return the execution's quota; its first call creates it. Raises ToolCallError (RateLimited) if it cannot."""
@@ -204,6 +208,15 @@ class ExecutionQuotas:
     def find(self, uid: str) -> ExecutionQuota | None:
         """Return the execution's quota, or None if there is none."""
         return self._kept.get(uid) or self._referenced.get(uid)
+
+    def renew(self, uid: str, quota: ExecutionQuota) -> None:
+        """Keep a quota for its whole time after a call. The call may have waited longer for an approval."""
+        self._keep(uid, quota)
+
+    def get_waiting_seconds(self, uid: str) -> float:
+        """Return the seconds by which waits for approvals prolong the grant of an execution."""
+        quota = self.find(uid)
+        return 0.0 if quota is None else quota.waiting.seconds
 
     def close_execution(self, uid: str) -> ExecutionQuota:
         """Deny all further calls of an execution, even if it has made none yet."""

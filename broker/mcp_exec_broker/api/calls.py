@@ -1,4 +1,4 @@
-"""The port for calls from sandboxes: `POST /v1/calls` only. All input is hostile.
+"""The port for calls from sandboxes, `POST /v1/calls` only, and the route of direct calls. All input is hostile.
 
 A bare ASGI application: a framework would cost as much time as the rest of the broker adds to a call.
 """
@@ -13,7 +13,7 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from time import time
 from traceback import format_tb
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cachetools import LRUCache
 
@@ -24,7 +24,7 @@ from mcp_exec_broker.api.call_body import CallBody, ClientClosed, Message, Recei
 from mcp_exec_broker.calls.call import CallRequest
 from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.calls.pipeline import CallPipeline
-from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant, GrantError, GrantSigner
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, CallRights, Grant, GrantError, GrantSigner
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,13 @@ _PATTERN_BYTES: Final = 60
 """Memory of one pattern in addition to its text."""
 
 
+class CallAuthenticator(Protocol):
+    """Authenticates calls by their grants."""
+
+    def authenticate(self, header: bytes, *, peer: str) -> CallRights:
+        """Return the grant in an Authorization header that came from an address. Raises RequestRefused."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _VerifiedGrant:
     grant: Grant
@@ -51,10 +58,19 @@ class _VerifiedGrant:
 class GrantAuthenticator:
     """Authenticates requests by their grants, and caches verified grants."""
 
-    def __init__(self, *, signer: GrantSigner, replica: str, checks_address: bool) -> None:
+    def __init__(
+        self,
+        *,
+        signer: GrantSigner,
+        replica: str,
+        checks_address: bool,
+        get_waiting_seconds: Callable[[str], float] = lambda uid: 0.0,
+    ) -> None:
+        """`get_waiting_seconds` returns how long calls of an execution have waited for approvals."""
         self._signer = signer
         self._replica = replica
         self._checks_address = checks_address
+        self._get_waiting_seconds = get_waiting_seconds
         self._verified: LRUCache[str, _VerifiedGrant] = LRUCache(
             _GRANTS_BYTES, getsizeof=lambda verified: verified.size
         )
@@ -70,16 +86,16 @@ class GrantAuthenticator:
             size = _GRANT_BYTES + _PATTERN_BYTES * len(grant.tools) + 2 * len(token)
             verified = self._verified[token] = _VerifiedGrant(grant=grant, size=size)
         grant = verified.grant
-        if grant.expires <= time():
+        if grant.expires <= time() and grant.expires + self._get_waiting_seconds(grant.execution) <= time():
             self._verified.pop(token, None)
             raise RequestRefused(401, "the grant has expired")
-        if self._checks_address and peer != grant.pod_address and not _is_same_address(peer, grant.pod_address):
+        if self._checks_address and peer != grant.pod_address and not is_same_address(peer, grant.pod_address):
             raise RequestRefused(401, "the grant belongs to the sandbox at another address")
         return grant
 
     def _verify(self, token: str) -> Grant:
         try:
-            grant = self._signer.read_grant(token)
+            grant = self._signer.read_grant(token, checks_expiry=False)
         except GrantError as error:
             raise RequestRefused(401, str(error)) from None
         if self._replica and grant.replica != self._replica:
@@ -89,7 +105,7 @@ class GrantAuthenticator:
         return grant
 
 
-def _is_same_address(one: str, other: str) -> bool:
+def is_same_address(one: str, other: str) -> bool:
     """Return whether two texts are the same IP address, also as an IPv4 address mapped to IPv6."""
     try:
         return _parse_address(one) == _parse_address(other)
@@ -104,9 +120,10 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address:
 
 @dataclass(kw_only=True, eq=False)
 class CallsApi:
-    """The ASGI application of the port."""
+    """The ASGI application of one path for calls."""
 
-    authenticator: GrantAuthenticator
+    path: str = "/v1/calls"
+    authenticator: CallAuthenticator
     pipeline: CallPipeline
     namespaces: frozenset[str]
     max_body_bytes: int
@@ -122,7 +139,8 @@ class CallsApi:
             grant = self._authenticate(scope)
             if self.in_flight.count_requests(grant) >= self.in_flight.limits.requests:
                 raise RequestRefused(
-                    429, f"{self.in_flight.limits.requests} calls of the execution are in progress, which is the limit"
+                    429,
+                    f"{self.in_flight.limits.requests} calls of {grant.holder} are in progress, which is the limit",
                 )
             async with self.in_flight.lease(grant) as lease:
                 body = CallBody(receive, length=_get_length(scope), max_bytes=self.max_body_bytes)
@@ -141,11 +159,11 @@ class CallsApi:
             log.error("the broker failed in a call", extra={"error": type(error).__name__, "trace": trace})
             await response.refuse(RequestRefused(500, "the broker failed"))
 
-    def _authenticate(self, scope: MutableMapping[str, Any]) -> Grant:
-        if scope["path"] != "/v1/calls":
-            raise RequestRefused(404, "this port serves only POST /v1/calls")
+    def _authenticate(self, scope: MutableMapping[str, Any]) -> CallRights:
+        if scope["path"] != self.path:
+            raise RequestRefused(404, f"this port serves only POST {self.path}")
         if scope["method"] != "POST":
-            raise RequestRefused(405, "this port serves only POST /v1/calls")
+            raise RequestRefused(405, f"this port serves only POST {self.path}")
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         peer = scope.get("client") or ("", 0)
         grant = self.authenticator.authenticate(header, peer=str(peer[0]))
@@ -154,7 +172,7 @@ class CallsApi:
         return grant
 
     async def _run_call(
-        self, grant: Grant, request: CallRequest, client: "_ClientWatch", response: "_ResponseStream"
+        self, grant: CallRights, request: CallRequest, client: "_ClientWatch", response: "_ResponseStream"
     ) -> bytes:
         """Run a call and return the last line of its answer. A client that disconnects cancels it."""
         if request.load is None:

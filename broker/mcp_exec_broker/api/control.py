@@ -1,6 +1,7 @@
 """The control port: requests of operator and gateway, health, metrics. Sandboxes cannot reach it."""
 
 import logging
+import secrets
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,19 +15,22 @@ from starlette.routing import Route
 
 from mcp_exec_broker.access.approvals import Approvals
 from mcp_exec_broker.access.quotas import ExecutionQuotas
+from mcp_exec_broker.access.waiting_time import WaitingTime
+from mcp_exec_broker.api.calls import CallsApi
 from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.health import BrokerHealth
+from mcp_exec_broker.api.workspaces import WorkspacesApi
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
-from mcp_exec_common.broker.client import ExecutionCalls
+from mcp_exec_common.broker.client import MAX_PENDING_APPROVALS, ApprovalWait, ExecutionCalls, PendingApprovals
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
 from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, is_nonce, normalize_address
 
 log = logging.getLogger(__name__)
 
-_AUDIT_FILTERS: Final = ("namespace", "execution", "tool", "outcome", "since", "until", "cursor")
+_AUDIT_FILTERS: Final = ("namespace", "execution", "tool", "outcome", "source", "since", "until", "cursor")
 _MAX_AUDIT_PAGE: Final = 1000
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -41,26 +45,35 @@ class ControlApi:
     namespaces: frozenset[str]
     health: BrokerHealth
     catalogs: NamespaceCatalogs
+    direct_calls: CallsApi
     quotas: ExecutionQuotas
     approvals: Approvals
     tokenizers: TokenizerCache
     audit: AuditLog
     denials: DenialCounter
+    workspaces: WorkspacesApi | None
+    """Routes on files; None if this installation stores none."""
     metrics: Metrics
     serves_metrics: bool = True
+    process: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Random id of this process. Measures of other ones are from before a restart."""
 
     def build_app(self) -> Starlette:
         """Return the ASGI application."""
         return Starlette(
             routes=[
+                Route(self.direct_calls.path, self.direct_calls),  # first, because routes are compared in their order
                 Route("/healthz", self._get_liveness),
                 Route("/readyz", self._get_readiness),
                 *([Route("/metrics", self._get_metrics)] if self.serves_metrics else []),
                 Route(PROOF_PATH, self._prove),
                 Route("/v1/executions/{uid}", self._authenticate(self._handle_execution), methods=["GET", "DELETE"]),
+                Route("/v1/executions/{uid}/files", self._authenticate(self._close_files), methods=["DELETE"]),
                 Route("/v1/namespaces/{namespace}/catalog", self._authenticate(self._get_catalog)),
                 Route("/v1/namespaces/{namespace}/wrappers", self._authenticate(self._get_wrappers)),
+                Route("/v1/namespaces/{namespace}/approvals", self._authenticate(self._get_approvals)),
                 Route("/v1/audit", self._authenticate(self._get_audit)),
+                *(self.workspaces.build_routes(self._authenticate) if self.workspaces else []),
             ]
         )
 
@@ -102,6 +115,8 @@ class ControlApi:
             self.quotas.close_execution(uid)
             self.approvals.close_execution(uid)
             self.tokenizers.close_execution(uid)
+            if self.workspaces is not None:
+                self.workspaces.store.pending.close(uid)
             try:
                 await self.audit.close_execution(uid)
             except sqlite3.Error as error:
@@ -110,8 +125,21 @@ class ControlApi:
         quota = self.quotas.find(uid)
         calls = ExecutionCalls(approvals=self.approvals.list_approvals(uid))
         if quota is not None:
-            calls = calls.model_copy(update={"tool_calls": quota.tool_calls})
+            waits = self._measure_waits(quota.waiting)
+            calls = calls.model_copy(update={"tool_calls": quota.tool_calls, "waits": waits})
         return JSONResponse(calls.to_api())
+
+    async def _close_files(self, request: Request) -> Response:
+        """Forget what an execution without tools has uploaded and not committed, and refuse further uploads."""
+        if self.workspaces is not None:
+            self.workspaces.store.pending.close(request.path_params["uid"])
+        return JSONResponse({})
+
+    def _measure_waits(self, waiting: WaitingTime) -> list[ApprovalWait]:
+        waited, remaining = waiting.seconds, waiting.remaining_seconds
+        if not waited and not remaining:
+            return []
+        return [ApprovalWait(process=self.process, waited_seconds=waited, remaining_seconds=remaining)]
 
     async def _get_catalog(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
@@ -124,6 +152,14 @@ class ControlApi:
         if namespace not in self.namespaces:
             return _refuse_namespace(namespace)
         return Response(await self.catalogs.build_wrappers(namespace), media_type="application/json")
+
+    async def _get_approvals(self, request: Request) -> Response:
+        """Return the calls of a namespace that wait for an approval."""
+        namespace = request.path_params["namespace"]
+        if namespace not in self.namespaces:
+            return _refuse_namespace(namespace)
+        pending = self.approvals.list_pending(namespace, limit=MAX_PENDING_APPROVALS)
+        return JSONResponse(PendingApprovals(items=pending).to_api())
 
     async def _get_audit(self, request: Request) -> Response:
         query = request.query_params

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_broker.access.quotas import ExecutionUsage
 from mcp_exec_broker.audit import store
-from mcp_exec_broker.audit.record import MAX_ERROR, WIRE_NAMES, AuditRecord, log_line, make_storable
+from mcp_exec_broker.audit.record import MAX_ERROR, SOURCES, WIRE_NAMES, AuditRecord, log_line, make_storable
 from mcp_exec_broker.audit.writer import AuditWriter
 from mcp_exec_broker.errors import CallOutcome
 
@@ -154,6 +154,7 @@ class AuditLog:
         execution: str = "",
         tool: str = "",
         outcome: str = "",
+        source: str = "",
         since: str = "",
         until: str = "",
         limit: int = 100,
@@ -161,13 +162,14 @@ class AuditLog:
     ) -> dict[str, Any]:
         """Return `{"items": [...], "next": cursor or None}`, newest first, with all writes submitted before.
 
-        `tool` is SERVER.TOOL or SERVER; `since` (inclusive) and `until` (exclusive) are RFC 3339 times. A call in
-        progress has no outcome. Raises ValueError if a filter is invalid.
+        `tool` is SERVER.TOOL or SERVER; `source` is code or direct; `since` (inclusive) and `until` (exclusive) are
+        RFC 3339 times. A call in progress has no outcome. Raises ValueError if a filter is invalid.
         """
         conditions: dict[str, Any] = {
             "namespace = ?": namespace,
             "execution = ?": execution,
             "outcome = ?": CallOutcome(outcome).value if outcome else "",
+            "source = ?": _parse_source(source),
             "at >= ?": _parse_time(since, "since"),
             "at < ?": _parse_time(until, "until"),
             "number < ?": _parse_cursor(cursor),
@@ -226,6 +228,12 @@ def _parse_time(text: str, name: str) -> str:
         return micro_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{name}: must be a time such as 2026-01-02T03:04:05Z") from error
+
+
+def _parse_source(text: str) -> str:
+    if text and text not in SOURCES:
+        raise ValueError(f"source: must be {' or '.join(SOURCES)}")
+    return text
 
 
 def _parse_cursor(text: str) -> int:

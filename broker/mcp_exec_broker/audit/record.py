@@ -5,16 +5,18 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
 
 audit_lines = logging.getLogger("mcp_exec.audit")
 
 MAX_ERROR: Final = 500
 """Characters of an error."""
+SOURCES: Final = ("code", "direct")
+"""Sources of calls: code in a sandbox, or the gateway for a caller."""
 WIRE_NAMES: Final = {
     "id": "id",
     "at": "at",
@@ -39,6 +41,8 @@ WIRE_NAMES: Final = {
     "bytes_in": "bytesIn",
     "bytes_out": "bytesOut",
     "calls": "calls",
+    "source": "source",
+    "conversation": "conversation",
 }
 """Columns of the table, and their names in answers and log lines."""
 
@@ -50,13 +54,17 @@ class AuditRecord:
     id: str
     """Unique among all calls of this broker, in contrast to the sandbox's id of the call."""
     namespace: str
+    source: str = "code"
+    """`code` for a call of an execution, `direct` for a call of the gateway for a caller."""
     execution: str
-    """Name of the execution."""
+    """Name of the execution; empty for a direct call."""
     uid: str
-    """UID of the execution."""
+    """UID of the execution; empty for a direct call."""
     pool: str
     caller: str | None
     user: str | None
+    conversation: str | None = None
+    """Conversation of a direct call, as the client named it."""
     server: str
     tool: str
     """The server's name of the tool."""
@@ -70,22 +78,24 @@ class AuditRecord:
     """Explanation of the policy decision."""
 
     @classmethod
-    def for_grant(cls, grant: Grant, **call: str) -> Self:
+    def for_grant(cls, grant: CallRights, **call: str) -> Self:
         """Return a record with a new id for a call under a grant. `call` has the fields that the grant does not."""
         return cls(
             id=str(uuid4()),
             namespace=grant.namespace,
-            execution=grant.name,
-            uid=grant.execution,
+            source="direct" if isinstance(grant, DirectGrant) else "code",
+            execution=grant.name if isinstance(grant, Grant) else "",
+            uid=grant.execution if isinstance(grant, Grant) else "",
             pool=grant.pool,
             caller=grant.caller,
             user=grant.user,
+            conversation=grant.conversation if isinstance(grant, DirectGrant) else None,
             **call,
         )
 
     def to_row(self) -> dict[str, Any]:
         """Return the values by column."""
-        return {name: make_storable(value) for name, value in asdict(self).items()}
+        return {name: make_storable(value) for name, value in vars(self).items()}
 
 
 def compute_digest(arguments: Any) -> str:

@@ -36,7 +36,9 @@ CREATE TABLE IF NOT EXISTS calls (
   milliseconds REAL,
   bytes_in INTEGER NOT NULL DEFAULT 0,
   bytes_out INTEGER NOT NULL DEFAULT 0,
-  calls INTEGER NOT NULL DEFAULT 1
+  calls INTEGER NOT NULL DEFAULT 1,
+  source TEXT NOT NULL DEFAULT 'code',
+  conversation TEXT
 );
 CREATE INDEX IF NOT EXISTS calls_execution ON calls (namespace, execution, number);
 CREATE INDEX IF NOT EXISTS calls_namespace ON calls (namespace, number);
@@ -60,10 +62,10 @@ INSERT INTO sizes (namespace, bytes)
   WHERE NOT EXISTS (SELECT 1 FROM sizes) GROUP BY namespace;
 DROP TRIGGER IF EXISTS calls_inserted;
 CREATE TRIGGER calls_inserted AFTER INSERT ON calls BEGIN
-  INSERT INTO usage (uid, expires, calls, failed, denied, bytes_out) VALUES (
+  INSERT INTO usage (uid, expires, calls, failed, denied, bytes_out) SELECT
     NEW.uid, CAST(strftime('%s', 'now') AS INTEGER) + {KEEP_SECONDS}, NEW.calls, (NEW.ended IS NOT NULL) * NEW.calls,
     (NEW.outcome IS 'denied') * NEW.calls, NEW.bytes_out
-  ) ON CONFLICT (uid) DO UPDATE SET expires = excluded.expires, calls = calls + excluded.calls,
+    WHERE NEW.uid <> '' ON CONFLICT (uid) DO UPDATE SET expires = excluded.expires, calls = calls + excluded.calls,
     failed = failed + excluded.failed, denied = denied + excluded.denied, bytes_out = bytes_out + excluded.bytes_out;
   INSERT INTO sizes (namespace, bytes) VALUES (NEW.namespace, {_RECORD_BYTES} + length(NEW.arguments))
     ON CONFLICT (namespace) DO UPDATE SET bytes = bytes + excluded.bytes;
@@ -79,8 +81,13 @@ CREATE TRIGGER calls_deleted AFTER DELETE ON calls BEGIN
 END;
 """
 """What each execution has used, which outlives its records and the process, and the size of each namespace's records.
-Triggers count both in the statement that writes a record, so that neither differs from the records after a crash."""
-_ADDED_COLUMNS: Final = {"calls": "INTEGER NOT NULL DEFAULT 1"}
+Triggers count both in the statement that writes a record, so that neither differs from the records after a crash.
+Direct calls have no UID."""
+_ADDED_COLUMNS: Final = {
+    "calls": "INTEGER NOT NULL DEFAULT 1",
+    "source": "TEXT NOT NULL DEFAULT 'code'",
+    "conversation": "TEXT",
+}
 """Columns that files of earlier versions lack."""
 
 

@@ -13,6 +13,8 @@ _BEGIN_COLUMNS: Final = (
     "id",
     "at",
     "namespace",
+    "source",
+    "conversation",
     "execution",
     "uid",
     "pool",

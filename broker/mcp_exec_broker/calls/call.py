@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import ToolServerSpec
+from mcp_exec_broker.access.caller_quotas import CallerQuota
 from mcp_exec_broker.access.in_flight import FlightLease
 from mcp_exec_broker.access.policy import PolicyDecision
 from mcp_exec_broker.access.quotas import ExecutionQuota
@@ -17,7 +18,7 @@ from mcp_exec_broker.errors import build_unaudited_error
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.session import UpstreamSession
-from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.broker.grants import CallRights
 from mcp_exec_tools.catalog import Tool
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,10 @@ ApprovalNotifier = Callable[[Approval], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class CallRequest:
-    """The request of a sandbox."""
+    """The request of a sandbox, or of the gateway for a direct call."""
 
     id: str
-    """The sandbox's id of the call."""
+    """The sender's id of the call."""
     tool: str
     """Server and tool in any accepted spelling."""
     arguments: dict[str, Any]
@@ -65,9 +66,9 @@ class ResolvedTool:
 class Call:
     """A call in progress."""
 
-    grant: Grant
+    grant: CallRights
     request: CallRequest
-    quota: ExecutionQuota
+    quota: ExecutionQuota | CallerQuota
     tokenizer: Tokenizer
     notify_approval: ApprovalNotifier
     started: float
@@ -88,6 +89,8 @@ class Call:
     """Time spent at the server, or waiting for an approval or a slot."""
     waits_for: str = ""
     """What the call waits for before it travels; empty once the server may have received it."""
+    tool_error: str | None = None
+    """Message of a result with `isError` that is passed on as it is."""
     is_execution_ended: bool = False
     """Whether the execution ended during the call."""
 

@@ -1,8 +1,8 @@
-"""Counter of denied calls, for executions that repeat them.
+"""Counter of denied calls, for executions and callers that repeat them.
 
-A loop over a denied tool costs the sandbox almost nothing. The first denied calls of an execution have an audit record
-each; the rest are counted, and written as one record per execution and reason, at the execution's end and every few
-seconds until then.
+A loop over a denied tool costs the sandbox almost nothing. The first denied calls of an execution, and of a caller in
+ten minutes, have an audit record each; the rest are counted, and written as one record per execution or caller and
+reason, at the execution's end and every few seconds until then.
 """
 
 import logging
@@ -17,21 +17,21 @@ from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.audit.record import AuditRecord
 from mcp_exec_broker.calls.call import Call
 from mcp_exec_broker.errors import CallOutcome, ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.broker.grants import CallRights
 
 log = logging.getLogger(__name__)
 
 MAX_OWN_RECORDS: Final = 100
-"""Denied calls of one execution with a record each."""
+"""Denied calls of one execution or caller with a record each."""
 _MAX_COUNTS: Final = 1000
-"""Pairs of execution and reason counted at once."""
+"""Pairs of execution or caller and reason counted at once."""
 
 _CountKey = tuple[str, ErrorReason]
 
 
 @dataclass(kw_only=True)
 class _Count:
-    grant: Grant
+    grant: CallRights
     outcome: CallOutcome
     first: datetime
     last: datetime
@@ -52,7 +52,7 @@ class DenialCounter:
         call.quota.denied_calls += 1
         if call.quota.denied_calls <= MAX_OWN_RECORDS:
             return False
-        key = (call.grant.execution, error.reason)
+        key = (call.grant.account, error.reason)
         if key not in self._counts and len(self._counts) >= _MAX_COUNTS:
             await self.write_counts()
         count = self._counts.get(key)

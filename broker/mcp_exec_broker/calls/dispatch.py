@@ -8,6 +8,7 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
+from mcp_exec_api.reasons.server import ServerReason, find_server_reason
 from mcp_exec_broker.access.limiters import ServerConcurrency
 from mcp_exec_broker.calls.call import Call, ResolvedTool
 from mcp_exec_broker.errors import (
@@ -30,10 +31,15 @@ from mcp_exec_broker.validation.parameters import list_parameters
 
 
 def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:
-    """Return the error for a server that is unavailable now."""
-    # missing credentials concern the platform team, which finds details in the ToolServer's status
-    cause = "its credentials are missing" if error.reason.startswith("Secret") else str(error)
-    return build_unavailable_error(f"{server} can't be used now: {cause}")
+    """Return the error for a server that is unavailable now.
+
+    Its text is the reason's meaning. Addresses, names of Secrets and output of the server concern the platform team,
+    which finds them in the ToolServer's status.
+    """
+    known = find_server_reason(error.reason)
+    meaning = known.meaning.partition(";")[0] if known is not None else "it is unavailable"
+    message = f"{server} can't be used now: {meaning} ({error.reason}); details: kubectl describe toolserver {server}"
+    return build_unavailable_error(message, cause=error.reason)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -92,7 +98,7 @@ class Dispatcher:
         except SessionExpired:
             pass
         except ServerUnavailable as error:
-            if error.reason != "Unauthorized":
+            if error.reason not in (ServerReason.UNAUTHORIZED, ServerReason.TOKEN_REFUSED):
                 raise
             self.sessions.expire_credentials(resolved.server)
             if await self.sessions.get_session(resolved.server, call.grant.user) is call.session:

@@ -1,4 +1,4 @@
-"""The steps of one tool call, from the sandbox's request to the answer's last line.
+"""The steps of one tool call, from the request of a sandbox or of the gateway to the answer's last line.
 
 The order: find the tool, count the call against the execution's quota, evaluate the policy, read the arguments if they
 are large, validate and scan them, write the audit record, wait for an approval if one is required, call the server,
@@ -14,9 +14,10 @@ from typing import Final
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import Action
-from mcp_exec_broker.access.approvals import Approvals, CallArguments
+from mcp_exec_broker.access.approvals import Approvals, CallArguments, find_consent
+from mcp_exec_broker.access.caller_quotas import CallerQuota, CallerQuotas
 from mcp_exec_broker.access.policy import evaluate
-from mcp_exec_broker.access.quotas import ExecutionQuotas
+from mcp_exec_broker.access.quotas import ExecutionQuota, ExecutionQuotas
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.audit.record import AuditRecord, compute_digest, compute_digest_and_size
 from mcp_exec_broker.calls.call import ApprovalNotifier, Call, CallRequest, ResolvedTool
@@ -45,7 +46,7 @@ from mcp_exec_broker.upstream.redaction import redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.arguments import ArgumentValidator, encode_arguments
 from mcp_exec_broker.validation.parameters import parse_parameters
-from mcp_exec_common.broker.grants import Grant
+from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
 from mcp_exec_tools.names import snake_case, split_tool
 from mcp_exec_tools.patterns import matches_any, may_use_server
 
@@ -59,6 +60,7 @@ class CallPipeline:
     servers: ToolServerCache
     catalogs: CatalogSync
     quotas: ExecutionQuotas
+    caller_quotas: CallerQuotas
     validator: ArgumentValidator
     approvals: Approvals
     dispatcher: Dispatcher
@@ -73,20 +75,22 @@ class CallPipeline:
     active_calls: int = 0
     """Calls in progress."""
 
-    async def run_call(self, grant: Grant, request: CallRequest, *, notify_approval: ApprovalNotifier) -> bytes:
+    async def run_call(self, grant: CallRights, request: CallRequest, *, notify_approval: ApprovalNotifier) -> bytes:
         """Run a call and return the last line of its answer. `notify_approval` is called if it needs an approval.
+
+        A direct call never waits for an approval, and its line has the server's result instead of a Python value.
 
         Cancelling it also cancels the call at the server.
         """
         try:
-            quota = self.quotas.get_or_create(grant)
+            quota = self._find_quota(grant)
         except ToolCallError as error:  # too many executions: there is nothing to count the call against
             return _encode(error.to_line()).encode() + b"\n"
         call = Call(
             grant=grant,
             request=request,
             quota=quota,
-            tokenizer=self.tokenizers.get_or_create(grant.execution),
+            tokenizer=self.tokenizers.get_or_create(grant.token_account),
             notify_approval=notify_approval,
             started=perf_counter(),
         )
@@ -104,7 +108,8 @@ class CallPipeline:
             return await self._answer(call)
         except asyncio.CancelledError:
             if task is None or not call.is_execution_ended or task.uncancel():
-                self._end_call(call, CallOutcome.CANCELLED, size=0, error="the sandbox cancelled the call")
+                sender = "caller" if isinstance(grant, DirectGrant) else "sandbox"
+                self._end_call(call, CallOutcome.CANCELLED, size=0, error=f"the {sender} cancelled the call")
                 raise
             return self._answer_error(call, build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended"))
         except Exception:
@@ -113,7 +118,15 @@ class CallPipeline:
         finally:
             if remove_callback is not None:
                 remove_callback()
+            if isinstance(call.quota, ExecutionQuota):
+                self.quotas.renew(grant.account, call.quota)
             self._add_active_calls(-1)
+
+    def _find_quota(self, grant: CallRights) -> ExecutionQuota | CallerQuota:
+        if isinstance(grant, DirectGrant):
+            return self.caller_quotas.get_or_create(grant)
+        assert isinstance(grant, Grant)  # noqa: S101 - there are two kinds
+        return self.quotas.get_or_create(grant)
 
     def _add_active_calls(self, number: int) -> None:
         self.active_calls += number
@@ -129,7 +142,10 @@ class CallPipeline:
                     await call.wait_until_recorded()
             return self._answer_error(call, error)
         line = text.encode()
-        self._end_call(call, CallOutcome.OK, size=len(line))
+        if call.tool_error is None:
+            self._end_call(call, CallOutcome.OK, size=len(line))
+        else:
+            self._end_call(call, CallOutcome.ERROR, size=len(line), error=self.scanner.redact_message(call.tool_error))
         return line
 
     def _answer_error(self, call: Call, error: ToolCallError) -> bytes:
@@ -170,10 +186,10 @@ class CallPipeline:
             await self.offload.run(lambda: check_tokens(text), size=size)
         await self._record(call)
         if call.decision is not None and call.decision.action is Action.APPROVE:
-            with call.request.lease.waiting_for_approval() if call.request.lease else nullcontext():
-                await self._wait_for_approval(call, resolved)
-            await self._check_again(call, resolved)
+            await self._require_approval(call, resolved)
         result = await self.dispatcher.dispatch(call, resolved, arguments)
+        if isinstance(call.grant, DirectGrant):
+            return await self.responses.build_raw_line(call, resolved, result)
         return await self.responses.build_line(call, resolved, result)
 
     async def _resolve_tool(self, call: Call) -> ResolvedTool:
@@ -193,7 +209,7 @@ class CallPipeline:
             raise build_unknown_server_error(server_name, known=usable)
         call.server = server
         if not may_use_server(grant.tools, server.name):
-            raise build_denial(ErrorReason.NOT_ALLOWED, f"the execution's tools have none of {server.name}")
+            raise build_denial(ErrorReason.NOT_ALLOWED, f"{grant.holder}'s tools have none of {server.name}")
         if server.spec is None:
             raise build_unavailable_error(f"{server.name} can't be used: its spec is invalid")
         try:
@@ -218,6 +234,7 @@ class CallPipeline:
             spec=resolved.spec,
             allowed=call.grant.tools,
             pool=call.grant.pool_tools,
+            holder=call.grant.holder,
         )
         call.decision.raise_if_denied()
         size, max_bytes = call.request.size, resolved.spec.limits.argument_bytes
@@ -249,25 +266,42 @@ class CallPipeline:
         # awaited before the call travels: the write overlaps with the wait for slots
         call.recorded = self.audit.begin_call(record, bytes_out=call.request.size)
 
-    async def _wait_for_approval(self, call: Call, resolved: ResolvedTool) -> None:
-        async def notify(approval: Approval) -> None:
-            call.approval = approval  # the audit log names it even if nobody approves
-            await call.notify_approval(approval)
+    async def _require_approval(self, call: Call, resolved: ResolvedTool) -> None:
+        """Wait until the call is approved. A direct call must have been approved before. Raises ToolCallError."""
+        arguments = await self._show_arguments(call, resolved)
+        if isinstance(call.grant, DirectGrant):
+            call.approval = find_consent(call.grant, tool=resolved.name, arguments=arguments)
+            return
+        with call.request.lease.waiting_for_approval() if call.request.lease else nullcontext():
+            await self._wait_for_approval(call, resolved, arguments)
+        await self._check_again(call, resolved)
 
-        await call.wait_until_recorded()
+    async def _show_arguments(self, call: Call, resolved: ResolvedTool) -> CallArguments:
+        """Return the arguments as an approver sees them."""
         arguments, declared = call.request.arguments, parse_parameters(resolved.tool.input_schema).parameters
         redacted = await self.scanner.redact_value(arguments, size=call.request.size)
         shown, (digest, size) = await self.offload.run(
             lambda: (show_arguments(redacted, declared=declared), compute_digest_and_size(arguments)),
             size=call.request.size,
         )
+        return CallArguments(text=shown.text, is_complete=shown.is_complete, digest=digest, size=size)
+
+    async def _wait_for_approval(self, call: Call, resolved: ResolvedTool, arguments: CallArguments) -> None:
+        async def notify(approval: Approval) -> None:
+            call.approval = approval  # the audit log names it even if nobody approves
+            await call.notify_approval(approval)
+
+        assert isinstance(call.grant, Grant)  # noqa: S101 - a direct call does not wait
+        assert isinstance(call.quota, ExecutionQuota)  # noqa: S101
+        await call.wait_until_recorded()
         started = perf_counter()
         try:
             call.approval = await self.approvals.wait_for_approval(
                 grant=call.grant,
                 tool=resolved.name,
-                arguments=CallArguments(text=shown.text, is_complete=shown.is_complete, digest=digest, size=size),
+                arguments=arguments,
                 timeout_seconds=resolved.spec.policy.approval_timeout_seconds,
+                waiting=call.quota.waiting,
                 notify=notify,
             )
         finally:

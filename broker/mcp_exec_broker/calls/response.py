@@ -1,4 +1,4 @@
-"""The answer to the sandbox, built from a server's result: validated, redacted, scanned, encoded."""
+"""The answer to a call, built from a server's result: validated, redacted, scanned, encoded."""
 
 import json
 from dataclasses import dataclass
@@ -47,6 +47,28 @@ class ResponseBuilder:
         content, structured = (await self.scanner.scan_result(redacted, scan, call.tokenizer)).value
         blocks = ContentBlocks(content=content, structured=structured, has_structured=value.has_structured)
         return _encode(blocks.to_line(resolved.name)) + "\n"
+
+    async def build_raw_line(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> str:
+        """Return the line of a direct call: the result as MCP content, errors of the tool included.
+
+        Raises ToolCallError if the result breaks its schema.
+        """
+        is_error = bool(result.get("isError"))  # the SDK accepts texts such as "yes", too
+        if not is_error:
+            await self._validate(call, resolved, result)
+        content = result.get("content")
+        kept: dict[str, Any] = {"content": content if isinstance(content, list) else []}
+        if "structuredContent" in result:
+            kept["structuredContent"] = result["structuredContent"]
+        if is_error:
+            kept["isError"] = True
+        redacted, text = _redact(kept, call.secrets, resolved.spec.limits.result_bytes)
+        scanned = (await self.scanner.scan_result(redacted, resolved.spec.scan, call.tokenizer, size=len(text))).value
+        if is_error:
+            call.tool_error = format_error_text(scanned)
+        if scanned is not redacted:
+            text = _encode(scanned)
+        return f'{{"type":"result","tool":{_encode(resolved.name)},"result":{text}}}\n'
 
     async def _build_error(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> ToolCallError:
         redacted, _ = _redact(result, call.secrets, resolved.spec.limits.result_bytes)

@@ -8,11 +8,13 @@ from typing import Final
 
 from mcp.shared.exceptions import MCPError
 
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.access.policy import is_visible
 from mcp_exec_broker.catalog.entry import ToolListing
 from mcp_exec_broker.catalog.inferred_outputs import OutputInference, add_inferred_output
 from mcp_exec_broker.upstream.credentials import CredentialsMissing, UserUnknown
 from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionError, SessionExpired
+from mcp_exec_broker.upstream.http_transport import parse_reason
 from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.session import ListedTools, UpstreamSession
@@ -25,6 +27,17 @@ log = logging.getLogger(__name__)
 MIN_LIFETIME: Final = 5.0
 """Seconds from one listing to the next, at least."""
 _MAX_LIFETIME: Final = 86_400.0
+_REFUSALS: Final = frozenset(
+    {
+        ServerReason.UNAUTHORIZED,
+        ServerReason.PROTOCOL_ERROR,
+        ServerReason.SERVER_ERROR,
+        ServerReason.WRONG_PATH,
+        ServerReason.REDIRECTED,
+        ServerReason.NOT_MCP,
+    }
+)
+"""Reasons with which a server may refuse requests on behalf of nobody."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -43,7 +56,7 @@ class ToolLister:
         try:
             return await self.list_tools(server, None)
         except ServerUnavailable as error:
-            user = await self._find_user(server) if error.reason in ("Unauthorized", "ProtocolError") else None
+            user = await self._find_user(server) if error.reason in _REFUSALS else None
             if user is None:
                 raise
             try:
@@ -65,19 +78,22 @@ class ToolLister:
             return session, self._build_listing(server, session, tools, uses_user_credentials=user is not None)
         except TimeoutError:
             message = f"its tools were not listed within {self.timeout_seconds:g} s"
-            raise ServerUnavailable("Timeout", message) from None
+            raise ServerUnavailable(ServerReason.TIMEOUT, message) from None
         except MCPError as error:
             text = redact_excerpt(error.message, session.secrets if session else (), max_chars=500)
-            raise ServerUnavailable("ProtocolError", f"tools/list: {text}") from None
+            reason = parse_reason(error.error.data) or ServerReason.PROTOCOL_ERROR
+            raise ServerUnavailable(reason, f"tools/list: {text}") from None
         except (ValueError, OverflowError) as error:
-            raise ServerUnavailable("ProtocolError", f"tools/list: {error}") from None
+            raise ServerUnavailable(ServerReason.PROTOCOL_ERROR, f"tools/list: {error}") from None
         except (ServerUnavailable, UserUnknown):
             raise
         except SessionError as error:
-            raise ServerUnavailable("ConnectionLost", str(error)) from None
+            known = session.failure if session else None
+            raise ServerUnavailable(known.reason if known else ServerReason.CONNECTION_LOST, str(error)) from None
         except Exception as error:  # an answer of one server must not end the listing of the others
             log.warning("tools/list failed", extra={"server": "/".join(server.key), "error": type(error).__name__})
-            raise ServerUnavailable("ProtocolError", f"tools/list: {type(error).__name__}") from None
+            message = "tools/list: its answer can't be used; the broker's log has the kind of error"
+            raise ServerUnavailable(ServerReason.PROTOCOL_ERROR, message) from None
 
     def add_inferred_outputs(self, listing: ToolListing, key: ObjectKey) -> ToolListing:
         """Return the listing with the inferred output schemas of a server."""

@@ -8,6 +8,7 @@ from typing import Final
 from cachetools import LRUCache
 
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.server import is_of_credentials
 from mcp_exec_broker.catalog.changes import ChangedServers
 from mcp_exec_broker.catalog.disk_cache import CatalogDiskCache
 from mcp_exec_broker.catalog.entry import CatalogEntry, ToolListing, build_copy, restore_entry
@@ -169,7 +170,7 @@ class CatalogSync:
         except ServerUnavailable as error:
             self.lister.sessions.expire_credentials(server)
             entry.available, entry.reason, entry.message = False, error.reason, str(error)
-            entry.credentials_found = not error.reason.startswith("Secret")
+            entry.credentials_found = not is_of_credentials(error.reason)
             self.metrics.listings.labels("failed").inc()
             moment = monotonic()
             entry.backoff.until = 0.0  # each failure counts, even one after an early wakeup

@@ -12,6 +12,7 @@ from secrets import token_bytes
 from time import monotonic
 from typing import Any, Final
 
+from mcp_exec_api.constants import MAX_APPROVAL_SECONDS
 from mcp_exec_broker.errors import ErrorReason, build_denial
 from mcp_exec_broker.scanning.personal_data import KINDS
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS
@@ -20,7 +21,7 @@ _TOKEN: Final = re.compile(rf"\[(?:{'|'.join(KINDS)})_[0-9]{{1,6}}_[a-z2-7]{{8}}
 _PREFIXES: Final = tuple(f"[{kind}_" for kind in KINDS)
 _RANDOM_BYTES: Final = 5
 """Eight characters in base 32: a text contains a given token by chance once in 2**40."""
-_KEEP_SECONDS: Final = MAX_GRANT_SECONDS + 60.0
+_KEEP_SECONDS: Final = MAX_GRANT_SECONDS + MAX_APPROVAL_SECONDS + 60.0
 _VALUE_BYTES: Final = 400
 """Bytes that a value takes in memory in addition to its text."""
 _MAX_TOTAL_BYTES: Final = 128 * 1024 * 1024

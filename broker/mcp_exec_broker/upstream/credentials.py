@@ -16,12 +16,13 @@ from math import inf
 from time import monotonic
 from typing import Final
 
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import ClientCredentials, SecretKey, ToolServerSpec
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.kube.secrets import REASON_RELEASE_SECRET, describe_release_secret, is_release_secret
+from mcp_exec_common.kube.secrets import describe_release_secret, is_release_secret
 
 log = logging.getLogger(__name__)
 
@@ -123,9 +124,9 @@ class SecretCache:
                 if secret.read_at + self.fresh_seconds < monotonic():
                     await self._read(secret, namespace, name)
         if secret.refused:
-            raise CredentialsMissing(REASON_RELEASE_SECRET, describe_release_secret(name))
+            raise CredentialsMissing(ServerReason.SECRET_OF_RELEASE, describe_release_secret(name))
         if secret.data is None:
-            raise CredentialsMissing("SecretNotFound", f"there is no Secret {name}")
+            raise CredentialsMissing(ServerReason.SECRET_NOT_FOUND, f"there is no Secret {name}")
         return secret.data
 
     async def get_value(self, namespace: str, reference: SecretKey) -> str:
@@ -142,7 +143,8 @@ class SecretCache:
             if isinstance(error, ApiError) and error.code == 404:
                 secret.data, secret.refused = None, False
             elif secret.data is None:
-                raise CredentialsMissing("SecretUnreadable", f"Secret {name} can't be read: {error}") from None
+                message = f"Secret {name} can't be read: {error}"
+                raise CredentialsMissing(ServerReason.SECRET_UNREADABLE, message) from None
             else:  # the last data stays in use while the API server is unavailable
                 log.warning("cannot read a Secret again: %s", error, extra={"namespace": namespace, "secret": name})
         secret.read_at = monotonic()
@@ -195,7 +197,7 @@ async def read_environment_secrets(secrets: SecretCache, spec: ToolServerSpec, *
         try:
             data = await secrets.get_data(namespace, reference.name)
         except CredentialsMissing as error:
-            if error.reason != "SecretNotFound":
+            if error.reason != ServerReason.SECRET_NOT_FOUND:
                 raise
             continue
         value = base64.b64decode(data.get(reference.key, "")).decode(errors="replace").strip()
@@ -224,11 +226,12 @@ async def _read_oauth_client(secrets: SecretCache, spec: ClientCredentials, name
 
 def _decode(data: Object, name: str, key: str) -> str:
     if key not in data:
-        raise CredentialsMissing("SecretKeyNotFound", f"Secret {name} has no key {key}")
+        raise CredentialsMissing(ServerReason.SECRET_KEY_NOT_FOUND, f"Secret {name} has no key {key}")
     try:
         value = base64.b64decode(data[key], validate=True).decode().strip()
     except (binascii.Error, ValueError):
-        raise CredentialsMissing("SecretUnreadable", f"key {key} of Secret {name} is not text") from None
+        raise CredentialsMissing(ServerReason.SECRET_UNREADABLE, f"key {key} of Secret {name} is not text") from None
     if any(ord(character) < 32 or ord(character) == 127 for character in value):
-        raise CredentialsMissing("SecretUnreadable", f"key {key} of Secret {name} contains control characters")
+        message = f"key {key} of Secret {name} contains control characters"
+        raise CredentialsMissing(ServerReason.SECRET_UNREADABLE, message)
     return value

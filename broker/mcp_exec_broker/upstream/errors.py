@@ -3,15 +3,20 @@
 from collections.abc import Iterable
 from typing import Final
 
+import aiohttp
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream import http_transport as http
+from mcp_exec_broker.upstream.failures import explain_connection_error
 from mcp_exec_broker.upstream.redaction import redact_excerpt
-from mcp_exec_broker.upstream.stdio_transport import BridgeRefused
 
 _SIZE_MESSAGES: Final = (http.TOO_LARGE, "Server-sent event exceeded the")
-_REASONS: Final = {http.UNAUTHORIZED: "Unauthorized", http.UNREACHED: "Unreachable"}
+_REASONS: Final = {http.UNAUTHORIZED: ServerReason.UNAUTHORIZED, http.UNREACHED: ServerReason.UNREACHABLE}
+"""Reasons of marks without one of their own."""
+_REDIRECT: Final = "Redirect to "
+"""Begin of the SDK's message on a redirect that it does not follow."""
 
 
 class SessionError(Exception):
@@ -19,7 +24,7 @@ class SessionError(Exception):
 
 
 class ServerUnavailable(SessionError):
-    """The server is unavailable now. `reason` is one word for programs."""
+    """The server is unavailable now. `reason` is one word for programs: a ServerReason, or the operator's word."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -41,7 +46,7 @@ def interpret_error(error: MCPError, *, over_bridge: bool, why: str) -> Exceptio
     """
     mark = http.parse_mark(error.error.data)
     if mark in _REASONS:
-        return ServerUnavailable(_REASONS[mark], error.message)
+        return ServerUnavailable(http.parse_reason(error.error.data) or _REASONS[mark], error.message)
     if _is_session_expired(error, mark, over_bridge=over_bridge):
         return SessionExpired("the server has ended the session")
     if any(text in error.message for text in _SIZE_MESSAGES):
@@ -51,23 +56,45 @@ def interpret_error(error: MCPError, *, over_bridge: bool, why: str) -> Exceptio
     return None
 
 
-def explain_open_failure(error: BaseException, *, timeout_seconds: float, secrets: Iterable[str]) -> ServerUnavailable:
-    """Return why no session was opened. The text contains none of the `secrets`."""
+def explain_open_failure(
+    error: BaseException, *, timeout_seconds: float, secrets: Iterable[str], known: ServerUnavailable | None = None
+) -> ServerUnavailable:
+    """Return why no session was opened. The text contains none of the `secrets`.
+
+    `known` is what the transport reported about the server's end or its output.
+    """
     while isinstance(error, BaseExceptionGroup):  # the first one is the cause
         error = error.exceptions[0]
     if isinstance(error, ServerUnavailable):
         return error
-    if isinstance(error, TimeoutError):
-        return ServerUnavailable("Unreachable", f"it was not connected within {timeout_seconds:g} s")
+    if known is not None:
+        return known
     if isinstance(error, MCPError):
-        reason = _REASONS.get(http.parse_mark(error.error.data), "ProtocolError")
-        return ServerUnavailable(reason, redact_excerpt(error.message, secrets, max_chars=500))
-    if isinstance(error, OSError):
-        return ServerUnavailable("Unreachable", f"no connection: {type(error).__name__}")
-    if isinstance(error, BridgeRefused):
-        return ServerUnavailable("Unreachable", str(error))
+        reason, message = _explain_answer(error)
+        return ServerUnavailable(reason, redact_excerpt(message, secrets, max_chars=500))
+    if isinstance(error, aiohttp.ClientError | OSError) and not isinstance(error, TimeoutError):
+        return ServerUnavailable(*explain_connection_error(error))
+    if isinstance(error, TimeoutError):
+        return ServerUnavailable(ServerReason.TIMEOUT, f"it was not connected within {timeout_seconds:g} s")
     excerpt = redact_excerpt(str(error), secrets, max_chars=300)
-    return ServerUnavailable("ProtocolError", f"{type(error).__name__}: {excerpt}")
+    return ServerUnavailable(ServerReason.PROTOCOL_ERROR, f"its answer can't be used: {excerpt}")
+
+
+def _explain_answer(error: MCPError) -> tuple[ServerReason, str]:
+    message = error.message
+    if (reason := http.parse_reason(error.error.data)) is not None:
+        return reason, message
+    if message.startswith(_REDIRECT):
+        return ServerReason.REDIRECTED, message
+    if http.BROKE in message:
+        return ServerReason.CONNECTION_LOST, http.BROKE
+    if (mark := http.parse_mark(error.error.data)) in _REASONS:
+        return _REASONS[mark], message
+    if error.code == types.CONNECTION_CLOSED:
+        return ServerReason.CONNECTION_LOST, message
+    if error.code == types.PARSE_ERROR and http.TOO_LARGE not in message:
+        return ServerReason.NOT_MCP, "the server's answer is not JSON-RPC"
+    return ServerReason.PROTOCOL_ERROR, message
 
 
 def _is_session_expired(error: MCPError, mark: str, *, over_bridge: bool) -> bool:

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import aiohttp
 import httpx2
-from mcp_types import CONNECTION_CLOSED
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
 from yarl import URL
 
+from mcp_exec_api.reasons.server import ServerReason, find_server_reason
 from mcp_exec_broker.upstream.credentials import UpstreamCredentials
+from mcp_exec_broker.upstream.failures import explain_connection_error, explain_status
 from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens, TokenRefused
 
 UNREACHED: Final = "mcp-exec/unreached"
@@ -30,8 +32,9 @@ BROKE: Final = "the connection broke"
 TOO_LARGE: Final = "the answer exceeds its size limit"
 _OWN_HEADERS: Final = frozenset({b"host", b"content-length", b"connection", b"accept-encoding", b"transfer-encoding"})
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=5)
-_SDK_STATUS: Final = frozenset({400, 404, 405})
-"""Statuses from which the SDK derives the server's protocol version."""
+_CONNECTION_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ConnectionTimeoutError)
+"""Errors after which no request was sent."""
+_MCP_TYPES: Final = ("application/json", "text/event-stream")
 _SESSION_HEADER: Final = "mcp-session-id"
 _MIN_FILE_BYTES: Final = 64 * 1024
 
@@ -40,6 +43,11 @@ def parse_mark(data: object) -> str:
     """Return the mark in the data of a JSON-RPC error, or an empty text."""
     mark = data.get("trouble") if isinstance(data, dict) else None
     return mark if mark in (UNREACHED, BROKEN, GONE, UNAUTHORIZED) else ""
+
+
+def parse_reason(data: object) -> ServerReason | None:
+    """Return the reason in the data of a JSON-RPC error of this transport, or None."""
+    return find_server_reason(data.get("reason")) if isinstance(data, dict) else None
 
 
 class _BodyStream(httpx2.AsyncByteStream):
@@ -89,14 +97,14 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             if response.status == 401 and self.credentials.oauth:
                 response.close()
                 response = await self._send(request, rejected=self._token)
-        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
-            return _build_error(UNREACHED, f"no connection: {type(error).__name__}")
+            return await self._convert(request, response)
+        except _CONNECTION_ERRORS as error:
+            reason, message = explain_connection_error(error)
+            return _build_error(UNREACHED, message, reason)
         except TokenRefused as error:
-            return _build_error(UNAUTHORIZED, str(error))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            sent = not isinstance(error, aiohttp.ConnectionTimeoutError)
-            return _build_error(BROKEN if sent else UNREACHED, f"{BROKE}: {type(error).__name__}")
-        return self._convert(request, response)
+            return _build_error(UNAUTHORIZED, str(error), error.reason)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return _build_error(BROKEN, f"{BROKE} before an answer", ServerReason.CONNECTION_LOST)
 
     async def _send(self, request: httpx2.Request, *, rejected: str | None = None) -> aiohttp.ClientResponse:
         headers = [(key.decode("ascii"), value.decode("latin-1")) for key, value in request.headers.raw
@@ -116,20 +124,25 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             allow_redirects=False,
         )
 
-    def _convert(self, request: httpx2.Request, response: aiohttp.ClientResponse) -> httpx2.Response:
-        status, kind = response.status, response.content_type
+    async def _convert(self, request: httpx2.Request, response: aiohttp.ClientResponse) -> httpx2.Response:
+        status, kind, is_post = response.status, response.content_type, request.method == "POST"
+        error = None
         if status in (401, 403):
+            message = f"the server answers {status}: it rejects the credentials, or requires some"
+            error = _build_error(UNAUTHORIZED, message, ServerReason.UNAUTHORIZED)
+        elif status == 404 and is_post and _SESSION_HEADER in request.headers:
+            error = _build_error(GONE, "the server has ended the session")
+        elif response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            message = "the server compresses its answer although the request forbids it"
+            error = _build_error("", message, ServerReason.PROTOCOL_ERROR)
+        elif is_post and 200 <= status < 300 and status != 202 and kind not in _MCP_TYPES:
+            message = f"the server answers with {kind[:80]} instead of JSON or an event stream"
+            error = _build_error("", message, ServerReason.NOT_MCP)
+        if error is not None:
             response.close()
-            return _build_error(UNAUTHORIZED, f"the server answers {status}: it rejects the credentials")
-        if status == 404 and request.method == "POST" and _SESSION_HEADER in request.headers:
-            response.close()
-            return _build_error(GONE, "the server has ended the session")
-        if status >= 400 and status not in _SDK_STATUS and kind != "application/json":
-            response.close()
-            return _build_error("", f"the server answers {status}")
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            response.close()
-            return _build_error("", "the server compresses its answer although the request forbids it")
+            return error
+        if status >= 400 and is_post:
+            return await self._convert_failure(response)
         max_bytes = None if kind == "text/event-stream" and status < 300 else self.max_bytes
         return httpx2.Response(
             status,
@@ -137,13 +150,30 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             stream=_BodyStream(response, max_bytes=max_bytes),
         )
 
+    async def _convert_failure(self, response: aiohttp.ClientResponse) -> httpx2.Response:
+        """Return a failed response with its JSON-RPC error, or with one that says what its status means."""
+        body = _BodyStream(response, max_bytes=self.max_bytes)
+        try:
+            content = b"".join([chunk async for chunk in body]) if response.content_type == "application/json" else b""
+        except httpx2.StreamError as error:
+            return _build_error("" if TOO_LARGE in str(error) else BROKEN, str(error))
+        finally:
+            await body.aclose()
+        if b'"jsonrpc"' in content:
+            return httpx2.Response(response.status, headers={"Content-Type": "application/json"}, content=content)
+        reason, message = explain_status(response.status)
+        code = METHOD_NOT_FOUND if response.status == 404 else INTERNAL_ERROR  # as the SDK derives them
+        return _build_error("", message, reason, code=code)
+
 
 def _wrap_content(content: bytes) -> bytes | io.BytesIO | None:
     # aiohttp sends a file in chunks, and large bytes at once
     return io.BytesIO(content) if len(content) > _MIN_FILE_BYTES else content or None
 
 
-def _build_error(mark: str, message: str) -> httpx2.Response:
-    error: dict[str, Any] = {"code": CONNECTION_CLOSED, "message": message, "data": {"trouble": mark}}
+def _build_error(
+    mark: str, message: str, reason: ServerReason | None = None, *, code: int = CONNECTION_CLOSED
+) -> httpx2.Response:
+    error: dict[str, Any] = {"code": code, "message": message, "data": {"trouble": mark, "reason": reason}}
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     return httpx2.Response(502, headers={"Content-Type": "application/json"}, content=body)

@@ -11,7 +11,9 @@ from urllib.parse import quote_plus
 import aiohttp
 from cachetools import LRUCache
 
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream.credentials import OAuthClient
+from mcp_exec_broker.upstream.failures import explain_connection_error
 
 _MAX_TOKENS: Final = 512
 _EXPIRY_MARGIN: Final = 0.1
@@ -25,6 +27,10 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=10, sock_connect=5)
 
 class TokenRefused(Exception):
     """The token endpoint issued no token. The text contains no credentials."""
+
+    def __init__(self, message: str, reason: ServerReason = ServerReason.TOKEN_REFUSED) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +101,15 @@ class ClientCredentialsTokens:
             ) as response:
                 body = await _read_body(response)
                 answer = json.loads(body) if body.lstrip()[:1] == b"{" else {}
-        except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
-            raise TokenRefused(f"the token endpoint does not answer: {type(error).__name__}") from None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            reason, message = explain_connection_error(error)
+            raise TokenRefused(f"the token endpoint cannot be reached: {message}", reason) from None
+        except TimeoutError:
+            raise TokenRefused(f"the token endpoint does not answer within {_TIMEOUT.total:g} s") from None
+        except (ValueError, RecursionError):
+            raise TokenRefused("the token endpoint does not answer with a JSON object of 256 KiB or less") from None
+        except (aiohttp.ClientError, OSError):
+            raise TokenRefused("the token endpoint closed the connection before it answered") from None
         return response.status, answer if isinstance(answer, dict) else {}
 
 

@@ -20,6 +20,16 @@ def redact_excerpt(text: str, secrets: Iterable[str], *, max_chars: int) -> str:
     return redact_text(text, secrets)[:max_chars]
 
 
+def redact_output(text: str, secrets: Iterable[str], *, min_length: int, max_chars: int) -> str:
+    """Return the beginning of a line of output without the secrets, nor a line of a secret that has several.
+
+    Lines of secrets shorter than `min_length` remain: they are words rather than secrets.
+    """
+    lines = {line.strip() for secret in secrets for line in (secret, *secret.splitlines(), *secret.split("\\n"))}
+    found = sorted((line for line in lines if len(line) >= min_length), key=len, reverse=True)
+    return redact_text(text, found)[:max_chars]
+
+
 def redact_json(value: Any, secrets: Iterable[str], *, text: str | None = None) -> Any:
     """Return JSON without the secrets, in keys and numbers too; the same object if it contains none.
 

@@ -9,6 +9,7 @@ import aiohttp
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_broker.upstream.credentials import UpstreamCredentials
 from mcp_exec_broker.upstream.errors import ServerUnavailable
@@ -45,7 +46,7 @@ class TransportFactory:
         stack: AsyncExitStack,
         *,
         on_secret: Callable[[str], None],
-        on_end: Callable[[str], None],
+        on_end: Callable[[ServerUnavailable], None],
     ) -> AbstractAsyncContextManager[Any]:
         """Return a transport for the SDK's client.
 
@@ -66,11 +67,11 @@ class TransportFactory:
         return streamable_http_client(str(route.spec.url), http_client=client, max_sse_event_size=max_bytes)
 
     def _connect_bridge(
-        self, server: ToolServer, *, max_bytes: int, on_end: Callable[[str], None]
+        self, server: ToolServer, *, max_bytes: int, on_end: Callable[[ServerUnavailable], None]
     ) -> AbstractAsyncContextManager[Any]:
         workload = server.workload
         if workload is None or not workload.ready or not workload.address:
-            reason = (workload and workload.reason) or "PodNotReady"
+            reason = (workload and workload.reason) or ServerReason.POD_NOT_READY
             raise ServerUnavailable(reason, (workload and workload.message) or "its pod is not ready")
         token = bridge_token(key=self.bridge_key, namespace=server.namespace, name=server.name)
         return connect_bridge(workload.address, token=token, max_line_bytes=max_bytes, on_end=on_end)

@@ -51,7 +51,9 @@ class ToolServer:
             spec = ToolServerSpec.model_validate(item.get("spec") or {})
             workload = Workload.model_validate(status["workload"]) if status.get("workload") else None
         except ValidationError as error:
-            invalid_spec = "; ".join(f"{problem.field}: {problem.message}" for problem in field_errors(error))[:1000]
+            invalid_spec = "; ".join(
+                f"{problem.field}: {problem.message}" for problem in field_errors(error, ToolServerSpec)
+            )[:1000]
         return cls(
             namespace=meta["namespace"],
             name=meta["name"],

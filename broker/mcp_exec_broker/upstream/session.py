@@ -16,8 +16,16 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
-from mcp_exec_broker.upstream.errors import ConnectionLost, SessionExpired, explain_open_failure, interpret_error
-from mcp_exec_broker.upstream.redaction import redact_excerpt
+from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_broker.upstream.credentials import MIN_SECRET_LENGTH
+from mcp_exec_broker.upstream.errors import (
+    ConnectionLost,
+    ServerUnavailable,
+    SessionExpired,
+    explain_open_failure,
+    interpret_error,
+)
+from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_output
 from mcp_exec_broker.upstream.route import TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.tool_bounds import OmittedEntry, ToolCollector
 
@@ -26,6 +34,8 @@ log = logging.getLogger(__name__)
 _CLIENT: Final = types.Implementation(name="mcp-exec", version="1")
 _RESUBSCRIBE_SECONDS: Final = 5.0
 _MAX_PAGES: Final = 100
+_MAX_OUTPUT: Final = 500
+"""Characters of how a server ended, with its last line on standard error."""
 _MAX_ACCESS_TOKENS: Final = 4
 """Earlier access tokens that answers must not contain, in addition to the current one."""
 
@@ -65,6 +75,8 @@ class UpstreamSession:
     """Whether the broker closed it."""
     end_cause: str = ""
     """Why it ended, if the broker did not close it."""
+    failure: ServerUnavailable | None = None
+    """The same with its reason, if the transport reported it."""
     active_requests: int = 0
     idle_since: float = field(default_factory=monotonic)
     _client: Client | None = None
@@ -216,7 +228,7 @@ class UpstreamSession:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(timeout_seconds):
                     transport = await self.transports.open_transport(
-                        self.route, stack, on_secret=self._add_access_token, on_end=self._end
+                        self.route, stack, on_secret=self._add_access_token, on_end=self._end_by_transport
                     )
                     self._client = await stack.enter_async_context(
                         Client(transport, client_info=_CLIENT, cache=None, message_handler=self._handle_message)
@@ -236,11 +248,16 @@ class UpstreamSession:
             self.on_end(self)
 
     def _fail(self, error: Exception, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
-        cause = explain_open_failure(error, timeout_seconds=timeout_seconds, secrets=self.secrets)
+        cause = explain_open_failure(error, timeout_seconds=timeout_seconds, secrets=self.secrets, known=self.failure)
         self.end_cause = self.end_cause or str(cause)
         if not opened.done():
             opened.set_exception(cause)
             opened.exception()  # the caller may be gone
+
+    def _end_by_transport(self, cause: ServerUnavailable) -> None:
+        text = redact_output(str(cause), self.secrets, min_length=MIN_SECRET_LENGTH, max_chars=_MAX_OUTPUT)
+        self.failure = ServerUnavailable(cause.reason, text)
+        self._end(text)
 
     def _end(self, cause: str) -> None:
         self.has_ended = True
@@ -256,6 +273,7 @@ class UpstreamSession:
             self.on_tools_changed()
         elif isinstance(message, Exception):
             self.end_cause = redact_excerpt(str(message), self.secrets, max_chars=300)
+            self.failure = ServerUnavailable(ServerReason.NOT_MCP, self.end_cause)
 
     def _offers_subscriptions(self) -> bool:
         tools = self.client.server_capabilities.tools

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.upstream.credentials import (
     CredentialsMissing,
@@ -99,7 +100,7 @@ class SessionPool:
         """
         spec = server.spec
         if spec is None:
-            raise ServerUnavailable("InvalidSpec", f"its spec can't be used: {server.invalid_spec}")
+            raise ServerUnavailable(ServerReason.INVALID_SPEC, f"its spec can't be used: {server.invalid_spec}")
         principal = (server.key, user if user is not None and server.is_personal else _SHARED)
         try:
             credentials = await read_credentials(
@@ -164,7 +165,7 @@ class SessionPool:
             raise failure from None
         if self._slots.get(principal) is not slot:  # removed during the attempt: nobody would close the session
             self._close_session(session)
-            raise ServerUnavailable("Changed", "it has just changed")
+            raise ServerUnavailable(ServerReason.CHANGED, "it has just changed")
         slot.session, slot.failure, slot.opened_at = session, None, monotonic()
         slot.open_backoff.succeed()
         self.metrics.connects.labels("ok").inc()
@@ -187,7 +188,8 @@ class SessionPool:
             slot.loss_backoff.succeed()
         elif not session.was_closed:
             cause = session.end_cause or "it ends each session at once"
-            slot.delay_retry(slot.loss_backoff, ServerUnavailable("ConnectionLost", cause))
+            reason = session.failure.reason if session.failure else ServerReason.CONNECTION_LOST
+            slot.delay_retry(slot.loss_backoff, ServerUnavailable(reason, cause))
         if not session.was_closed:
             log.warning(
                 "lost the connection to a server",

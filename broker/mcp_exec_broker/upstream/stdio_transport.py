@@ -15,13 +15,21 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_broker.upstream.errors import ServerUnavailable
+from mcp_exec_broker.upstream.failures import describe_exit
+
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 _MAX_ANSWER_BYTES: Final = 4096
-
-
-class BridgeRefused(Exception):
-    """The bridge refused the connection; the text is the cause."""
+_EXITED: Final = "mcp-exec/exited"
+"""Method of the bridge's notification about the end of the server's process."""
+_MAX_EXITED_BYTES: Final = 32 * 1024
+_REFUSALS: Final = {
+    "the server can't be started": ServerReason.COMMAND_NOT_STARTED,
+    "the limit of": ServerReason.TOO_MANY_SESSIONS,
+}
+"""Reasons by the begin of the bridge's text; all others concern bridge and broker."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -34,14 +42,19 @@ def split_address(address: str) -> tuple[str, int]:
 
 @asynccontextmanager
 async def connect_bridge(
-    address: str, *, token: str, max_line_bytes: int, on_end: Callable[[str], None]
+    address: str, *, token: str, max_line_bytes: int, on_end: Callable[[ServerUnavailable], None]
 ) -> AsyncIterator[Streams]:
     """Connect to the bridge at HOST:PORT and yield the streams. `on_end` receives the cause of the connection's end.
 
-    A line longer than `max_line_bytes` ends the connection. Raises OSError and BridgeRefused.
+    A line longer than `max_line_bytes` ends the connection. Raises ServerUnavailable, and OSError if the connection
+    breaks.
     """
     host, port = split_address(address)
-    reader, writer = await asyncio.open_connection(host, port, limit=max_line_bytes)
+    try:
+        reader, writer = await asyncio.open_connection(host, port, limit=max_line_bytes)
+    except OSError as error:
+        message = f"no connection to its bridge at {address}: {error.strerror or 'in time'}"
+        raise ServerUnavailable(ServerReason.UNREACHABLE, message) from None
     try:
         await _authenticate(reader, writer, token)
         received, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -61,36 +74,47 @@ async def connect_bridge(
 
 
 async def _authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
-    writer.write(json.dumps({"token": token, "version": 1}).encode() + b"\n")
+    writer.write(json.dumps({"token": token, "version": 1, "exit": True}).encode() + b"\n")
     await writer.drain()
     line = await reader.readline()
     if not line:
-        raise BridgeRefused("the bridge closed the connection")
+        raise ServerUnavailable(ServerReason.CONNECTION_LOST, "the bridge closed the connection")
     try:
         answer: Any = json.loads(line[:_MAX_ANSWER_BYTES])
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or answer.get("ok") is not True:
-        error = answer.get("error") if isinstance(answer, dict) else None
-        raise BridgeRefused(f"the bridge refused: {str(error)[:300]}" if error else "the bridge sent an invalid answer")
+        raise _build_refusal(str(answer.get("error") or "") if isinstance(answer, dict) else "")
+
+
+def _build_refusal(text: str) -> ServerUnavailable:
+    """Return why the bridge refused a connection."""
+    if not text:
+        return ServerUnavailable(ServerReason.PROTOCOL_ERROR, "the bridge sent an invalid answer")
+    reason = next((reason for begin, reason in _REFUSALS.items() if text.startswith(begin)), ServerReason.UNREACHABLE)
+    return ServerUnavailable(reason, f"the bridge refused: {text[:300]}")
 
 
 async def _receive(
     reader: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
-    on_end: Callable[[str], None],
+    on_end: Callable[[ServerUnavailable], None],
 ) -> None:
-    cause = "the server has ended"
+    cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the server has ended")
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async with received:  # closing it ends the session
             try:
                 while line := await reader.readline():
+                    if (exited := _parse_exit(line)) is not None:
+                        cause = exited
+                        break
                     if line.strip():
                         await received.send(_parse_message(line))
             except ValueError:
-                cause = "the server wrote a line that exceeds its size limit"
-            except OSError as error:
-                cause = f"the connection broke: {type(error).__name__}"
+                message = "the server wrote a line that exceeds its size limit"
+                cause = ServerUnavailable(ServerReason.NOT_MCP, message)
+            except OSError:
+                cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the connection broke")
             on_end(cause)
 
 
@@ -106,6 +130,22 @@ async def _send(
                 await writer.drain()
     except OSError:
         await received.aclose()
+
+
+def _parse_exit(line: bytes) -> ServerUnavailable | None:
+    """Return how the server's process ended if the line is the bridge's notification about it, else None."""
+    if len(line) > _MAX_EXITED_BYTES or _EXITED.encode() not in line:
+        return None
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or message.get("method") != _EXITED or not isinstance(message.get("params"), dict):
+        return None
+    code, text = message["params"].get("code"), message["params"].get("line")
+    end = describe_exit(code) if isinstance(code, int) and abs(code) < 1000 else "the command has ended"
+    said = f": {text}" if isinstance(text, str) and text.strip() else ""
+    return ServerUnavailable(ServerReason.COMMAND_EXITED, end + said)
 
 
 def _parse_message(line: bytes) -> SessionMessage | Exception:

@@ -15,6 +15,7 @@ _MAX_NODES: Final = 200_000
 _MAX_STEPS: Final = 1_000_000
 """Values visited in all schemas, which takes about 0.3 s."""
 _MAX_NAME: Final = 128
+_MAX_TITLE: Final = 1024
 _MAX_DESCRIPTION: Final = 16 * 1024
 _MAX_ANNOTATIONS: Final = 4 * 1024
 _MAX_SCHEMA_BYTES: Final = 128 * 1024
@@ -85,6 +86,7 @@ class ToolCollector:
         _check_name(name)
         if name in self._names:
             raise _Exceeded("an earlier tool of the server has this name")
+        _check_length("the title", str(tool.get("title") or ""), _MAX_TITLE, unit="characters")
         _check_length("the description", str(tool.get("description") or ""), _MAX_DESCRIPTION, unit="characters")
         _check_length("the annotations", json.dumps(tool.get("annotations") or {}), _MAX_ANNOTATIONS, unit="bytes")
         nodes = 0

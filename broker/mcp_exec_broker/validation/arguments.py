@@ -7,6 +7,7 @@ travel unchecked, and the server checks them; missing and unknown parameters are
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from threading import Lock
 from typing import Any, Final
@@ -15,14 +16,17 @@ from cachetools import LRUCache
 from jsonschema import ValidationError
 
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
-from mcp_exec_broker.suggestions import find_close_names
 from mcp_exec_broker.validation.parameters import ToolParameters, parse_parameters, read_properties
 from mcp_exec_broker.validation.schema import BoundedValidator, format_path
 from mcp_exec_tools.catalog import Tool
+from mcp_exec_tools.names import fold
+from mcp_exec_tools.suggestions import find_close_names
 
 _MAX_STEPS: Final = 50_000
 _MAX_NONES: Final = 1000
 _MAX_TEXT: Final = 300
+_MAX_NAME: Final = 128
+"""Longest name of a parameter that is found in other spellings."""
 _MAX_NAMES: Final = 8
 _MAX_SUGGESTED: Final = 3
 """Unknown names with suggestions."""
@@ -36,6 +40,16 @@ class _ParsedSchema:
     properties: Mapping[str, Any]
     """Subschema of each parameter."""
     validator: BoundedValidator
+
+    @cached_property
+    def spellings(self) -> Mapping[str, str | None]:
+        """The parameters by the form in which all their spellings agree; None if several have it."""
+        spellings: dict[str, str | None] = {}
+        for name in self.names:
+            if len(name) <= _MAX_NAME:
+                folded = fold(name)
+                spellings[folded] = None if folded in spellings or not folded else name
+        return spellings
 
 
 class ArgumentValidator:
@@ -68,6 +82,7 @@ class ArgumentValidator:
         """
         schema = self._parse_schema(tool, catalog_hash)
         parameters = schema.parameters
+        arguments = _respell(schema, arguments) if parameters.is_closed else arguments
         unset = _find_unset(schema, arguments)
         arguments = {name: value for name, value in arguments.items() if name not in unset}
         arguments |= {name: value for name, value in parameters.defaults.items() if name not in arguments}
@@ -95,6 +110,20 @@ class ArgumentValidator:
                     validator=BoundedValidator(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS),
                 )
             return schema
+
+
+def _respell(schema: _ParsedSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments with the tool's own names of those that are spelled otherwise: `projectID`, `from_`.
+
+    Of two spellings of one parameter the second stays, so it is refused as unknown.
+    """
+    if arguments.keys() <= schema.names:
+        return arguments
+    spelled: dict[str, Any] = {}
+    for name, value in arguments.items():
+        own = schema.spellings.get(fold(name)) if name not in schema.names and len(name) <= _MAX_NAME else None
+        spelled[name if own is None or own in arguments or own in spelled else own] = value
+    return spelled
 
 
 def _find_unset(schema: _ParsedSchema, arguments: Mapping[str, Any]) -> set[str]:

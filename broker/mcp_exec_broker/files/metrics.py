@@ -1,0 +1,160 @@
+"""Metrics of the store of files. Labels are bounded: namespaces by a maximum number, results by an enumeration."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final, Self
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from mcp_exec_broker.files.errors import FilesRefused
+
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_MAX_NAMESPACES: Final = 200
+_OTHER: Final = "other"
+
+
+@dataclass
+class StoredTotals:
+    """What the objects of some owners take."""
+
+    bytes: int = 0
+    objects: int = 0
+
+    def add(self, size: int) -> None:
+        """Count an object."""
+        self.bytes += size
+        self.objects += 1
+
+    def merge(self, other: "StoredTotals") -> None:
+        """Count what another owner has."""
+        self.bytes += other.bytes
+        self.objects += other.objects
+
+
+@dataclass
+class CommitOutcome:
+    """What came of a commit that was not refused."""
+
+    result: str = "Committed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesMetrics:
+    """Metrics of commits, fetched contents and the collector."""
+
+    commits: Counter
+    commit_seconds: Histogram
+    fetch_seconds: Histogram
+    fetched_bytes: Counter
+    stored_bytes: Gauge
+    stored_objects: Gauge
+    collections: Counter
+    collection_seconds: Histogram
+    collected_objects: Counter
+    collected_bytes: Counter
+
+    @classmethod
+    def create(cls, registry: CollectorRegistry) -> Self:
+        """Return metrics that start at zero."""
+        prefix = "mcp_exec_broker_files_"
+        return cls(
+            commits=Counter(
+                prefix + "commits_total",
+                "Commits to workspaces by who sent them (execution, request) and result: Committed, Merged, Unchanged, "
+                "Repeated, or the reason of the refusal.",
+                ["source", "result"],
+                registry=registry,
+            ),
+            commit_seconds=Histogram(
+                prefix + "commit_seconds",
+                "Time of a commit without the upload of contents, refused ones included.",
+                ["source"],
+                buckets=_BUCKETS,
+                registry=registry,
+            ),
+            fetch_seconds=Histogram(
+                prefix + "fetch_seconds",
+                "Time to send a sandbox the contents that it asked for.",
+                buckets=_BUCKETS,
+                registry=registry,
+            ),
+            fetched_bytes=Counter(
+                prefix + "fetched_bytes_total", "Bytes of contents sent to sandboxes.", registry=registry
+            ),
+            stored_bytes=Gauge(
+                prefix + "stored_bytes",
+                "Bytes of versions, contents and artifacts at the last look of the collector.",
+                ["namespace"],
+                registry=registry,
+            ),
+            stored_objects=Gauge(
+                prefix + "stored_objects",
+                "Objects with versions, contents and artifacts at the last look of the collector.",
+                ["namespace"],
+                registry=registry,
+            ),
+            collections=Counter(
+                prefix + "collections_total",
+                "Looks of the collector at all objects, by outcome: ok, failed.",
+                ["outcome"],
+                registry=registry,
+            ),
+            collection_seconds=Histogram(
+                prefix + "collection_seconds", "Time of a look of the collector.", buckets=_BUCKETS, registry=registry
+            ),
+            collected_objects=Counter(
+                prefix + "collected_objects_total", "Objects that the collector removed.", registry=registry
+            ),
+            collected_bytes=Counter(
+                prefix + "collected_bytes_total",
+                "Bytes of contents and artifacts that the collector removed.",
+                registry=registry,
+            ),
+        )
+
+    @contextmanager
+    def committing(self, source: str) -> Iterator[CommitOutcome]:
+        """Record a commit and its time."""
+        outcome, started = CommitOutcome(), perf_counter()
+        try:
+            yield outcome
+        except BaseException as error:
+            outcome.result = error.reason.value if isinstance(error, FilesRefused) else "Failed"
+            raise
+        finally:
+            self.commits.labels(source, outcome.result).inc()
+            self.commit_seconds.labels(source).observe(perf_counter() - started)
+
+    async def fetching(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Record contents while they are sent."""
+        started = perf_counter()
+        try:
+            async for part in parts:
+                self.fetched_bytes.inc(len(part))
+                yield part
+        finally:
+            self.fetch_seconds.observe(perf_counter() - started)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Record a look of the collector."""
+        started, outcome = perf_counter(), "failed"
+        try:
+            yield
+            outcome = "ok"
+        finally:
+            self.collections.labels(outcome).inc()
+            self.collection_seconds.observe(perf_counter() - started)
+
+    def set_stored(self, totals: Mapping[str, StoredTotals]) -> None:
+        """Set what each namespace has: `other` beyond the first 200."""
+        shown: dict[str, StoredTotals] = {}
+        for number, (namespace, found) in enumerate(sorted(totals.items())):
+            shown.setdefault(namespace if number < _MAX_NAMESPACES else _OTHER, StoredTotals()).merge(found)
+        self.stored_bytes.clear()
+        self.stored_objects.clear()
+        for namespace, total in shown.items():
+            self.stored_bytes.labels(namespace).set(total.bytes)
+            self.stored_objects.labels(namespace).set(total.objects)

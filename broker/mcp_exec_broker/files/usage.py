@@ -1,0 +1,121 @@
+"""Bytes that owners and their namespaces have stored, and room of the volume."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from cachetools import LRUCache
+
+from mcp_exec_broker.files.errors import FilesRefused, build_too_large
+from mcp_exec_broker.files.keys import ARTIFACTS, DATA, OwnerSpace
+from mcp_exec_broker.files.limits import StoreLimits
+from mcp_exec_broker.files.storage import Storage
+from mcp_exec_common.broker.files import FilesReason
+
+log = logging.getLogger(__name__)
+
+_FRESH_SECONDS: Final = 600
+"""Seconds until the objects of an owner are listed again: other replicas write, too."""
+_FRESH_SECONDS_OF_NAMESPACE: Final = 2 * _FRESH_SECONDS
+"""The same for a namespace. Mostly the collector has listed them all meanwhile."""
+_MAX_OWNERS: Final = 10_000
+
+
+@dataclass
+class _Count:
+    listed: float
+    """When the owner's objects were listed. What is written does not make the listing newer."""
+    bytes: int
+
+
+@dataclass(kw_only=True, eq=False)
+class OwnerUsage:
+    """Counts of stored bytes, from listings and what this replica has written since."""
+
+    storage: Storage
+    limits: StoreLimits
+    clock: Callable[[], float] = monotonic
+    _counts: LRUCache[OwnerSpace, _Count] = field(default_factory=lambda: LRUCache(_MAX_OWNERS))
+    _namespaces: dict[str, _Count] = field(default_factory=dict)
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a namespace is listed."""
+    _spare: int | None = None
+    """Bytes that may still be written to the volume, from its last measure."""
+
+    async def measure(self, space: OwnerSpace) -> int:
+        """Return the bytes of an owner's objects."""
+        return (await self._count(space)).bytes
+
+    async def _count(self, space: OwnerSpace) -> _Count:
+        count = self._counts.get(space)
+        if count is None or self.clock() - count.listed >= _FRESH_SECONDS:
+            count = _Count(self.clock(), 0)
+            for folder in (space.data(), space.artifacts()):
+                async for item in self.storage.list_objects(folder):
+                    count.bytes += item.size
+            self._counts[space] = count
+        return count
+
+    async def _measure_namespace(self, namespace: str) -> None:
+        async with self._listing:
+            count = self._namespaces.get(namespace)
+            if count is not None and self.clock() - count.listed < _FRESH_SECONDS_OF_NAMESPACE:
+                return
+            count = _Count(self.clock(), 0)
+            for folder in (DATA, ARTIFACTS):
+                async for item in self.storage.list_objects(f"{folder}/{namespace}"):
+                    count.bytes += item.size
+            self._namespaces[namespace] = count
+
+    async def open(self, space: OwnerSpace) -> Callable[[int], None]:
+        """Return a function that counts bytes before they are written, or dropped if they are negative.
+
+        It raises FilesRefused: TOO_LARGE if the owner or its namespace would have too many, UNAVAILABLE if the volume
+        is almost full.
+        """
+        first = await self._count(space)
+        await self._measure_namespace(space.namespace)
+        self._spare = await self.storage.measure_spare()
+
+        def reserve(size: int) -> None:
+            count = self._counts.get(space, first)
+            if size > 0 and count.bytes + size > self.limits.owner_bytes:
+                raise build_too_large(
+                    f"the owner has {count.bytes} bytes stored, older versions and artifacts included, and allowed are "
+                    f"{self.limits.owner_bytes}: delete workspaces, or wait until older contents are removed"
+                )
+            self._reserve_shared(space.namespace, size)
+            count.bytes = max(count.bytes + size, 0)
+
+        reserve(0)
+        return reserve
+
+    def _reserve_shared(self, namespace: str, size: int) -> None:
+        """Count bytes of a namespace and of the volume, which many owners share. Raises FilesRefused."""
+        count = self._namespaces[namespace]
+        if size > 0 and count.bytes + size > self.limits.namespace_bytes:
+            raise build_too_large(
+                f"the owners of namespace {namespace} have {count.bytes} bytes stored, and allowed are "
+                f"{self.limits.namespace_bytes} in all: delete workspaces, or wait until older contents are removed"
+            )
+        if self._spare is not None:
+            if size > max(self._spare, 0):
+                log.error("the volume for files is almost full")
+                raise FilesRefused(FilesReason.UNAVAILABLE, "the volume for files is almost full; nothing was stored")
+            self._spare -= size
+        count.bytes = max(count.bytes + size, 0)
+
+    def set_namespace(self, namespace: str, size: int) -> None:
+        """Set what a listing of all of a namespace's owners found."""
+        self._namespaces[namespace] = _Count(self.clock(), size)
+
+    def set(self, space: OwnerSpace, size: int) -> None:
+        """Set what a listing found."""
+        self._counts[space] = _Count(self.clock(), size)
+
+    def forget(self, space: OwnerSpace) -> None:
+        """List the owner's objects at the next request."""
+        self._counts.pop(space, None)

@@ -1,0 +1,1 @@
+"""Versions of workspaces: what they contain, how they are committed and read."""
