@@ -1,8 +1,9 @@
 """Cleanup of namespaces that the release serves no longer: `python3 -m mcp_exec_operator.cleanup NAMESPACE...`
 
 A hook of the chart runs it before an uninstallation, and before an upgrade that removes namespaces. It cancels the
-executions, while the operator can still write how they ended, and deletes the pools. Kubernetes then deletes the pods,
-and after the last of them the NetworkPolicy. Nothing of this is needed for the isolation of sandboxes.
+executions, while the operator can still write how they ended, and deletes the pools and the skills that the release
+brought. Kubernetes then deletes the pods, and after the last of them the NetworkPolicy. Nothing of this is needed for
+the isolation of sandboxes.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.constants import API_VERSION, EXECUTIONS, POOLS
+from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_SHIPPED, POOLS, SKILLS
 from mcp_exec_api.execution_state import is_finished, read_created_at
 from mcp_exec_api.meta import now
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -38,6 +39,8 @@ _GONE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.5
 _CONCURRENCY: Final = 4
 """Namespaces at the same time: the Job has three minutes for all, and 256 MiB."""
+_SKILLS_PER_PAGE: Final = 20
+"""A skill can have 320 KiB."""
 _GONE_CODES: Final = (403, 404)
 """Answers about a namespace that was deleted, and with it the rights in it."""
 
@@ -60,6 +63,7 @@ class NamespaceCleanup:
             await self._cancel_executions()
             await self._wait(self._all_finished, self.cancel_seconds)
             await self._delete_pools()
+            await self._delete_shipped_skills()
             gone = await self._wait(self._no_pods, self.gone_seconds)
             await self._end_executions()
         except ApiError as error:
@@ -99,6 +103,23 @@ class NamespaceCleanup:
             meta = pool["metadata"]
             path = custom_resource_path(POOLS, namespace=self.namespace, name=meta["name"])
             await self.kube.delete(path, uid=meta["uid"])
+
+    async def _delete_shipped_skills(self) -> None:
+        """Delete them by their label. Nothing is deleted if an earlier release gave no right to do so."""
+        found: list[tuple[str, str]] = []
+        path = custom_resource_path(SKILLS, namespace=self.namespace)
+        try:
+            await self.kube.scan(
+                path,
+                lambda body: found.append((body["metadata"]["name"], body["metadata"]["uid"])),
+                selector=f"{LABEL_SHIPPED}=true",
+                chunk=_SKILLS_PER_PAGE,
+            )
+        except ApiError as error:
+            if error.code not in _GONE_CODES:
+                raise
+        for name, uid in found:
+            await self.kube.delete(custom_resource_path(SKILLS, namespace=self.namespace, name=name), uid=uid)
 
     async def _all_finished(self) -> bool:
         return not await self._unfinished()

@@ -4,19 +4,24 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.admission import Admission
 from mcp_exec_operator.executions.binder import Binder
 from mcp_exec_operator.executions.controller import ExecutionController
+from mcp_exec_operator.executions.files.grants import FilesIssuer
+from mcp_exec_operator.executions.files.turns import WorkspaceTurns
+from mcp_exec_operator.executions.session_turns import SessionTurns
 from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools import GrantIssuer
+from mcp_exec_operator.executions.tools.grants import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
@@ -26,7 +31,9 @@ from mcp_exec_operator.pools.controller import PoolController, PoolControllerCon
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.resync import Resync
+from mcp_exec_operator.sessions.component import SessionComponent
 from mcp_exec_operator.settings import Settings
+from mcp_exec_operator.skills.component import SkillComponent
 from mcp_exec_operator.toolservers.broker import BrokerDiscovery
 from mcp_exec_operator.toolservers.component import ToolServerComponent
 from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
@@ -41,9 +48,11 @@ class Manager:
 
     pools: PoolRegistry
     executions: ExecutionController
+    sessions: SessionComponent
     resync: Resync
     ttl: TTLController
     tool_servers: ToolServerComponent | None
+    skills: SkillComponent
     tasks: TaskRegistry
     metrics: Metrics
     shutdown_seconds: float
@@ -61,6 +70,7 @@ class Manager:
             bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
         )
         tools = GrantIssuer(broker=broker, distributor=distributor)
+        files = FilesIssuer(broker=broker)
         authenticator = PodAuthenticator(key=supervisors.key)
         config = PoolControllerConfig(
             broker=broker is not None,
@@ -101,9 +111,26 @@ class Manager:
                 metrics=metrics,
                 tasks=tasks,
             )
-        writer = ExecutionStatusWriter(api=api, priority=write_priority)
+        skills = SkillComponent.create(
+            kube=kube,
+            namespaces=settings.namespaces,
+            key=supervisors.key,
+            folders=read_folders(Path(settings.skills_folder)) if settings.skills_folder else (),
+            metrics=metrics,
+        )
+        writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
         ttl = TTLController(api=api, max_seconds=settings.max_ttl_seconds)
         specs = SpecCache(api=api)
+        sessions = SessionComponent.create(
+            settings=settings,
+            api=api,
+            pools=pools,
+            supervisors=supervisors,
+            tasks=tasks,
+            write_priority=write_priority,
+        )
+        writers = WorkspaceTurns(writer=writer)
+        turns = SessionTurns(claims=sessions.claims, writer=writer)
         executions = ExecutionController(
             api=api,
             pools=pools,
@@ -113,21 +140,37 @@ class Manager:
                 supervisors=supervisors,
                 specs=specs,
                 tools=tools,
+                skills=skills.resolver,
+                files=files,
+                writers=writers,
                 admission=Admission(metrics=metrics),
+                turns=turns,
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             supervisors=supervisors,
             specs=specs,
             tools=tools,
+            turns=turns,
+            skills=skills,
+            files=files,
+            writers=writers,
             ttl=ttl,
             tasks=tasks,
             metrics=metrics,
         )
-        pools.on_removed = executions.withdraw_pool
+        sessions.registry.on_interrupted = executions.withdraw_session
+        pools.find_session_pods = sessions.registry.find_pods
+
+        def withdraw_pool(pool: WarmPool) -> None:
+            executions.withdraw_pool(pool)
+            sessions.registry.withdraw_pool(pool)
+
+        pools.on_removed = withdraw_pool
         resync = Resync(
             api=api,
             pools=pools,
+            sessions=sessions.registry,
             executions=executions,
             metrics=metrics,
             namespaces=settings.namespaces,
@@ -136,9 +179,11 @@ class Manager:
         return cls(
             pools=pools,
             executions=executions,
+            sessions=sessions,
             resync=resync,
             ttl=ttl,
             tool_servers=tool_servers,
+            skills=skills,
             tasks=tasks,
             metrics=metrics,
             shutdown_seconds=settings.shutdown_seconds,
@@ -148,6 +193,11 @@ class Manager:
         """Take in a watch event of an execution."""
         self.metrics.events.labels("execution").inc()
         self.executions.observe(body, deleted=deleted)
+
+    def observe_session(self, body: Object, deleted: bool) -> None:
+        """Take in a watch event of a session."""
+        self.metrics.events.labels("session").inc()
+        self.sessions.registry.observe(body, deleted=deleted)
 
     def observe_pool(self, body: Object, deleted: bool) -> None:
         """Take in a watch event of a pool."""
@@ -167,10 +217,13 @@ class Manager:
     def observe_namespace(self, namespace: str, deleting: bool) -> None:
         """End the sandboxes of a namespace that is being deleted, and serve one that was created again."""
         if not deleting:
+            if namespace in self.pools.closed:
+                self.skills.shipped.request(namespace)
             self.pools.closed.discard(namespace)
         elif namespace not in self.pools.closed:
             log.warning("the namespace is being deleted: its executions are cancelled", extra={"namespace": namespace})
             self.executions.withdraw_namespace(namespace)
+            self.sessions.registry.withdraw_namespace(namespace)
             self.pools.close_namespace(namespace)
 
     def observe_node(self, body: Object, deleted: bool) -> None:
@@ -190,13 +243,21 @@ class Manager:
         Raises ApiError if the first resync fails.
         """
         self.resync.restart_clock()
-        async with self.tool_servers.running() if self.tool_servers is not None else nullcontext():
+        async with (
+            self.tool_servers.running() if self.tool_servers is not None else nullcontext(),
+            self.skills.running(),
+        ):
             # before the first resync: what is expired is deleted even if that never ends
-            loops = [self.tasks.spawn(self.ttl.run(), name="ttl")]
+            loops = [
+                self.tasks.spawn(self.ttl.run(), name="ttl"),
+                self.tasks.spawn(self.skills.controller.run(), name="skills"),
+                self.tasks.spawn(self.skills.shipped.run(), name="shipped skills"),
+            ]
             try:
                 await self.resync.resync()
                 self.pools.open()
                 loops.append(self.tasks.spawn(self.resync.run(), name="resync"))
+                loops.append(self.tasks.spawn(self.sessions.controller.run(), name="sessions"))
                 yield
             finally:
                 for loop in loops:

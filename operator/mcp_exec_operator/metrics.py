@@ -8,8 +8,16 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from mcp_exec_api.code_execution import Usage
+
 _POOL: Final = ("namespace", "pool")
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+_LONG_SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
+_MEMORY_BYTES: Final = tuple(2**exponent for exponent in range(24, 36))
+"""From 16 MiB to 32 GiB."""
+_CODE_BYTES: Final = tuple(4**exponent for exponent in range(3, 10))
+"""From 64 bytes to 256 KiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,17 +28,25 @@ class Metrics:
     executions: Counter
     code_findings: Counter
     stages: Histogram
+    cpu_seconds: Histogram
+    peak_memory: Histogram
+    sandbox_seconds: Histogram
+    code_bytes: Histogram
     active: Gauge
+    sessions: Gauge
     pods: Gauge
     queued: Gauge
     pool_desired: Gauge
     pool_arrivals: Gauge
     pool_startup: Gauge
     pool_hits: Gauge
+    pool_reuse: Gauge
+    recycles: Counter
     variants: Gauge
     pod_starts: Histogram
     pod_failures: Counter
     events: Counter
+    events_dropped: Counter
     writes: Counter
     resyncs: Histogram
     resync_failures: Counter
@@ -62,7 +78,36 @@ class Metrics:
                 buckets=_SECONDS,
                 registry=registry,
             ),
+            cpu_seconds=Histogram(
+                "mcp_exec_execution_cpu_seconds",
+                "CPU seconds of the code of executions, as their sandboxes measured it",
+                _POOL,
+                buckets=_LONG_SECONDS,
+                registry=registry,
+            ),
+            peak_memory=Histogram(
+                "mcp_exec_execution_peak_memory_bytes",
+                "Peak memory of executions in bytes, as their sandboxes measured it",
+                _POOL,
+                buckets=_MEMORY_BYTES,
+                registry=registry,
+            ),
+            sandbox_seconds=Histogram(
+                "mcp_exec_execution_sandbox_seconds",
+                "Seconds for which executions had their sandboxes",
+                _POOL,
+                buckets=_LONG_SECONDS,
+                registry=registry,
+            ),
+            code_bytes=Histogram(
+                "mcp_exec_execution_code_bytes",
+                "Bytes of the code of executions that had a sandbox",
+                _POOL,
+                buckets=_CODE_BYTES,
+                registry=registry,
+            ),
             active=Gauge("mcp_exec_executions_active", "Executions that are waiting or running", registry=registry),
+            sessions=Gauge("mcp_exec_sessions", "Sessions by phase", ["namespace", "phase"], registry=registry),
             pods=Gauge("mcp_exec_pool_pods", "Pods of a pool by state", [*_POOL, "state"], registry=registry),
             queued=Gauge("mcp_exec_pool_queued", "Executions that wait for a pod", _POOL, registry=registry),
             pool_desired=Gauge(
@@ -86,6 +131,19 @@ class Metrics:
                 _POOL,
                 registry=registry,
             ),
+            pool_reuse=Gauge(
+                "mcp_exec_pool_reuse_ratio",
+                "Share of recent executions that got a pod of their owner",
+                _POOL,
+                registry=registry,
+            ),
+            recycles=Counter(
+                "mcp_exec_pod_recycles",
+                "Pods cleaned after an execution: kept for their owner, ended because a limit was reached or others "
+                "needed the place, or failed",
+                [*_POOL, "outcome"],
+                registry=registry,
+            ),
             variants=Gauge(
                 "mcp_exec_pool_variant_in_rotation",
                 "1 if callers are assigned to a pool's variant, else 0",
@@ -106,6 +164,12 @@ class Metrics:
                 registry=registry,
             ),
             events=Counter("mcp_exec_watch_events", "Events received from watches", ["kind"], registry=registry),
+            events_dropped=Counter(
+                "mcp_exec_events_dropped",
+                "Events about executions that were not created, because their namespace had too many",
+                ["reason"],
+                registry=registry,
+            ),
             writes=Counter("mcp_exec_api_writes", "Writes to the API server", ["what"], registry=registry),
             resyncs=Histogram(
                 "mcp_exec_resync_seconds", "Duration of resyncs in seconds", buckets=_SECONDS, registry=registry
@@ -119,6 +183,17 @@ class Metrics:
             ),
         )
 
+    def observe_usage(self, usage: Usage, *, namespace: str, pool: str) -> None:
+        """Count what one execution used. What is not known is left out."""
+        for metric, value in (
+            (self.cpu_seconds, usage.cpu_seconds),
+            (self.peak_memory, usage.peak_memory_bytes),
+            (self.sandbox_seconds, usage.sandbox_seconds),
+            (self.code_bytes, usage.code_bytes),
+        ):
+            if value is not None:
+                metric.labels(namespace, pool).observe(value)
+
     @contextmanager
     def time_resync(self) -> Iterator[None]:
         """Measure the duration of one resync."""
@@ -131,12 +206,18 @@ class Metrics:
         for metric in (
             self.executions,
             self.code_findings,
+            self.cpu_seconds,
+            self.peak_memory,
+            self.sandbox_seconds,
+            self.code_bytes,
             self.pods,
             self.queued,
             self.pool_desired,
             self.pool_arrivals,
             self.pool_startup,
             self.pool_hits,
+            self.pool_reuse,
+            self.recycles,
             self.variants,
             self.pod_starts,
             self.pod_failures,

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from time import monotonic
 
-from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, VERSION
+from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 
@@ -35,7 +35,7 @@ async def check_api(
                 raise CannotStart(f"the API server can't be used: {error}") from error
             log.warning("the API server does not respond yet: %s", error)
             await asyncio.sleep(1)
-    missing = {EXECUTIONS, POOLS} - {resource["name"] for resource in resources["resources"]}
+    missing = {EXECUTIONS, POOLS, SESSIONS} - {resource["name"] for resource in resources["resources"]}
     if missing:
         raise CannotStart(f"the CRDs of {', '.join(sorted(missing))} are not installed")
     served = await _check_namespaces(kube, namespaces)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.process.garbage import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.health import HealthServer
 from mcp_exec_operator.kube.leader_election import LeaderElector
@@ -140,7 +141,7 @@ class OperatorProcess:
         """Run the manager, and its watches until `stop` is set. `stack` ends the manager, then the lease."""
         await stack.enter_async_context(self.manager.running())
         await _import_watches()  # executions that wait are served meanwhile
-        from mcp_exec_operator.kube.watches import build_registry, follow_pods, follow_policies
+        from mcp_exec_operator.kube.watches import build_registry, follow_pods, follow_policies, follow_sessions
 
         namespaces, manager = self._served_namespaces(), self.manager
         registry = build_registry(
@@ -152,6 +153,7 @@ class OperatorProcess:
         )
         async with (
             follow_pods(kube=self.kube, namespaces=namespaces, on_pod=manager.observe_pod),
+            follow_sessions(kube=self.kube, namespaces=namespaces, on_session=manager.observe_session),
             follow_policies(kube=self.kube, namespaces=namespaces, on_policy=manager.observe_policy),
             follow_namespaces(kube=self.kube, namespaces=self.settings.namespaces, on_deletion=self._observe_namespace),
         ):
@@ -174,6 +176,7 @@ class OperatorProcess:
         try:
             await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
             self._handle_signals()  # kopf has installed its own handlers meanwhile
+            exempt_started_objects()
             log.info("the operator is reconciling", extra={"namespaces": namespaces})
             await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
             log.info("the operator is stopping")

@@ -19,6 +19,7 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.execution_row import ExecutionRow
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.sessions.registry import SessionRegistry
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Resync:
 
     api: OperatorApi
     pools: PoolRegistry
+    sessions: SessionRegistry
     executions: ExecutionController
     metrics: Metrics
     namespaces: tuple[str, ...]
@@ -107,7 +109,8 @@ class Resync:
                 if namespace in self.pools.closed:
                     continue  # the rights in it are deleted with it
                 missed += await self._resync_namespace(namespace)
-        self.pools.delete_leftovers(self.executions.list_pods(), at_once=at_once)
+        held = self.executions.list_pods() | self.sessions.list_pods()
+        self.pools.delete_leftovers(held, at_once=at_once)
         if not first:
             self.metrics.missed.inc(missed)
             self._missed_in_a_row = self._missed_in_a_row + 1 if missed else 0
@@ -125,8 +128,9 @@ class Resync:
 
         Pods are listed last, so that the pod of a listed execution is in the list or gone.
         """
-        listed_at = now()
+        listed_at, pools_listed_at = now(), monotonic()
         pools = await self.api.list_pools(namespace)
+        sessions = await self.api.list_sessions(namespace)
         uids: set[str] = set()
         unread: list[ExecutionRow] = []
 
@@ -140,7 +144,9 @@ class Resync:
         records = await self._read(unread)
         pods_listed_at = monotonic()
         pods = await self.api.list_pods(namespace)
-        missed = self.pools.replace(namespace, pools, pods, listed_at=pods_listed_at)
+        missed = self.pools.replace(namespace, pools, pods, pools_listed_at=pools_listed_at, listed_at=pods_listed_at)
+        # before executions: a bound one takes the turn of its session
+        missed += self.sessions.replace(namespace, sessions, listed_at=listed_at)
         missed += sum(self.executions.start(record) for record in records)
         self.executions.retain(namespace, uids, listed_at=listed_at)
         return missed

@@ -25,6 +25,10 @@ class Settings(ProcessSettings):
     """Seconds between two resyncs, which compare all caches with fresh lists."""
     max_ttl_seconds: Annotated[float, Field(ge=0)] = 7 * 24 * 3600.0
     """Seconds after its end at which an execution is deleted at the latest, whatever its `ttlSecondsAfterFinished`."""
+    max_sessions_per_owner: Annotated[int, Field(ge=0)] = 16
+    """Sessions of one caller and user in a namespace."""
+    max_sessions_per_namespace: Annotated[int, Field(ge=0)] = 200
+    """Sessions in a namespace."""
     pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
     """Seconds in which a pod's supervisor must respond, before the pod is replaced."""
     watch_nodes: bool = True
@@ -47,6 +51,9 @@ class Settings(ProcessSettings):
     """Pull policy of that image."""
     wrappers_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Seconds after which the wrappers of a namespace are requested again, if no ToolServer has changed."""
+    skills_folder: str = ""
+    """Folder with the skills that the release brings, each a folder with SKILL.md. If empty, there are none, and those
+    that an earlier release brought are deleted."""
     shutdown_seconds: Annotated[float, Field(gt=0)] = 10.0
     """Seconds that writes in flight have to end when the operator stops."""
     api_wait_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -67,7 +74,7 @@ class Settings(ProcessSettings):
     @field_validator("template_prefixes", mode="before")
     @classmethod
     def _split_prefixes(cls, value: object) -> object:
-        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("template_prefixes")
     @classmethod

@@ -34,6 +34,8 @@ class TTLController:
     """Longest time that an execution is kept after its end, whatever its spec says."""
     _due: dict[str, float] = field(default_factory=dict)
     """Due times by uid, in seconds since 1970."""
+    _observed: dict[str, float] = field(default_factory=dict)
+    """When finished executions were observed that the last list may not have, in seconds since 1970."""
     _heap: list[tuple[float, str, ObjectKey]] = field(default_factory=list)
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -48,6 +50,7 @@ class TTLController:
         metadata = body["metadata"]
         finished = (body.get("status") or {}).get("finishedAt") or metadata["creationTimestamp"]
         seconds = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
+        self._observed.setdefault(metadata["uid"], time())
         self._schedule(metadata["uid"], object_key(body), self._compute_due_time(finished, seconds))
 
     def observe_row(self, row: ExecutionRow) -> None:
@@ -68,11 +71,17 @@ class TTLController:
     def forget(self, uid: str) -> None:
         """Forget a deleted execution."""
         self._due.pop(uid, None)
+        self._observed.pop(uid, None)
 
-    def retain(self, namespace: str, uids: set[str]) -> None:
-        """Forget the executions of a namespace that are not in a fresh list."""
+    def retain(self, namespace: str, uids: set[str], *, listed_at: datetime) -> None:
+        """Forget the executions of a namespace that are not in a list, which was requested at this time.
+
+        One that was created and ended since then is kept: without it, a late event would show an unfinished execution.
+        """
+        at = listed_at.timestamp()
+        self._observed = {uid: seen for uid, seen in self._observed.items() if seen >= at}
         for _, uid, key in self._heap:
-            if key[0] == namespace and uid not in uids:
+            if key[0] == namespace and uid not in uids and uid not in self._observed:
                 self._due.pop(uid, None)
         self._heap = [item for item in self._heap if self._due.get(item[1]) == item[0]]
         heapq.heapify(self._heap)

@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.protocol import JobSkills
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_cancellation, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.metrics import Metrics
@@ -69,6 +70,16 @@ class Admission:
             raise EndedBeforeRun(replace(rejection, code_findings=stored))
         return CodeCheckResult(rules=rules, findings=stored)
 
+    async def check_skills(self, skills: JobSkills | None, pool: Partition) -> None:
+        """Raise EndedBeforeRun if the pool rejects the code of a skill that the execution gets."""
+        rules = pool.spec.code_check if pool.spec is not None else CodeCheck()
+        if skills is None or rules.mode is not CodeCheckMode.STRICT:
+            return
+        for name, source in skills.sources.items():
+            if findings := await asyncio.to_thread(check_code, source.code, rules):
+                message = f"skill {name}: {_format_rejection(pool.name, findings)}"
+                raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+
 
 def parse_spec(record: ExecutionRecord, spec: Object | None) -> CodeExecutionSpec:
     """Return the spec of an execution. Raises EndedBeforeRun if it is invalid or a cancellation is requested."""
@@ -76,7 +87,9 @@ def parse_spec(record: ExecutionRecord, spec: Object | None) -> CodeExecutionSpe
     try:
         return CodeExecutionSpec.model_validate(spec)
     except ValidationError as error:
-        text = "; ".join(f"spec.{invalid.field}: {invalid.message}" for invalid in field_errors(error))
+        text = "; ".join(
+            f"spec.{invalid.field}: {invalid.message}" for invalid in field_errors(error, CodeExecutionSpec)
+        )
         raise EndedBeforeRun(build_failure(Reason.REJECTED, text)) from error
 
 

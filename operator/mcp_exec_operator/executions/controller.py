@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from time import monotonic
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from mcp_exec_api.code_execution import Phase, spec_digest
 from mcp_exec_api.execution_state import is_finished, read_phase
 from mcp_exec_api.meta import now
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -20,6 +20,8 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_operator.executions.binder import Binder
+from mcp_exec_operator.executions.files.grants import FilesIssuer
+from mcp_exec_operator.executions.files.turns import WorkspaceTurns
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -28,8 +30,9 @@ from mcp_exec_operator.executions.outcome import (
     Superseded,
     build_failure,
 )
-from mcp_exec_operator.executions.record import ExecutionRecord, is_older
+from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.run import ExecutionRun
+from mcp_exec_operator.executions.session_turns import SessionTurns
 from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.status import (
     SMALL_STATUS_BYTES,
@@ -37,21 +40,28 @@ from mcp_exec_operator.executions.status import (
     build_finished_status,
     count_spare_bytes,
     has_condition,
+    read_waited_seconds,
 )
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tool_call_tracker import ToolCallTracker
-from mcp_exec_operator.executions.tools import GrantIssuer
+from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
+from mcp_exec_operator.executions.tools.grants import GrantIssuer
+from mcp_exec_operator.executions.tools.tracker import ToolCallTracker
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.execution_row import ExecutionRow
+from mcp_exec_operator.kube.staleness import DeletedUids, is_older
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.skills.component import SkillComponent
+from mcp_exec_operator.skills.drafts import SavedBy, SavedSkills
 from mcp_exec_operator.ttl import TTLController
 
 log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
+_CODES_OWN: Final = (Reason.USER_ERROR, Reason.EXIT_CODE)
+"""Failures that the code itself chose: frequent, and no event for the cluster."""
 _MAX_CHANGES: Final = 2
 """Reports of changed specs at the same time: each reads the whole object."""
 _MAX_FAILURES: Final = 5
@@ -71,6 +81,10 @@ class ExecutionController:
     supervisors: SupervisorClient
     specs: SpecCache
     tools: GrantIssuer
+    turns: SessionTurns
+    skills: SkillComponent
+    files: FilesIssuer
+    writers: WorkspaceTurns
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
@@ -79,6 +93,7 @@ class ExecutionController:
     """Unfinished executions by uid."""
     _ignored: dict[str, ObjectKey] = field(default_factory=dict)
     """Pods of executions in an unknown phase, by the execution's uid."""
+    _deleted: DeletedUids = field(default_factory=DeletedUids)
     _unknown_phases: set[str] = field(default_factory=set)
     """Unknown phases that were logged."""
     _stopping: bool = False
@@ -90,6 +105,7 @@ class ExecutionController:
         uid = body["metadata"]["uid"]
         record = self._records.get(uid)
         if deleted:
+            self._deleted.add(uid)
             self._ignored.pop(uid, None)
             self.ttl.forget(uid)
             if record is not None:
@@ -112,6 +128,8 @@ class ExecutionController:
         if uid in self._records:
             self.observe(body, deleted=False)
             return None
+        if uid in self._deleted:
+            return None
         phase = read_phase(body)
         if phase is None:
             self._ignore(body)
@@ -127,6 +145,9 @@ class ExecutionController:
         """Start the task of a prepared execution. Return whether it was not known before."""
         if record.uid in self._records or record.uid in self.ttl:
             return False
+        if record.uid in self._deleted:  # since it was read
+            self.specs.forget(record)
+            return False
         if self._stopping:
             self.specs.forget(record)
             return True
@@ -135,6 +156,8 @@ class ExecutionController:
             # before the task's first step: no other execution may claim the pod
             pool = self.pools.get(record.pool)
             pool.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+            self.turns.adopt(record)
+            self.writers.hold(record)
             if pool.body is None:
                 record.withdraw(f"the pool {pool.name} was deleted")
         if record.namespace in self.pools.closed:
@@ -147,6 +170,8 @@ class ExecutionController:
         """Take in an execution of a list. Return whether the list does not show enough of it."""
         if (record := self._records.get(row.uid)) is not None:
             return is_older(record.version, row.version)
+        if row.uid in self._deleted:
+            return False
         if row.uid in self._ignored:
             return row.phase is not None
         if row.is_expirable:
@@ -162,13 +187,19 @@ class ExecutionController:
         for uid, (owner, _) in list(self._ignored.items()):
             if owner == namespace and uid not in uids:
                 del self._ignored[uid]
-        self.ttl.retain(namespace, uids)
+        self.ttl.retain(namespace, uids, listed_at=listed_at)
 
     def withdraw_pool(self, pool: WarmPool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
         for record in self._records.values():
             if record.pool == (pool.namespace, pool.name) and record.pod:
                 record.withdraw(f"the pool {pool.name} was deleted")
+
+    def withdraw_session(self, key: ObjectKey, why: str) -> None:
+        """Cancel the run in a session that was reset or deleted. Those that wait start in a new one."""
+        for record in self._records.values():
+            if record.session is not None and record.session.key == key and record.pod:
+                record.withdraw(why)
 
     def withdraw_namespace(self, namespace: str) -> None:
         """Cancel all executions of a namespace that is being deleted."""
@@ -216,7 +247,7 @@ class ExecutionController:
             record.task.cancel()
 
     async def _reconcile(self, record: ExecutionRecord) -> None:
-        """Bring one execution to its end, then retire its pod. A pod of an unfinished execution is kept."""
+        """Bring one execution to its end, then return its pod. A pod of an unfinished execution is kept."""
         over, record.started = False, True
         try:
             over = record.deleted or await self._finish_or_yield(record)
@@ -229,9 +260,12 @@ class ExecutionController:
         finally:
             self._records.pop(record.uid, None)
             self.specs.forget(record)
+            self.writers.leave(record)
             self.metrics.active.dec()
-            if over:
-                self._retire_pod(record)
+            if over and not self.turns.leave(record, record.outcome):
+                self._return_pod(record)
+            elif not over and not self._stopping:
+                self.turns.abandon(record)
 
     async def _finish_or_yield(self, record: ExecutionRecord) -> bool:
         """Execute until the end is written. Return False if another operator has written it, or an unknown phase.
@@ -245,7 +279,7 @@ class ExecutionController:
         while record.phase in (Phase.PENDING, Phase.RUNNING) and not self._stopping:
             try:
                 if outcome is None:
-                    outcome = await self._execute(record)
+                    outcome = record.outcome = await self._execute(record)
                 await self._finish(record, outcome)
                 return True
             except ExecutionGone:
@@ -293,6 +327,10 @@ class ExecutionController:
                 writer=self.writer,
                 tasks=self.tasks,
                 approval_writes=self._approval_writes,
+                waits=ApprovalWaits(
+                    limit_seconds=record.binding.spec.approval_timeout_seconds,
+                    recorded_seconds=read_waited_seconds(record.status),
+                ),
             )
         run = ExecutionRun(
             record=record,
@@ -303,12 +341,15 @@ class ExecutionController:
             nodes=self.pools.nodes,
             specs=self.specs,
             tools=self.tools,
+            files=self.files,
             tracker=tracker,
+            skills=self.skills.resolver,
+            saved=self._build_saved(record),
         )
         if tracker is None:
-            return await run.execute()
+            return await self._run_without_tools(record, run)
         try:
-            outcome = await run.execute()
+            outcome = await self._execute_run(run)
         except asyncio.CancelledError:
             if record.deleted:  # the counts have no reader any more, but no call may go on
                 self.tasks.spawn(tracker.abandon(), name=f"end the calls of {record.name}")
@@ -316,6 +357,44 @@ class ExecutionController:
         finally:
             await tracker.stop()
         return await tracker.close(outcome)
+
+    def _build_saved(self, record: ExecutionRecord) -> SavedSkills:
+        assert record.binding is not None  # noqa: S101 - _execute has set it
+        by = SavedBy(
+            namespace=record.namespace,
+            name=record.name,
+            uid=record.uid,
+            caller=record.caller,
+            is_claimed=bool(record.claimed_caller),
+            user=record.binding.spec.user,
+        )
+        return SavedSkills(writer=self.skills.drafts, tasks=self.tasks, by=by)
+
+    async def _execute_run(self, run: ExecutionRun) -> ExecutionOutcome:
+        """Return the outcome of a run, with the skills that it used and saved."""
+        outcome = await run.execute()
+        used = (run.record.status.get("skills") or {}).get("used") or []
+        skills = await run.saved.finish(used)
+        self.skills.controller.count(run.record.namespace, used, succeeded=outcome.phase is Phase.SUCCEEDED)
+        return (
+            outcome
+            if skills is None
+            else replace(outcome, skills={name: each for name, each in skills.to_api().items() if each})
+        )
+
+    async def _run_without_tools(self, record: ExecutionRecord, run: ExecutionRun) -> ExecutionOutcome:
+        """Run, and end the grant of its files if it has no end: its sandbox might still commit."""
+        try:
+            outcome = await self._execute_run(run)
+        except asyncio.CancelledError:
+            if record.deleted and record.workspace is not None:
+                self.tasks.spawn(self.files.revoke(record), name=f"revoke the files of {record.name}")
+            raise
+        if record.workspace is not None and run.output.end is None:
+            await self.files.revoke(record)
+        elif record.workspace is not None:
+            self.tasks.spawn(self.files.close(record), name=f"close the files of {record.name}")
+        return outcome
 
     async def _finish(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
         """Write the final status, and measure the execution. Raises ExecutionGone."""
@@ -336,8 +415,13 @@ class ExecutionController:
             log.warning("a status is too large and is cut: %s", error, extra=record.log_fields)
             limit = SMALL_STATUS_BYTES
             await self.writer.write(record, decide, what="finish")
+        record.left_clean = outcome.left_clean
         self.ttl.observe(record.body)
         self._measure(record, outcome)
+        if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and outcome.reason not in _CODES_OWN:
+            # without the outcome's message, which may quote what the code wrote
+            message = f"{outcome.phase}: {outcome.reason.meaning}"
+            self.writer.report(record, reason=outcome.reason.value, message=message)
 
     def _measure(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
         status = record.status
@@ -350,16 +434,20 @@ class ExecutionController:
         start = status.get("start") or ""
         labels = (outcome.phase, outcome.reason, start, record.namespace, pool, variant)
         self.metrics.executions.labels(*labels).inc()
+        if outcome.usage is not None:
+            self.metrics.observe_usage(outcome.usage, namespace=record.namespace, pool=pool)
         for stage, milliseconds in (status.get("durations") or {}).items():
             self.metrics.stages.labels(stage).observe(milliseconds / 1000)
         fields = {**record.log_fields, "reason": outcome.reason, "durations": status.get("durations")}
         log.info("execution %s", outcome.phase, extra=fields)
 
-    def _retire_pod(self, record: ExecutionRecord) -> None:
-        """Delete the pod, which has served its one execution."""
-        pool = self.pools.get(record.pool)
-        if record.binding is not None:
-            self.pools.retire(pool, record.binding.pod)
+    def _return_pod(self, record: ExecutionRecord) -> None:
+        """Delete the pod, which has served its one execution, or clean it for the next execution of its owner."""
+        pool, binding = self.pools.get(record.pool), record.binding
+        if binding is not None and binding.owner is not None and record.left_clean and not record.deleted:
+            self.pools.give_back(pool, binding.pod, uid=record.uid)
+        elif binding is not None:
+            self.pools.retire(pool, binding.pod)
         elif record.pod:
             partition = pool.partition_with(record.pod)
             if partition is not None and (pod := partition.pods.get(record.pod)) is not None:
@@ -391,7 +479,9 @@ class ExecutionController:
     async def _write_change(self, record: ExecutionRecord, decide: Callable[[Object], Object | None]) -> None:
         try:
             async with self._changes:
-                await self.writer.write(record, decide, what="changed", whole=True)
+                if await self.writer.write(record, decide, what="changed", whole=True):
+                    message = "the spec was changed after creation; what ran, or runs, is the original one"
+                    self.writer.report(record, reason="SpecChanged", message=message)
         except ExecutionGone:
             log.info("the execution was deleted meanwhile", extra=record.log_fields)
         except ApiError as error:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from mcp_exec_api.code_execution import Durations, ExecutionError, Phase
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Usage
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 
 
@@ -20,18 +20,38 @@ class ExecutionOutcome:
     started_at: datetime | None = None
     durations: Durations = field(default_factory=Durations)
     """The known durations, without the total."""
+    usage: Usage | None = None
+    """What it used; None if it had no sandbox."""
     tool_calls: Object | None = None
     """What was called; None if the execution may call nothing."""
+    skills: Object | None = None
+    """Skills that it used and saved; None keeps those of the status."""
     code_findings: list[Object] | None = None
     """Findings in the code; None keeps those of the status."""
     approvals: list[Object] | None = None
     """Tool calls that needed an approval; None keeps those of the status."""
+    artifacts: list[Object] = field(default_factory=list)
+    """Files that the run produced for people."""
+    workspace: Object | None = None
+    """What the run read from its workspace and saved."""
+
+    left_clean: bool = False
+    """Whether the run ended by itself and within its limits, so that its sandbox can be cleaned and used again."""
 
     def drop_details(self, why: str) -> "ExecutionOutcome":
         """Return the outcome without output, error and lists, for an API server that rejects them."""
         message = f"{self.message}; {why}" if self.message else why
         error = ExecutionError(type=self.reason.value, message=message) if self.phase is Phase.FAILED else None
-        return replace(self, message=message, error=error, output=None, tool_calls=None, code_findings=[], approvals=[])
+        return replace(
+            self,
+            message=message,
+            error=error,
+            output=None,
+            tool_calls=None,
+            code_findings=[],
+            approvals=[],
+            artifacts=[{**artifact, "preview": "", "title": ""} for artifact in self.artifacts],
+        )
 
 
 def build_failure(reason: Reason, message: str) -> ExecutionOutcome:

@@ -9,16 +9,16 @@ from typing import Final
 from pydantic import JsonValue
 
 from mcp_exec_api.code_execution import ExecutionError, Output, Phase
-from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
-from mcp_exec_api.reasons import Reason, ReasonTrait
+from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.supervisor.protocol import EndEvent, Event, ResultEvent, StatusEvent, TextEvent
+from mcp_exec_common.supervisor.protocol import ArtifactEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
 from mcp_exec_common.util.text import shorten
+from mcp_exec_operator.executions.files.report import ArtifactCollector, find_failure
 
 _MARKER_CHARACTERS: Final = 256
 """Characters that a stream may have beyond its limit, for the cut marker of the supervisor."""
 _END_REASONS: Final = {
-    Phase.SUCCEEDED: Reason.NONE,
     Phase.TIMED_OUT: Reason.TIMEOUT,
     Phase.CANCELLED: Reason.CANCELLED,
 }
@@ -49,6 +49,7 @@ class OutputCollector:
     ended: float | None = None
     """When the end event arrived, by the monotonic clock."""
     end: EndEvent | None = None
+    artifacts: ArtifactCollector = field(default_factory=ArtifactCollector)
     _streams: dict[str, _Stream] = field(default_factory=lambda: {"stdout": _Stream(), "stderr": _Stream()})
     _result: JsonValue = None
     _truncated: bool = False
@@ -64,6 +65,8 @@ class OutputCollector:
             self.started_at, self.started = event.at, monotonic()
         elif isinstance(event, ResultEvent):
             self._add_result(event)
+        elif isinstance(event, ArtifactEvent):
+            self.artifacts.add(event)
         elif isinstance(event, EndEvent):
             self.end, self.ended = event, monotonic()
             return True
@@ -83,12 +86,23 @@ class OutputCollector:
         return output | ({} if self._result is None else {"result": self._result})
 
     def find_reason(self) -> Reason:
-        """Return the reason of the end, one that a sandbox may give for its phase."""
+        """Return the reason of the end, one that a sandbox may give for its phase.
+
+        If the code succeeded, it is why its workspace was not saved.
+        """
         if self.end is None:
             return Reason.NONE
+        if self.end.phase is Phase.SUCCEEDED:
+            return find_failure(self.end.workspace)
         if self.end.phase in _END_REASONS:
             return _END_REASONS[self.end.phase]
         return self.end.reason if ReasonTrait.SANDBOX in self.end.reason.traits else Reason.USER_ERROR
+
+    @property
+    def workspace_problem(self) -> str:
+        """Why the workspace was not saved, for people; empty if it was."""
+        workspace = self.end.workspace if self.end else None
+        return workspace.message if workspace is not None and find_failure(workspace) else ""
 
     def build_error(self) -> ExecutionError | None:
         """Return the error that the sandbox reported, bounded."""
@@ -111,7 +125,7 @@ class OutputCollector:
             return None, None
         passed = (self.ended - self.started) * 1000
         if self.replayed:
-            return min(self.end.run_ms, (MAX_TIMEOUT_SECONDS + 60.0) * 1000), None
+            return min(self.end.run_ms, (MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0) * 1000), None
         run = min(self.end.run_ms, passed)
         return run, max(0.0, passed - run)
 

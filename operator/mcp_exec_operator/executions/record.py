@@ -5,23 +5,38 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import IMMUTABLE, Phase, spec_digest
 from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY
 from mcp_exec_api.execution_state import read_created_at, read_phase
+from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
+from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.binding import Binding
+from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.status import measure_stored_bytes
+from mcp_exec_operator.kube.staleness import is_older
+from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)
 _MAX_KEY: Final = 256
 """Characters of a variant key that are kept. The digest of a longer one takes its place."""
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
 _MUTABLE_SPEC: Final = ("cancelRequested", "ttlSecondsAfterFinished")
+
+
+class WorkspaceKey(NamedTuple):
+    """Identity of a workspace: the digest of its owner, and its name."""
+
+    owner: str
+    name: str
 
 
 @dataclass(kw_only=True, eq=False)
@@ -36,6 +51,8 @@ class ExecutionRecord:
     """The spec as it was first seen, which is the one that runs; None once it was dropped to save memory."""
     digest: str
     """Digest of that spec."""
+    code_bytes: int
+    """Bytes of the code."""
     rest_bytes: int
     """Bytes that the object without its status takes in the API server, at most."""
     first_seen: datetime
@@ -45,6 +62,14 @@ class ExecutionRecord:
     """The caller who created it through the gateway; empty for all other executions of the namespace."""
     claimed_caller: str = ""
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
+    user: str = ""
+    """The user on whose behalf the code runs."""
+    session: SessionRequest | None = None
+    """The session in which it runs, if any."""
+    turn: SessionTurn | None = None
+    """Its turn in the session, from joining the queue to its end."""
+    written_workspace: str = ""
+    """Name of the workspace to which it writes; empty if there is none."""
     variant_key: str = ""
     """The key that assigns it to a variant of the pool: its annotation, else its caller, else its name."""
     pod: str | None = None
@@ -52,7 +77,11 @@ class ExecutionRecord:
     weight: int = 0
     """Bytes of memory of the spec."""
     binding: Binding | None = None
+    outcome: ExecutionOutcome | None = None
+    """How it ended, once that is known."""
     task: asyncio.Task[None] | None = None
+    left_clean: bool = False
+    """Whether its end was recorded and its sandbox can be used again, once it is cleaned."""
     deleted: bool = False
     """Whether the object was deleted."""
     withdrawn: str = ""
@@ -75,6 +104,8 @@ class ExecutionRecord:
         pool = (spec.get("poolRef") or {}).get("name") or "default"
         claimed = caller if caller.startswith(CLAIMED) else ""
         caller = "" if claimed else caller
+        owner = Owner(namespace=meta["namespace"], caller=caller, user=str(spec.get("user") or ""))
+        session = str(spec.get("session") or "")
         key = str((meta.get("annotations") or {}).get(ANNOTATION_VARIANT_KEY) or caller or meta["name"])
         return cls(
             body=reduce_body(body),
@@ -82,11 +113,15 @@ class ExecutionRecord:
             uid=meta["uid"],
             spec=spec,
             digest=spec_digest(spec),
+            code_bytes=len(str(spec.get("code") or "").encode("utf-8", "surrogatepass")),
             rest_bytes=measure_stored_bytes({"metadata": meta, "spec": spec}),
             first_seen=now(),
             pool=(meta["namespace"], str(pool)),
             caller=caller,
             claimed_caller=claimed,
+            user=str(spec.get("user") or ""),
+            session=SessionRequest(uid=meta["uid"], name=session, owner=owner, pool=str(pool)) if session else None,
+            written_workspace=_read_written_workspace(spec),
             variant_key=key if len(key) <= _MAX_KEY else hashlib.sha256(key.encode()).hexdigest(),
             pod=(body.get("status") or {}).get("podName"),
         )
@@ -100,6 +135,17 @@ class ExecutionRecord:
     def name(self) -> str:
         """The execution's name."""
         return self.key[1]
+
+    @cached_property
+    def owner(self) -> Owner:
+        """Whose pods it may use again. All without a proven caller share an owner by user."""
+        return Owner(namespace=self.namespace, caller=self.caller, user=self.user)
+
+    @property
+    def workspace(self) -> WorkspaceKey | None:
+        """The workspace to which it writes, with its owner; None if there is none."""
+        name = self.written_workspace
+        return WorkspaceKey(owner=self.owner.digest, name=name) if name else None
 
     @property
     def status(self) -> Object:
@@ -136,6 +182,11 @@ class ExecutionRecord:
         if not self.withdrawn:
             self.withdrawn = why
             self.wakeup.set()
+
+    @property
+    def skills_caller(self) -> str:
+        """The caller whose drafts it may use: nobody's if it names a caller without a proof."""
+        return self.caller or self.claimed_caller
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -179,11 +230,6 @@ class ExecutionRecord:
         return self.first_seen if timedelta() <= self.first_seen - created < _MAX_WATCH_DELAY else created
 
 
-def is_older(version: str, than: str) -> bool:
-    """Return whether a resource version is earlier than another; False if they are not numbers."""
-    return version.isdigit() and than.isdigit() and int(version) < int(than)
-
-
 def reduce_body(body: Object) -> Object:
     """Return an object without what may be large and is needed once at most.
 
@@ -199,6 +245,15 @@ def reduce_body(body: Object) -> Object:
         "spec": {name: spec[name] for name in _MUTABLE_SPEC if name in spec},
         "status": {name: value for name, value in status.items() if name != "output"},
     }
+
+
+def _read_written_workspace(spec: Object) -> str:
+    """Return the name of the workspace to which a spec writes, which may be invalid, or an empty text."""
+    try:
+        workspace = WorkspaceRef.model_validate(spec.get("workspace"))
+    except ValidationError:
+        return ""
+    return workspace.name if workspace.mode is WorkspaceMode.WRITE else ""
 
 
 def _digest(value: Any) -> bytes:

@@ -4,20 +4,32 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Durations, ExecutionError, Phase
+from mcp_exec_api.code_execution import CodeExecutionSpec, Durations, ExecutionError, Phase, Usage
 from mcp_exec_api.meta import now
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
-from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, SandboxError, SandboxUsed
-from mcp_exec_operator.executions.binding import Binding, build_job, run_deadline_seconds
+from mcp_exec_common.supervisor.protocol import (
+    ApprovalEvent,
+    Event,
+    InterpreterLost,
+    SandboxError,
+    SandboxUsed,
+    SkillEvent,
+    ToolResultEvent,
+)
+from mcp_exec_operator.executions.binding import Binding, build_job, longest_run_seconds, run_deadline_seconds
+from mcp_exec_operator.executions.files.grants import FilesIssuer
+from mcp_exec_operator.executions.files.report import build_workspace
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionOutcome,
@@ -27,12 +39,15 @@ from mcp_exec_operator.executions.outcome import (
 from mcp_exec_operator.executions.output import OutputCollector
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.spec_cache import SpecCache
-from mcp_exec_operator.executions.tool_call_tracker import ToolCallTracker
-from mcp_exec_operator.executions.tools import GrantIssuer
+from mcp_exec_operator.executions.tools.grants import GrantIssuer
+from mcp_exec_operator.executions.tools.tracker import ToolCallTracker
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import PodProblem, is_over, is_terminating, loss_of
+from mcp_exec_operator.pods.usage import build_usage
+from mcp_exec_operator.skills.drafts import SavedSkills
+from mcp_exec_operator.skills.resolver import SkillResolver, SkillsRefused
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +61,8 @@ _LAST_EVENTS_SECONDS: Final = 1.0
 """How long the events of a lost pod are still read: its end may be in flight."""
 _POLL_SECONDS: Final = 1.0
 """Interval of requests to a sandbox on a lost node. It is given up when two in a row get no response."""
+_CLEAN_REASONS: Final = frozenset({Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE})
+"""Ends after which a sandbox can be used again. After any other, such as a limit or a time-out, its pod is deleted."""
 _RECONNECT_DELAYS: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 2.0)
 
 
@@ -69,12 +86,22 @@ class ExecutionRun:
     nodes: NodeCache
     specs: SpecCache
     tools: GrantIssuer
+    files: FilesIssuer
     tracker: ToolCallTracker | None
     """Tracks its tool calls; None if it may call none."""
+    skills: SkillResolver
+    saved: SavedSkills
+    """Skills that its code saves."""
     output: OutputCollector = field(init=False)
     _accepted: bool = False
     """Whether the sandbox has accepted the job, so that it must not be dispatched again."""
     _deadline: asyncio.Timeout | None = None
+    _base: float = 0.0
+    """When the run ends at the latest if no call waits for an approval, by the loop's clock."""
+    _extension_seconds: float = 0.0
+    """Time in which calls wait for approvals, as the broker confirmed it."""
+    _cut: float = inf
+    """When a run ends at the latest that was cancelled or lost."""
     _over: bool = False
     _cancelling: bool = False
     """Whether the supervisor is being asked to cancel."""
@@ -97,6 +124,9 @@ class ExecutionRun:
         observer = self.tasks.spawn(self._observe(connection), name=f"observe {pod.name}")
         try:
             async with asyncio.timeout(run_deadline_seconds(self.binding.spec)) as self._deadline:
+                self._base = self._deadline.when() or 0.0
+                if self.tracker is not None:
+                    self.tracker.follow(partial(self._extend, connection))
                 try:
                     await self._follow(connection)
                 finally:
@@ -108,9 +138,11 @@ class ExecutionRun:
         assert self.output.end is not None  # noqa: S101 - _follow returns after the end alone
         if self.record.withdrawn and self.output.end.phase is Phase.CANCELLED:
             return self._build_withdrawal()
-        failure = self.output.build_error()
-        message = f"{failure.type}: {failure.message}" if failure else ""
-        return self._build_outcome(self.output.end.phase, self.output.find_reason(), message, failure)
+        failure, reason = self.output.build_error(), self.output.find_reason()
+        message = f"{failure.type}: {failure.message}" if failure else self.output.workspace_problem
+        outcome = self._build_outcome(self.output.end.phase, reason, message, failure)
+        is_clean = reason in _CLEAN_REASONS and not self.record.is_unwanted
+        return replace(outcome, left_clean=is_clean)
 
     async def _find_pod(self) -> PodProblem | None:
         """Read a pod of which only the name is known. Return the problem if the pod is lost. Raises ApiError."""
@@ -136,10 +168,12 @@ class ExecutionRun:
         """
         changed = self.record.status.get("specDigest") != self.record.digest
         lacks_tools = bool(self.binding.spec.tools) and self.binding.tools is None
-        if not changed and not lacks_tools and not self.record.is_unwanted:
+        lacks_files = self.binding.spec.workspace is not None and self.binding.files is None
+        if not changed and not lacks_tools and not lacks_files and not self.record.is_unwanted:
             return
         try:
-            idle = (await connection.get_execution())[0] == "idle"
+            state, last = await connection.get_execution()
+            idle = state == "idle" and last != self.record.uid
         except SandboxError:
             idle = False
         if not idle:
@@ -150,8 +184,11 @@ class ExecutionRun:
         if changed:
             message = "the spec was changed between its binding and its run"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
-        seconds = run_deadline_seconds(self.binding.spec)
-        self.binding.tools = await self.tools.grant(self.record, self.binding, run_seconds=seconds)
+        if lacks_tools:
+            seconds = run_deadline_seconds(self.binding.spec)
+            self.binding.tools = await self.tools.grant(self.record, self.binding, run_seconds=seconds)
+        if lacks_files:
+            self.binding.files = self.files.grant(self.record, self.binding)
 
     async def _follow(self, connection: SupervisorConnection) -> None:
         """Read events up to the last, over as many connections as needed."""
@@ -167,11 +204,9 @@ class ExecutionRun:
                             self.specs.drop_if_large(self.record)
                         if self.output.add(event):
                             return
-                        if isinstance(event, ApprovalEvent) and self.tracker is not None:
-                            self.tracker.watch_approvals()
-            except SandboxUsed as used:
-                if used.id != self.record.uid:
-                    raise _Lost(str(used)) from used
+                        self._react(event)
+            except (InterpreterLost, SandboxUsed) as refusal:
+                self._check_refusal(refusal)
                 self._accepted = self.output.replayed = True
             except SandboxError as error:
                 failures = failures + 1 if self.output.seq == before else 1
@@ -180,26 +215,71 @@ class ExecutionRun:
                 log.info("the stream of a run broke: %s", error, extra=self.record.log_fields)
                 await asyncio.sleep(_RECONNECT_DELAYS[failures - 1])
 
+    def _check_refusal(self, refusal: InterpreterLost | SandboxUsed) -> None:
+        """Return if the sandbox refuses the job because it has accepted it already.
+
+        Else nothing ran, or it is unknown what ran. Raises EndedBeforeRun in a session, which is lost, and _Lost.
+        """
+        if isinstance(refusal, SandboxUsed) and refusal.id == self.record.uid:
+            return
+        if self.record.session is None or self._accepted:
+            raise _Lost(str(refusal)) from refusal
+        message = f"the session {self.record.session.name} was lost: its interpreter ended after the last execution"
+        raise EndedBeforeRun(build_failure(Reason.SESSION_LOST, message)) from refusal
+
+    def _react(self, event: Event) -> None:
+        """Save a skill, or let the tracker ask the broker if an event says that a call began or ended to wait.
+
+        Code may forge events.
+        """
+        if isinstance(event, SkillEvent):
+            self.saved.add(event)
+        elif isinstance(event, ApprovalEvent) and self.tracker is not None:
+            self.tracker.watch_approvals()
+        elif isinstance(event, ToolResultEvent) and self.tracker is not None:
+            self.tracker.refresh_approvals()
+
+    async def _extend(self, connection: SupervisorConnection, seconds: float) -> bool:
+        """Let the run take so much longer for its waits, in all. Return whether the sandbox has it, too."""
+        self._extension_seconds = seconds
+        self._set_deadline()
+        try:
+            await connection.extend(self.record.uid, seconds)
+        except SandboxError as error:
+            log.info("the clock of a run was not set: %s", error, extra=self.record.log_fields)
+            return False
+        return True
+
     async def _open_stream(self, connection: SupervisorConnection) -> AsyncGenerator[Event, None]:
-        pending, seconds = self.binding.pending_run, run_deadline_seconds(self.binding.spec)
+        pending, seconds = self.binding.pending_run, longest_run_seconds(self.binding.spec)
         if self._accepted or self.output.seq:
-            return connection.follow_events(from_seq=self.output.seq + 1, timeout_seconds=seconds)
+            return connection.follow_events(self.record.uid, from_seq=self.output.seq + 1, timeout_seconds=seconds)
         if pending is not None:
             self.binding.pending_run = None
             return pending.run()
-        # a sandbox accepts one execution in its life: to send the same one again can't run anything twice
+        # a sandbox accepts no execution twice: to send the same one again can't run anything twice
         self.binding.release_job()
         hold = await self.specs.acquire(self.record)
         self.binding.release_job = lambda: self.specs.release(hold)
         if self.record.changed:
             raise _Lost("the spec was changed meanwhile, so that the job can't be sent again")
         spec = CodeExecutionSpec.model_validate(hold.spec)
-        return connection.run(build_job(self.record.uid, spec, self.binding.tools), timeout_seconds=seconds)
+        try:
+            caller = self.record.skills_caller
+            skills = await self.skills.resolve(spec, namespace=self.record.namespace, caller=caller)
+        except SkillsRefused as error:
+            raise _Lost(f"the job can't be sent again: {error}") from error
+        binding = self.binding
+        if binding.files is None and spec.workspace is None:
+            binding.files = self.files.grant(self.record, binding)
+        job = build_job(self.record.uid, spec, binding.tools, files=binding.files, owner=binding.owner, skills=skills)
+        return connection.run(job, timeout_seconds=seconds)
 
     async def _observe(self, connection: SupervisorConnection) -> None:
         """React to a cancellation and to the loss of the pod or its node, until cancelled. Label the pod meanwhile."""
         pod, wakeup = self.binding.pod, self.record.wakeup
-        label_at = None if pod.labelled_busy else monotonic() + _LABEL_AFTER_SECONDS
+        # the label of its owner says the same
+        label_at = None if pod.labelled_busy or pod.owner else monotonic() + _LABEL_AFTER_SECONDS
         while True:
             wakeup.clear()
             if pod.lost:
@@ -221,11 +301,12 @@ class ExecutionRun:
 
     def _shorten_deadline(self, seconds: float) -> None:
         """Let the run end at most so many seconds from now."""
-        if self._deadline is None or self._over:
-            return
-        when, soon = self._deadline.when(), asyncio.get_running_loop().time() + seconds
-        if when is not None and soon < when:
-            self._deadline.reschedule(soon)
+        self._cut = min(self._cut, asyncio.get_running_loop().time() + seconds)
+        self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        if self._deadline is not None and not self._over and not self._deadline.expired():
+            self._deadline.reschedule(min(self._base + self._extension_seconds, self._cut))
 
     async def _poll_supervisor(self, connection: SupervisorConnection) -> None:
         """End the run if the supervisor does not respond, as long as its node is lost."""
@@ -247,7 +328,7 @@ class ExecutionRun:
         """Ask the supervisor to end the run; again if the first request came before the run began."""
         for delay in _RECONNECT_DELAYS:
             try:
-                await connection.cancel()
+                await connection.cancel(self.record.uid)
             except SandboxError as error:
                 log.info("a run was not cancelled: %s", error, extra=self.record.log_fields)
             await asyncio.sleep(delay)
@@ -324,8 +405,19 @@ class ExecutionRun:
             error=error,
             output=output.build_output() if output.seq else None,
             started_at=self._limit_start(output.started_at),
+            usage=self._build_usage(),
+            artifacts=output.artifacts.build(),
+            workspace=build_workspace(output.end.workspace if output.end and binding.spec.workspace else None),
             durations=Durations(**{name: round(value, 3) for name, value in values.items() if value is not None}),
         )
+
+    def _build_usage(self) -> Usage:
+        pod, bound = self.binding.pod.newest, self.binding.bound
+        if bound is not None:
+            seconds = monotonic() - bound
+        else:  # another operator bound it
+            seconds = (now() - datetime.fromisoformat(self.record.status["boundAt"])).total_seconds()
+        return build_usage(self.output.end, pod=pod, sandbox_seconds=seconds, code_bytes=self.record.code_bytes)
 
     def _limit_start(self, started_at: datetime | None) -> datetime | None:
         """Return when the code began. The sandbox's clock counts between the binding and now."""

@@ -1,12 +1,14 @@
 """Builders of the status of an execution. Pure functions from JSON data to JSON data."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from mcp_exec_api.approvals import ApprovalState
 from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Start, format_duration
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import drop_empty_fields, shorten
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
@@ -44,16 +46,24 @@ def build_bound_status(
     node: str | None,
     start: Start,
     ready_seconds: float,
+    uses: int = 0,
     digest: str,
     variant: str = "",
     code_findings: list[Object] | None = None,
+    skills: Sequence[str] = (),
     moment: datetime,
     created: datetime,
 ) -> Object:
-    """Return the status of an execution that is bound to a pod. It is written before any code runs."""
-    message = (
-        f"pod {pod} was ready for {ready_seconds:.0f} s" if start is Start.WARM else f"pod {pod} was created for it"
-    )
+    """Return the status of an execution that is bound to a pod. It is written before any code runs.
+
+    `uses` are the executions that the pod has served.
+    """
+    messages = {
+        Start.WARM: f"pod {pod} was ready for {ready_seconds:.0f} s",
+        Start.COLD: f"pod {pod} was created for it",
+        Start.REUSED: f"pod {pod} has served {uses} executions of the same owner",
+        Start.SESSION: f"pod {pod} is kept for the session",
+    }
     return _merge(
         status,
         phase=Phase.RUNNING,
@@ -66,10 +76,11 @@ def build_bound_status(
         start=start,
         specDigest=digest,
         codeFindings=code_findings or None,
+        skills={"used": list(skills)} if skills else None,
         createdAt=micro_time(created),
         boundAt=micro_time(moment),
         durations=Durations(queued=_to_milliseconds(moment - created)).to_api(),
-        conditions=_set_condition(status, "Bound", ConditionStatus.TRUE, f"{start}Pod", message, moment),
+        conditions=_set_condition(status, "Bound", ConditionStatus.TRUE, f"{start}Pod", messages[start], moment),
     )
 
 
@@ -96,18 +107,37 @@ def build_finished_status(
         finishedAt=micro_time(moment),
         duration=format_duration(total),
         durations=durations,
+        usage=outcome.usage.to_api() if outcome.usage else None,
         output=output,
         error=drop_empty_fields(outcome.error.to_api()) if outcome.error else None,
         toolCalls=outcome.tool_calls,
+        skills=outcome.skills if outcome.skills is not None else status.get("skills"),
+        workspace=outcome.workspace,
+        artifacts=outcome.artifacts or None,
         codeFindings=(status.get("codeFindings") if outcome.code_findings is None else outcome.code_findings) or None,
         approvals=(status.get("approvals") if outcome.approvals is None else outcome.approvals) or None,
         conditions=_set_condition(status, "Finished", ConditionStatus.TRUE, finished, outcome.message, moment),
     )
 
 
-def build_approvals_status(status: Object, approvals: list[Object]) -> Object:
-    """Return the status of a running execution with the calls that need or needed an approval."""
-    return _merge(status, approvals=approvals or None)
+def build_approvals_status(status: Object, approvals: list[Object], *, waited_seconds: float = 0.0) -> Object:
+    """Return the status of a running execution with the calls that need or needed an approval, and whether one waits.
+
+    The next operator goes on from `durations.approval`, the time in which calls have waited.
+    """
+    is_waiting = any(approval.get("state") == ApprovalState.PENDING for approval in approvals)
+    waited = {"approval": round(waited_seconds * 1000, 3)} if waited_seconds else {}
+    return _merge(
+        status,
+        reason=Reason.AWAITING_APPROVAL if is_waiting else Reason.NONE,
+        approvals=approvals or None,
+        durations={**(status.get("durations") or {}), **waited} or None,
+    )
+
+
+def read_waited_seconds(status: Object) -> float:
+    """Return the seconds in which calls of the execution have waited for approvals."""
+    return float((status.get("durations") or {}).get("approval") or 0.0) / 1000
 
 
 def build_changed_status(status: Object, *, fields: list[str], moment: datetime) -> Object:
@@ -115,7 +145,7 @@ def build_changed_status(status: Object, *, fields: list[str], moment: datetime)
     names = " and ".join(f"spec.{name}" for name in fields) or "the spec"
     message = f"{names} changed after creation; the spec that ran, or runs, is the original one"
     return _merge(
-        status, conditions=_set_condition(status, "SpecUnchanged", ConditionStatus.FALSE, "Immutable", message, moment)
+        status, conditions=_set_condition(status, "SpecUnchanged", ConditionStatus.FALSE, "Changed", message, moment)
     )
 
 

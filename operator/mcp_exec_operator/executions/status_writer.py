@@ -11,11 +11,13 @@ from mcp_exec_api.constants import API_VERSION
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.executions.outcome import ExecutionGone, StatusTooLarge
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.event_budget import EventBudget
 from mcp_exec_operator.kube.write_priority import WritePriority
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,10 @@ class ExecutionStatusWriter:
 
     api: OperatorApi
     priority: WritePriority = field(default_factory=WritePriority)
+    tasks: TaskRegistry = field(default_factory=TaskRegistry)
+    """Tasks that create Events."""
+    budget: EventBudget = field(default_factory=EventBudget)
+    """Rate of the Events of `report`."""
 
     async def write(
         self, record: ExecutionRecord, decide: Callable[[Object], Object | None], *, what: str, whole: bool = False
@@ -82,6 +88,17 @@ class ExecutionStatusWriter:
                 await asyncio.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
         finally:
             record.writing -= 1
+
+    def report(self, record: ExecutionRecord, *, reason: str, message: str) -> None:
+        """Create a Warning Event in the background, unless the namespace had too many. Nothing waits for it.
+
+        `message` must have nothing that code wrote: whoever reads Events need not be allowed to read executions.
+        """
+        if not self.budget.take(record.namespace):
+            self.api.metrics.events_dropped.labels(reason).inc()
+            return
+        coroutine = self.record_event(record, "Warning", reason, message)
+        self.tasks.spawn(coroutine, name=f"Event of {record.name}")
 
     async def record_event(self, record: ExecutionRecord, kind: str, reason: str, message: str) -> None:
         """Create an Event of the execution. If that fails or takes long, it is logged."""

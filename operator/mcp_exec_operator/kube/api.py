@@ -12,6 +12,7 @@ from mcp_exec_api.constants import (
     MANAGED_BY,
     POOLS,
     SANDBOX_NAME,
+    SESSIONS,
 )
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -83,6 +84,39 @@ class OperatorApi:
             custom_resource_path(EXECUTIONS, namespace=namespace, name=name) + "/status",
             {"apiVersion": API_VERSION, "kind": "CodeExecution", "metadata": metadata, "status": status},
         )
+
+    async def list_sessions(self, namespace: str) -> list[Object]:
+        """Return all sessions of a namespace."""
+        return (await self.kube.list(custom_resource_path(SESSIONS, namespace=namespace), chunk=_PAGE_SIZE))[0]
+
+    async def get_session(self, namespace: str, name: str) -> Object | None:
+        """Return a session, or None if it does not exist."""
+        return await get_or_none(self.kube, custom_resource_path(SESSIONS, namespace=namespace, name=name))
+
+    async def create_session(self, session: Object) -> Object:
+        """Create a session and return it as stored."""
+        self._count("session-create")
+        path = custom_resource_path(SESSIONS, namespace=session["metadata"]["namespace"])
+        return await self.kube.create(path, session)
+
+    async def replace_session_status(
+        self, namespace: str, name: str, *, version: str, status: Object, what: str
+    ) -> Object:
+        """Replace a session's status and return the stored object.
+
+        Raises ApiError 409 if the session's resource version is not `version`. `what` is the metric's label.
+        """
+        self._count(what)
+        metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
+        return await self.kube.replace(
+            custom_resource_path(SESSIONS, namespace=namespace, name=name) + "/status",
+            {"apiVersion": API_VERSION, "kind": "SandboxSession", "metadata": metadata, "status": status},
+        )
+
+    async def delete_session(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete a session if it still has this uid."""
+        self._count("session-delete")
+        await self.kube.delete(custom_resource_path(SESSIONS, namespace=namespace, name=name), uid=uid)
 
     async def delete_execution(self, namespace: str, name: str, *, uid: str) -> None:
         """Delete an execution if it still has this uid."""

@@ -16,8 +16,8 @@ from typing import Any, Final
 import aiohttp
 import kopf
 
-from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, VERSION
-from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
@@ -159,19 +159,30 @@ async def follow_pods(*, kube: KubeClient, namespaces: tuple[str, ...], on_pod: 
 
 
 @asynccontextmanager
+async def follow_sessions(*, kube: KubeClient, namespaces: tuple[str, ...], on_session: OnEvent) -> AsyncIterator[None]:
+    """Pass every event of sessions in these namespaces to `on_session` while the context lasts."""
+    async with AsyncExitStack() as stack:
+        for namespace in namespaces:
+            path = custom_resource_path(SESSIONS, namespace=namespace)
+            reflector = Reflector(kube=kube, path=path, on_change=on_session, transform=_strip_item)
+            await stack.enter_async_context(reflector.run_in_background())
+        yield
+
+
+@asynccontextmanager
 async def follow_policies(*, kube: KubeClient, namespaces: tuple[str, ...], on_policy: OnEvent) -> AsyncIterator[None]:
     """Pass every event of NetworkPolicies in these namespaces to `on_policy` while the context lasts."""
     async with AsyncExitStack() as stack:
         for namespace in namespaces:
             path = resource_path("networkpolicies", namespace=namespace, group=NETWORKING_GROUP)
-            reflector = Reflector(kube=kube, path=path, on_change=on_policy, transform=_strip_policy)
+            reflector = Reflector(kube=kube, path=path, on_change=on_policy, transform=_strip_item)
             await stack.enter_async_context(reflector.run_in_background())
         yield
 
 
-def _strip_policy(policy: Object) -> Object:
+def _strip_item(item: Object) -> Object:
     """Return what a deletion missed by the watch has to name."""
-    metadata = policy["metadata"]
+    metadata = item["metadata"]
     return {"metadata": {name: metadata.get(name) for name in ("name", "namespace", "uid")}}
 
 

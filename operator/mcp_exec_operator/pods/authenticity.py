@@ -8,10 +8,10 @@ import hmac
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.constants import ANNOTATION_SEAL
+from mcp_exec_api.constants import ANNOTATION_OWNER_SEAL, ANNOTATION_SEAL, LABEL_OWNER, LABEL_STATE
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.supervisor.tokens import pod_seal, supervisor_token, token_digest
-from mcp_exec_operator.pods.manifest import PoolIdentity, owners_of_pod
+from mcp_exec_common.supervisor.tokens import owner_seal, pod_seal, supervisor_token, token_digest
+from mcp_exec_operator.pods.manifest import SAFE_TO_EVICT, PoolIdentity, owners_of_pod
 
 _DIGEST_VARIABLE: Final = "MCP_EXEC_TOKEN_SHA256"
 
@@ -51,6 +51,28 @@ class PodAuthenticator:
                 "ownerReferences": owners_of_pod(pool),
             }
         }
+
+    def build_owner_patch(self, pod: Object, pool: PoolIdentity, *, owner: str) -> Object:
+        """Return the merge patch that seals a pod and names the only owner that it serves from now on.
+
+        It takes the place of the patch of a busy pod, so that no execution writes to the pod.
+        """
+        patch = self.build_seal_patch(pod, pool)
+        metadata = patch["metadata"]
+        metadata["labels"] = {LABEL_OWNER: owner, LABEL_STATE: "owned"}
+        metadata["annotations"] |= {ANNOTATION_OWNER_SEAL: self._seal_owner(pod, owner), SAFE_TO_EVICT: "false"}
+        return patch
+
+    def read_owner(self, pod: Object) -> str:
+        """Return the digest of the only owner that an operator lets the pod serve; empty if there is none."""
+        meta = pod["metadata"]
+        owner = str((meta.get("labels") or {}).get(LABEL_OWNER) or "")
+        proof = str((meta.get("annotations") or {}).get(ANNOTATION_OWNER_SEAL) or "")
+        return owner if owner and hmac.compare_digest(proof.encode(), self._seal_owner(pod, owner).encode()) else ""
+
+    def _seal_owner(self, pod: Object, owner: str) -> str:
+        meta = pod["metadata"]
+        return owner_seal(key=self.key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], owner=owner)
 
     def _seal(self, pod: Object) -> str:
         meta, image = pod["metadata"], str(_container(pod).get("image") or "")

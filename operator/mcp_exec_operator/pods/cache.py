@@ -14,6 +14,7 @@ from typing import Final
 
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.owned import OwnedPods
 from mcp_exec_operator.pods.status import address_of, age_of, is_over, is_terminating, is_unready, node_of
 
 EXPECTATION_SECONDS: Final = 300.0
@@ -31,6 +32,8 @@ class PodState(StrEnum):
     WARM = "warm"
     NOT_READY = "unfit"
     """Was warm and is not ready, or its node is lost. It is not taken, and starts again if it becomes ready."""
+    OWNED = "owned"
+    """Was used, is clean, and is kept for its owner."""
     BUSY = "busy"
     TERMINATING = "terminating"
 
@@ -72,6 +75,22 @@ class Pod:
     """Whether the next operator can recognize it, or is about to be able to."""
     gone: bool = False
     """Whether it does not exist any more."""
+    owner: str = ""
+    """Digest of the only owner that it serves; empty before its first execution, and if it serves only one."""
+    caller: str = ""
+    """Caller of its last execution, by which pods are shared fairly."""
+    taken_by: str = ""
+    """Digest of the owner whose execution has it, or had it last; empty if the pod is not used again."""
+    taken_at: float = 0.0
+    """When that execution took it."""
+    uses: int = 0
+    """Executions that it has served."""
+    owned_since: float = 0.0
+    """Time of its first execution, or of the start of this process if an earlier one dispatched it."""
+    idle_since: float = 0.0
+    """Time at which it became idle for its owner."""
+    recycling: bool = False
+    """Whether it is being cleaned after an execution."""
     labelled_busy: bool = False
     wrappers: str | None = None
     """Hash of the tool wrappers that it has."""
@@ -117,6 +136,7 @@ class PodCounts:
     starting: int = 0
     warm: int = 0
     not_ready: int = 0
+    owned: int = 0
     busy: int = 0
     terminating: int = 0
 
@@ -126,7 +146,8 @@ class PodCounts:
     @property
     def total(self) -> int:
         """All pods. Terminating ones still take room."""
-        return self.creating + self.starting + self.warm + self.not_ready + self.busy + self.terminating
+        idle = self.warm + self.not_ready + self.owned
+        return self.creating + self.starting + idle + self.busy + self.terminating
 
     @property
     def coming(self) -> int:
@@ -144,6 +165,9 @@ class PodCache:
     _by_state: dict[PodState, OrderedDict[str, Pod]] = field(
         default_factory=lambda: {each: OrderedDict() for each in PodState}
     )
+    _owned: OwnedPods = field(default_factory=OwnedPods)
+    _left: list[Pod] = field(default_factory=list)
+    """Pods of owners that an earlier operator left and that are to be cleaned."""
     _ended: dict[str, Pod] = field(default_factory=dict)
     """Pods whose container has ended."""
 
@@ -198,6 +222,7 @@ class PodCache:
         if pod is not None:
             self._ended.pop(name, None)
             del self._by_state[pod.state][name]
+            self._owned.remove(name, pod.owner)
             pod.gone = True
             pod.wakeup.set()
 
@@ -210,7 +235,7 @@ class PodCache:
             self.forget(pod.name)  # another pod of the same name: the old one is gone
             pod = None
         if pod is None:
-            pod = Pod(name=meta["name"], state=PodState.STARTING, since=now, existing_since=now)
+            pod = Pod(name=meta["name"], state=PodState.STARTING, since=now, existing_since=now, owned_since=now)
             self._add(pod)
         pod.uid, pod.newest = meta["uid"], item
         if is_over(item):
@@ -223,7 +248,8 @@ class PodCache:
             self._move(pod, PodState.STARTING)
         if pod.lost:
             pod.wakeup.set()
-            if pod.state in (PodState.STARTING, PodState.WARM, PodState.NOT_READY) and is_terminating(item):
+            idle = (PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED)
+            if pod.state in idle and is_terminating(item):
                 self._move(pod, PodState.TERMINATING)
         self._update_readiness(pod, now)
         return pod
@@ -254,6 +280,44 @@ class PodCache:
                 return pod
         return None
 
+    def take_owned(self, owner: str) -> Pod | None:
+        """Take the idle pod of an owner that was used last. Pods that are lost or not ready stay, to be deleted."""
+        name = self._owned.newest(owner)
+        pod = self._pods[name] if name is not None else None
+        if pod is None or not self.is_usable(pod):
+            return None
+        self._move(pod, PodState.BUSY)
+        return pod
+
+    def keep_owned(self, pod: Pod, *, now: float) -> bool:
+        """Keep a clean pod for its owner. Return False if it cannot be used again."""
+        known = self._pods.get(pod.name) is pod and pod.state is PodState.BUSY
+        if not known or not pod.owner or not self.is_usable(pod):
+            return False
+        pod.idle_since = now
+        self._move(pod, PodState.OWNED)
+        return True
+
+    def is_usable(self, pod: Pod) -> bool:
+        """Return whether a pod exists, is ready, and is on a node that may be relied on."""
+        return not pod.lost and self._is_ready(pod)
+
+    def set_aside(self, pod: Pod) -> None:
+        """Count a pod that an earlier operator left for its owner as busy until it is clean: it is not warm soon."""
+        if pod.owner and pod.state is PodState.STARTING:
+            pod.recycling = True
+            self._move(pod, PodState.BUSY)
+            self._left.append(pod)
+
+    def pop_left(self) -> list[Pod]:
+        """Return the pods that were set aside since the last call and that no execution or session has."""
+        left, self._left = self._left, []
+        return [pod for pod in left if pod.recycling and not pod.gone]
+
+    def count_owned(self, owner: str) -> int:
+        """Return how many idle pods an owner has."""
+        return self._owned.count(owner)
+
     def adopt(self, name: str, *, uid: str, now: float) -> Pod:
         """Make the pod that an execution's status names busy, whatever its state, even if it is unknown.
 
@@ -264,15 +328,19 @@ class PodCache:
         if pod is not None and pod.uid is not None and uid not in ("", pod.uid):
             return Pod(name=name, state=PodState.BUSY, uid=uid, since=now, existing_since=now, gone=True)
         if pod is None:
-            pod = Pod(name=name, state=PodState.BUSY, uid=uid or None, since=now, existing_since=now)
+            pod = Pod(name=name, state=PodState.BUSY, uid=uid or None, since=now, existing_since=now, owned_since=now)
             self._add(pod)
-        if pod.state in (PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.NOT_READY):
+        if pod.state not in (PodState.BUSY, PodState.TERMINATING):
             self._move(pod, PodState.BUSY)
+        pod.recycling = False
         return pod
 
     def release(self, pod: Pod) -> bool:
-        """Return an unused pod, which is the next to be taken. Return False if it is not warm any more."""
+        """Return a pod that its taker did not use, which is the next to be taken. Return False if it is not warm."""
         if self._pods.get(pod.name) is not pod or pod.state is not PodState.BUSY:
+            return False
+        if pod.owner:
+            self._move(pod, PodState.OWNED)
             return False
         if pod.lost:
             self._move(pod, PodState.STARTING)  # as in `take`
@@ -314,7 +382,7 @@ class PodCache:
             self._move(pod, PodState.NOT_READY)
         if pod.state not in (PodState.WARM, PodState.NOT_READY):
             return False
-        ready = self.is_trusted_node(pod.node) and (pod.newest is None or not is_unready(pod.newest))
+        ready = self._is_ready(pod)
         if pod.state is PodState.WARM and not ready:
             self._move(pod, PodState.NOT_READY)
         elif pod.state is PodState.NOT_READY and ready:
@@ -322,11 +390,17 @@ class PodCache:
             self._move(pod, PodState.STARTING)
         return pod.state is PodState.WARM
 
+    def _is_ready(self, pod: Pod) -> bool:
+        return self.is_trusted_node(pod.node) and (pod.newest is None or not is_unready(pod.newest))
+
     def _add(self, pod: Pod) -> None:
         self._pods[pod.name] = pod
         self._by_state[pod.state][pod.name] = pod
 
     def _move(self, pod: Pod, state: PodState) -> None:
         del self._by_state[pod.state][pod.name]
+        self._owned.remove(pod.name, pod.owner)
         self._by_state[state][pod.name] = pod
         pod.state = state
+        if state is PodState.OWNED:
+            self._owned.add(pod.name, pod.owner)

@@ -11,7 +11,9 @@ from mcp_exec_api.constants import (
     LABEL_EXECUTION,
     LABEL_MANAGED_BY,
     LABEL_NAME,
+    LABEL_OWNER,
     LABEL_POOL,
+    LABEL_SESSION,
     LABEL_STATE,
     LABEL_TEMPLATE,
     LABEL_VARIANT,
@@ -151,6 +153,20 @@ def busy_patch(*, execution_name: str, pod_uid: str) -> Object:
     }
 
 
+def session_patch(*, session: str, owner: str, pod_uid: str) -> Object:
+    """Return the merge patch of a pod that a session keeps: labels, and no eviction. `owner` is the owner's digest.
+
+    It is written before the first code runs. A pod with these labels is never taken for a warm one.
+    """
+    return {
+        "metadata": {
+            "labels": {LABEL_STATE: "busy", LABEL_SESSION: label_value(session), LABEL_OWNER: owner},
+            "annotations": {SAFE_TO_EVICT: "false"},
+            "uid": pod_uid,
+        }
+    }
+
+
 def label_value(name: str) -> str:
     """Return an object's name as the value of a label, which has at most 63 characters."""
     return name if len(name) <= 63 else f"{name[:52]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
@@ -271,6 +287,9 @@ def _environment(spec: SandboxPoolSpec, pod: PodIdentity, limits: Object) -> lis
         "MCP_EXEC_MEMORY_BYTES": str(int(parse_quantity(str(limits["memory"])))),
         "MCP_EXEC_MAX_PROCESSES": str(spec.max_processes),
         "MCP_EXEC_STORAGE_BYTES": str(int(parse_quantity(spec.workspace_size))),
+        # only if set, so that pods of other pools stay as they are
+        **({"MCP_EXEC_LOG_OUTPUT": "true"} if spec.log_output else {}),
+        **({"MCP_EXEC_PREIMPORT": ",".join(spec.preimport)} if spec.preimport else {}),
         # libraries that count the cores of the node would start a thread for each
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,

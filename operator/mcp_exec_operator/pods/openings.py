@@ -9,13 +9,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcp_exec_api.constants import LABEL_EXECUTION, LABEL_STATE, LABEL_TEMPLATE, LABEL_VARIANT
+from mcp_exec_api.constants import (
+    LABEL_EXECUTION,
+    LABEL_OWNER,
+    LABEL_SESSION,
+    LABEL_STATE,
+    LABEL_TEMPLATE,
+    LABEL_VARIANT,
+)
 from mcp_exec_common.kube.objects import Object
 
 _MAX_POLICIES: Final = 256
 """Policies of a namespace that are kept."""
 _MAX_SELECTOR_CHARACTERS: Final = 4096
-_CHANGING: Final = frozenset({LABEL_EXECUTION, LABEL_STATE, LABEL_TEMPLATE, LABEL_VARIANT})
+_CHANGING: Final = frozenset({LABEL_EXECUTION, LABEL_OWNER, LABEL_SESSION, LABEL_STATE, LABEL_TEMPLATE, LABEL_VARIANT})
 """Labels that differ between the pods of a pool, so that any requirement on them may be met."""
 
 

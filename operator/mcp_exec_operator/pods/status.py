@@ -1,11 +1,12 @@
 """State of a pod from its object: why it is not ready yet, and why it ended. Pure functions."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 
@@ -23,6 +24,8 @@ IMAGE_PULL_REASONS: Final = frozenset(
 _NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
 """Reasons in a pod's status that mean that its node is lost or shut down."""
 _SIGKILLED: Final = 137
+_MAX_TERMINATION_CHARACTERS: Final = 4096
+"""The kubelet keeps as much of a container's last output."""
 NORMAL_WAITING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Waiting reasons of a container that is starting normally."""
 
@@ -99,6 +102,8 @@ def starting_problem(pod: Object) -> PodProblem | None:
     """Return why a starting pod will not be ready soon, or None if it starts normally."""
     name = pod["metadata"]["name"]
     if is_over(pod):
+        if problem := _read_failed_import(pod):
+            return PodProblem(reason=Reason.PREIMPORT_FAILED, message=f"pod {name} did not start: {problem}")
         return PodProblem(reason=Reason.POD_FAILED, message=f"pod {name} ended before it was ready: {_end(pod)}")
     if (scheduled := get_condition(pod, "PodScheduled")).get("status") == "False":
         return PodProblem(reason=Reason.UNSCHEDULABLE, message=str(scheduled.get("message", "")), held=True)
@@ -194,6 +199,18 @@ def get_condition(item: Object, kind: str) -> dict[str, Any]:
 
 def _terminated(pod: Object) -> dict[str, Any] | None:
     return (_container(pod).get("state") or {}).get("terminated")
+
+
+def _read_failed_import(pod: Object) -> str:
+    """Return why a module of `spec.preimport` can't be imported, from the last line of the sandbox's log, or ""."""
+    lines = str((_terminated(pod) or {}).get("message") or "").strip()[-_MAX_TERMINATION_CHARACTERS:].splitlines()
+    try:
+        line = json.loads(lines[-1]) if lines else None
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(line, dict) or line.get("reason") != Reason.PREIMPORT_FAILED.value:
+        return ""
+    return str(line.get("message") or "")
 
 
 def _end(pod: Object) -> str:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.meta import now as utc_now
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -31,6 +31,7 @@ from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
+from mcp_exec_operator.pools.recycler import Recycler
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.scaling.stragglers import is_stuck
 
@@ -45,7 +46,7 @@ _DEFER_CHECK_SECONDS: Final = 0.1
 _GATHER_SECONDS: Final = 0.01
 """How long events are gathered before a reconcile: a reconcile costs more with each pod."""
 _RECHECK_SECONDS: Final = 2.0
-"""Interval of reconciles while pods start."""
+"""Interval of reconciles while pods start or are kept for owners."""
 _READ_EVENTS_SECONDS: Final = 10.0
 """How long a pod may be starting before its Events are read for a reason."""
 _FORCE_DELETE_SECONDS: Final = 120.0
@@ -54,6 +55,8 @@ _IMAGE_FAILURE_SECONDS: Final = 10.0
 """Interval in which a failed image pull counts against the variant again: the pod is kept, not replaced."""
 _NO_FAULT: Final = frozenset({Reason.POOL_UNAVAILABLE, Reason.QUOTA_EXCEEDED, Reason.UNSCHEDULABLE})
 """Reasons that are not the variant's fault: there is no room, or no answer."""
+_GUARDED: Final = (PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED, PodState.BUSY)
+"""States of pods that a later operator should recognize and that need the base NetworkPolicy."""
 _ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
 
 
@@ -87,6 +90,7 @@ class PoolController:
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
     network_policy: NetworkPolicyEnforcer = field(init=False)
     prober: ReadinessProber = field(init=False)
+    recycler: Recycler = field(init=False)
     status_writer: PoolStatusWriter = field(init=False)
     _guarding: set[str] = field(default_factory=set)
     """Pods whose seal and owners are being written."""
@@ -101,6 +105,13 @@ class PoolController:
             release_namespace=self.config.release_namespace,
             broker=self.config.broker,
         )
+        self.recycler = Recycler(
+            supervisors=self.supervisors,
+            tasks=self.tasks,
+            metrics=self.metrics,
+            retire=self.retire,
+            on_idle=self.on_warm,
+        )
         self.prober = ReadinessProber(
             supervisors=self.supervisors,
             tasks=self.tasks,
@@ -109,6 +120,7 @@ class PoolController:
             retire=self.retire,
             fail=lambda partition, pod, problem: self._fail(partition, pod, problem, monotonic()),
             on_warm=self.on_warm,
+            recover=self.recycler.recover,
         )
         self.status_writer = PoolStatusWriter(pool=self.pool, api=self.api, metrics=self.metrics)
 
@@ -133,6 +145,33 @@ class PoolController:
         if partition is not None and partition.pods.retire(pod):
             self.tasks.spawn(self._replace(partition, pod), name=f"delete {pod.name}")
 
+    def give_back(self, pod: Pod, *, uid: str) -> None:
+        """Clean a pod after its execution with this uid and return it to its owner, or delete it."""
+        partition = self.pool.partition_with(pod.name)
+        if partition is None or partition.pods.get(pod.name) is not pod:
+            return
+        if reason := partition.reuse.reason_to_end(pod, now=monotonic()):
+            log.debug("pod %s is not used again: %s", pod.name, reason, extra={"pool": self.pool.name})
+            self.retire(pod)
+        else:
+            self.recycler.recycle(partition, pod, uid=uid)
+
+    async def claim(self, pod: Pod, *, owner: str) -> bool:
+        """Record in the API server that a pod serves this owner only. Return False if that is uncertain.
+
+        A pod without the record must serve one execution only.
+        """
+        if pod.newest is None or not pod.verified:
+            return False
+        patch = self.authenticator.build_owner_patch(pod.newest, self.pool.identity, owner=owner)
+        try:
+            await self.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-owner")
+        except ApiError as error:
+            log.warning("the owner of pod %s was not recorded: %s", pod.name, error, extra={"pool": self.pool.name})
+            return False
+        pod.owner, pod.sealed = owner, True
+        return True
+
     def delete_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
         """Delete pods that run, or ran, for no known execution, and pods whose deletion did not succeed.
 
@@ -146,7 +185,8 @@ class PoolController:
                     continue
                 deleted_for = age_of_deletion(pod.newest, utc_now()) if pod.newest is not None else 0.0
                 overdue = deleted_for > _FORCE_DELETE_SECONDS
-                orphaned = pod.state is PodState.BUSY or (pod.state is PodState.STARTING and pod.labelled_busy)
+                orphaned = pod.state is PodState.BUSY and not pod.recycling
+                orphaned |= pod.state is PodState.STARTING and pod.labelled_busy
                 undeleted = pod.state is PodState.TERMINATING and (overdue or not deleted_for)
                 # an earlier operator had no time to seal it, or somebody copied one of its pods
                 unknown = not pod.verified and not pod.created_here and pod.state is not PodState.TERMINATING
@@ -193,7 +233,8 @@ class PoolController:
         self.prober.probe_starting(partition)
         for _ in range(plan.create):
             self._start_creation(partition, now)
-        return plan.next_at
+        times = [at for at in (plan.next_at, partition.unserved.until) if at is not None]
+        return min(times, default=None)
 
     def _next_reconcile_after(
         self, now: float, status_after: float | None, next_times: list[float | None]
@@ -203,11 +244,13 @@ class PoolController:
         delays += [seconds for seconds in (status_after, self.pool.rebalance_after()) if seconds is not None]
         if self.network_policy.dirty:
             delays.append(self.network_policy.backoff.until - now)
-        if any(partition.pods.counts.coming or partition.lacking_since is not None for partition in self.pool):
+        if any(_needs_checks(partition) for partition in self.pool):
             delays.append(_RECHECK_SECONDS)
         return max(min(delays), 0.01) if delays else None
 
     def _delete_failed(self, partition: Partition, now: float) -> None:
+        for pod in partition.pods_to_end(now):
+            self.retire(pod)
         for pod in partition.pods.all_failed():
             self._fail(partition, pod, starting_problem(pod.newest) if pod.newest is not None else None, now)
         for pod in partition.pods.all(PodState.STARTING):
@@ -329,7 +372,7 @@ class PoolController:
         """
         pool, next_after = self.pool, None
         for partition in pool:
-            for pod in partition.pods.all(PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.BUSY):
+            for pod in partition.pods.all(*_GUARDED):
                 if not pod.verified or pod.newest is None or pod.lost or pod.name in self._guarding:
                     continue
                 unsealed = not pod.sealed and pod.state is not PodState.BUSY
@@ -391,3 +434,9 @@ class PoolController:
         except ApiError as error:
             # the next resync tries again
             log.warning("pod %s was not deleted: %s", pod.name, error, extra={"pool": self.pool.name})
+
+
+def _needs_checks(partition: Partition) -> bool:
+    """Return whether time alone changes what is to be done."""
+    counts = partition.pods.counts
+    return bool(counts.coming or counts.owned) or partition.lacking_since is not None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff

@@ -7,17 +7,20 @@ from time import monotonic
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import now as utc_now
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.owner import Owner
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, max_idle_pods
 from mcp_exec_operator.pools.scan import PeriodicScan
 from mcp_exec_operator.pools.shortage import first_starting_problem
 from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 from mcp_exec_operator.scaling.demand import Demand
 from mcp_exec_operator.scaling.plan import PartitionState, PodPlan, plan_pods
+from mcp_exec_operator.scaling.returns import Unserved, UseTime, find_unserved
 from mcp_exec_operator.scaling.rollout import OutdatedPod, outdated_pods
 from mcp_exec_operator.scaling.stragglers import late_pods, overtaken_pods, should_run
 from mcp_exec_operator.variants.allocation import Allocation, PartitionLoad
@@ -39,6 +42,8 @@ class Partition:
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Shared by the partitions of the pool."""
     clock: Callable[[], float] = monotonic
+    is_full: Callable[[], bool] = lambda: False
+    """Returns whether the pool has all pods that it may have."""
     spec: SandboxPoolSpec | None = None
     """Spec of the variant, or None if the pool does not exist or its spec is invalid."""
     template_hash: str = ""
@@ -65,10 +70,15 @@ class Partition:
     """Whether missing pods are created without delay, because a pod has ended."""
     plan: PodPlan = field(default_factory=PodPlan)
     """The last plan."""
+    unserved: Unserved = field(default_factory=Unserved)
+    """Waiting executions that need a new pod, as of the last `update_unserved`."""
+    use_time: UseTime = field(default_factory=UseTime)
     refilled_at: float = 0.0
     """Time at which a pod was last created for it ahead of demand."""
     _outdated: PeriodicScan[OutdatedPod] = field(default_factory=PeriodicScan)
     _late: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
+    _shares: PeriodicScan[OwnerShares] = field(default_factory=PeriodicScan)
+    _over: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
 
     def __post_init__(self) -> None:
         self.pods = PodCache(is_trusted_node=self.nodes.is_trusted)
@@ -90,10 +100,15 @@ class Partition:
         return PartitionLoad(
             variant=self.variant,
             counts=self.pods.counts,
-            waiting=len(self.queue),
+            waiting=self.unserved.number,
             accepting=self.allocation.accepting,
             over_quota=self.over_quota,
         )
+
+    @property
+    def reuse(self) -> ReuseRules:
+        """What ends the life of its used pods."""
+        return ReuseRules(spec=self.spec, template_hash=self.template_hash, nodes=self.nodes)
 
     def configure(self, spec: SandboxPoolSpec | None, *, template_hash: str) -> None:
         """Apply a spec and forget the failures of the last one."""
@@ -102,28 +117,48 @@ class Partition:
         self.changed_fields = ()
         self.create_backoff.succeed()
         self._outdated.expire()
+        self._over.expire()
         if spec is None:
             self.plan = PodPlan()
 
     def retire_idle(self) -> None:
         """Stop using the idle pods of a deleted pool. Kubernetes deletes them with it."""
-        for pod in self.pods.all(PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.NOT_READY):
+        idle = (PodState.CREATING, PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED)
+        for pod in self.pods.all(*idle):
             self.pods.retire(pod)
 
-    def take(self) -> Pod | None:
-        """Take a warm pod if there is one and no execution waits for it."""
-        if self.spec is None or self.queue:
+    def take(self, owner: Owner | None = None) -> Pod | None:
+        """Take an idle pod of the owner, else a warm pod if there is one and no execution waits for it.
+
+        Without an owner, only a pod that nobody has used.
+        """
+        if self.spec is None:
+            return None
+        if owner is not None and (owned := self.pods.take_owned(owner.digest)) is not None:
+            # no reconcile: nothing is created or deleted for it
+            self.demand.add_reuse(self.clock())
+            self._mark_taken(owned, owner.digest)
+            return owned
+        if self.queue:
             return None
         pod = self.pods.take()
         if pod is not None:
             self.demand.add_arrival(self.clock(), warm=True)
+            self._mark_taken(pod, owner.digest if owner is not None else "")
             self.wakeup.set()
         return pod
 
-    def wait(self, *, caller: str = "", priority: Priority = Priority.NORMAL, limit: int) -> Waiter:
-        """Join the queue after `take` returned no pod. Raises QueueFull if `limit` executions wait already."""
-        self.demand.add_arrival(self.clock(), warm=False)
-        waiter = Waiter(future=asyncio.get_running_loop().create_future())
+    def wait(
+        self, *, caller: str = "", priority: Priority = Priority.NORMAL, limit: int, owner: Owner | None = None
+    ) -> Waiter:
+        """Join the queue after `take` returned no pod. Raises QueueFull if `limit` executions wait already.
+
+        With an owner, the waiter may also get a pod that the owner gives back.
+        """
+        digest = owner.digest if owner is not None else ""
+        if not digest:  # else it is demand for a new pod only if it gets one
+            self.demand.add_arrival(self.clock(), warm=False)
+        waiter = Waiter(future=asyncio.get_running_loop().create_future(), owner=digest)
         self.queue.join(waiter, caller=caller, priority=priority, limit=limit, now=self.clock())
         self.wakeup.set()
         return waiter
@@ -140,7 +175,48 @@ class Partition:
         """Release a pod that was taken and not used. If it is lost, the controller deletes it."""
         if self.pods.release(pod):
             self._serve_queue()
+        if pod.state is PodState.OWNED:
+            self._serve_owner(pod.owner)
         self.wakeup.set()
+
+    def give_back(self, pod: Pod) -> bool:
+        """Give a clean pod to the next waiting execution of its owner, or keep it. Return False if it must be deleted.
+
+        If the pool is full and others wait, an owner that has more than its share gives its place up.
+        """
+        now = self.clock()
+        if pod.taken_by:
+            self.use_time.add(now - pod.taken_at)
+        if self.reuse.reason_to_end(pod, now=now) or self._must_give_up(pod, now) or not self._may_keep(pod):
+            return False
+        if not self.pods.keep_owned(pod, now=now):
+            return False
+        if self.pods.counts.owned == 1:
+            self.wakeup.set()  # from now on, limits are checked
+        self._serve_owner(pod.owner)
+        return True
+
+    def update_unserved(self, now: float) -> None:
+        """Count the waiting executions that need a new pod, because none of their owner comes back soon."""
+        limits = self.reuse.limits
+        if limits is None or not self.queue:
+            self.unserved = Unserved(number=len(self.queue))
+            return
+        busy = [pod for pod in self.pods.all(PodState.BUSY) if pod.uses < limits.max_uses]
+        self.unserved = find_unserved(self.queue.count_by_owner(), busy, use_time=self.use_time, now=now)
+
+    def pods_to_end(self, now: float) -> list[Pod]:
+        """Return the idle owned pods that must not be kept any longer."""
+        rules = self.reuse
+        ended = self._over.get(
+            now,
+            lambda: [
+                pod
+                for pod in self.pods.all(PodState.OWNED)
+                if not self.pods.is_usable(pod) or rules.reason_to_end_idle(pod, now=now)
+            ],
+        )
+        return [pod for pod in ended if pod.state is PodState.OWNED]
 
     def mark_ready(self, name: str) -> Pod | None:
         """Make a pod warm after its supervisor answered, and give it to the first waiting execution."""
@@ -162,6 +238,7 @@ class Partition:
         """Check the pods on a node after the node changed."""
         self.pods.recheck_node(node, now=self.clock())
         self._outdated.expire()
+        self._over.expire()
         self.wakeup.set()
 
     def plan_pods(self, *, now: float, max_pods: int, max_create: int, may_create: bool, tokens: int | None) -> PodPlan:
@@ -170,7 +247,8 @@ class Partition:
         `max_pods` may exist in total, `max_create` may be created now, `tokens` of them ahead of demand.
         """
         assert self.spec is not None  # noqa: S101 - a pool without a spec is not planned
-        outdated, waiting = self._find_outdated(now), len(self.queue)
+        outdated, unserved = self._find_outdated(now), self.unserved.number
+        owned = self.pods.counts.owned
         cold = self.spec.on_empty is OnEmpty.COLD_START and self.allocation.accepting
         self.plan = plan_pods(
             PartitionState(
@@ -180,11 +258,12 @@ class Partition:
                 retained=self.allocation.retained,
                 starting_allowance=self.allocation.starting_allowance,
                 max_pods=max_pods,
-                waiting=waiting,
-                cold_starts=waiting if cold else 0,
+                waiting=len(self.queue),
+                unserved=unserved,
+                cold_starts=unserved if cold else 0,
                 outdated=outdated,
                 late=self.late_pods(now),
-                blocked=self._blocking_message() if outdated else "",
+                blocked=self._blocking_message() if outdated or owned else "",
                 may_create=may_create,
                 max_create=max_create,
                 missing_since=self.plan.missing_since,
@@ -251,5 +330,48 @@ class Partition:
         while self.queue and (pod := self.pods.take()) is not None:
             self.served_at = self.clock()
             waiter = self.queue.pop(self.served_at)
+            if waiter.owner:
+                self.demand.add_arrival(self.served_at, warm=False)
+            self._mark_taken(pod, waiter.owner)
             waiter.future.set_result(pod)
             waiter.wakeup.set()
+
+    def _serve_owner(self, owner: str) -> None:
+        """Give idle pods of an owner to its waiting executions."""
+        while self.queue.first_of(owner) is not None and (pod := self.pods.take_owned(owner)) is not None:
+            self.served_at = self.clock()
+            waiter = self.queue.pop_of(owner, self.served_at)
+            self.demand.add_reuse(self.served_at)
+            self._mark_taken(pod, owner)
+            waiter.future.set_result(pod)
+            waiter.wakeup.set()
+
+    def _mark_taken(self, pod: Pod, owner: str) -> None:
+        pod.taken_by, pod.taken_at = owner, self.clock()
+
+    def _may_keep(self, pod: Pod) -> bool:
+        """Return whether the owner waits for the pod or may have one more idle pod."""
+        assert self.spec is not None  # noqa: S101 - it reuses pods
+        is_awaited = self.queue.first_of(pod.owner) is not None
+        return is_awaited or self.pods.count_owned(pod.owner) < max_idle_pods(self.spec)
+
+    def _must_give_up(self, pod: Pod, now: float) -> bool:
+        """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
+        own, counts = self.queue.first_of(pod.owner), self.pods.counts
+        if len(self.queue) <= counts.coming + counts.terminating or not self.is_full():
+            return False
+        if own is None:
+            return True
+        first = self.queue.peek()
+        if first.priority.rank < own.priority.rank and first.owner != pod.owner:
+            return True
+        places = self.spec.max_pods if self.spec is not None else 0
+        pods, waiters = self.pods, self.queue.waiters()
+        shares = self._shares.get(
+            now, lambda: [OwnerShares.count(pods.all(PodState.BUSY, PodState.OWNED), waiters, places=places)]
+        )[0]
+        # the caller of an owner never changes, and that of a pod which an earlier operator left is unknown
+        if not shares.exceeds(own.caller, pod.owner):
+            return False
+        shares.give_up(own.caller, pod.owner)
+        return True

@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.constants import ANNOTATION_RESTORE, DEFAULT_MAX_QUEUED, LABEL_VARIANT
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.owner import Owner
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten
-from mcp_exec_operator.pods.cache import Pod, PodCounts
+from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
 from mcp_exec_operator.pods.manifest import PoolIdentity, pool_labels, template_hash
 from mcp_exec_operator.pods.network_policy import pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
@@ -24,7 +25,7 @@ from mcp_exec_operator.pods.openings import NamespacePolicies, Opening
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pods.template import select_labels
 from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.shortage import explain_shortage
+from mcp_exec_operator.pools.shortage import SessionPods, explain_shortage
 from mcp_exec_operator.queueing.wait_queue import Waiter
 from mcp_exec_operator.scaling.autoscaler import Autoscaler
 from mcp_exec_operator.scaling.plan import PodPlan
@@ -63,6 +64,8 @@ class WarmPool:
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
     clock: Callable[[], float] = monotonic
+    find_session_pods: Callable[[], SessionPods] = SessionPods
+    """Returns the pods that are kept for sessions."""
     autoscaler: Autoscaler = field(default_factory=Autoscaler)
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the controller should reconcile."""
@@ -71,6 +74,8 @@ class WarmPool:
     """By variant. Includes variants that the spec does not have any more, until their pods are gone."""
     body: Object | None = None
     """The object as last observed, or None if the pool does not exist."""
+    appeared_at: float = 0.0
+    """When the object was first observed, by the monotonic clock."""
     label_sets: list[dict[str, str]] = field(default_factory=list)
     """Labels of the pods of each template, without those that change."""
     uid: str = ""
@@ -136,6 +141,8 @@ class WarmPool:
         same = self.body is not None and meta["uid"] == self.uid
         if same and generation < self.generation:
             return  # from a list that was requested before the last change
+        if not same:
+            self.appeared_at = self.clock()
         if not same or generation != self.generation:
             self._apply(body)
         self.body = body
@@ -158,17 +165,24 @@ class WarmPool:
         weights = {name: self.weights[name] for name in self.rotation}
         return self.partitions[assign_variant(key, weights, pool=f"{self.namespace}/{self.name}")]
 
-    def wait(self, partition: Partition, *, caller: str = "", priority: Priority = Priority.NORMAL) -> Waiter:
+    def wait(
+        self,
+        partition: Partition,
+        *,
+        caller: str = "",
+        priority: Priority = Priority.NORMAL,
+        owner: Owner | None = None,
+    ) -> Waiter:
         """Join the queue of a partition. Raises QueueFull if `maxQueued` executions wait for the pool's pods."""
         limit = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
         others = self.queued - len(partition.queue)
-        return partition.wait(caller=caller, priority=priority, limit=limit - others)
+        return partition.wait(caller=caller, priority=priority, limit=limit - others, owner=owner)
 
     def explain_shortage(self, partition: Partition) -> PodProblem:
         """Return why no pod of a partition is available."""
         if self.body is None:
             return PodProblem(reason=Reason.POOL_NOT_FOUND, message=f"there is no pool {self.name}")
-        return (
+        problem = (
             self.invalid
             or self.exposed
             or explain_shortage(
@@ -182,6 +196,7 @@ class WarmPool:
                 variant=partition.variant,
             )
         )
+        return self.find_session_pods().explain(problem)
 
     def find_openings(self) -> list[Opening]:
         """Return the NetworkPolicies of others that open its sandboxes."""
@@ -239,7 +254,10 @@ class WarmPool:
         """Decide how many pods each partition should have, and which variants are in rotation."""
         if self.spec is None:
             return
-        decision = self.autoscaler.decide(self.spec, waiting=self.queued, counts=self.counts, now=now)
+        for partition in self:
+            partition.update_unserved(now)
+        unserved = sum(partition.unserved.number for partition in self)
+        decision = self.autoscaler.decide(self.spec, waiting=unserved, counts=self.counts, now=now)
         self._eject_outliers(now)
         allocations = allocate_pods(
             [partition.load for partition in self],
@@ -265,7 +283,14 @@ class WarmPool:
         refill.spend(plan.refill, now)
         if plan.refill:
             partition.refilled_at = now
+        if plan.short:
+            plan = replace(plan, delete=(*plan.delete, *self._find_evicted(plan.short)))
         return plan if plan.next_at is None else replace(plan, next_at=max(plan.next_at, refill.ready_at(now)))
+
+    def _find_evicted(self, places: int) -> list[Pod]:
+        """Return idle pods of owners that give up their places, the least recently used first."""
+        owned = [pod for partition in self for pod in partition.pods.all(PodState.OWNED)]
+        return sorted(owned, key=lambda pod: pod.idle_since)[:places]
 
     def in_refill_order(self) -> list[Partition]:
         """Return all partitions, the one that was refilled least recently first, so that they take turns."""
@@ -290,6 +315,7 @@ class WarmPool:
             demand=self.autoscaler.demand,
             wakeup=self.wakeup,
             clock=self.clock,
+            is_full=lambda: self.spec is not None and self.counts.total >= self.spec.max_pods,
         )
 
     def _apply(self, body: Object) -> None:
@@ -307,7 +333,7 @@ class WarmPool:
             self.spec = spec
             self.autoscaler.configure(spec)
         except ValidationError as error:
-            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error))
+            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error, SandboxPoolSpec))
             self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             message = f"the pool's template is invalid: {error}"

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import SandboxError, SandboxNotProven
@@ -44,15 +44,23 @@ class ReadinessProber:
     fail: Callable[[Partition, Pod, PodProblem], None]
     """Counts a pod as failed and deletes it."""
     on_warm: OnWarm
+    recover: Callable[[Partition, Pod], Awaitable[None]]
+    """Cleans a pod that an earlier operator left for its owner."""
     _probed: set[str] = field(default_factory=set)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PROBES))
 
     def probe_starting(self, partition: Partition) -> None:
-        """Start to probe the starting pods that have an address."""
+        """Start to probe the starting pods that have an address, and to clean those that an earlier operator left."""
+        for pod in partition.pods.pop_left():
+            self.tasks.spawn(self._recover(partition, pod), name=f"recover {pod.name}")
         for pod in partition.pods.all(PodState.STARTING):
             if pod.verified and pod.address and not pod.labelled_busy and pod.name not in self._probed:
                 self._probed.add(pod.name)
                 self.tasks.spawn(self._probe(partition, pod), name=f"probe {pod.name}")
+
+    async def _recover(self, partition: Partition, pod: Pod) -> None:
+        async with self._slots:
+            await self.recover(partition, pod)
 
     async def _probe(self, partition: Partition, pod: Pod) -> None:
         supervisor = self.supervisors.get_connection(namespace=partition.namespace, pod=pod.name, address=pod.address)
@@ -63,6 +71,7 @@ class ReadinessProber:
                 wanted=lambda: pod.state is PodState.STARTING and not pod.lost,
                 slots=self._slots,
                 timeout_seconds=self.timeout_seconds,
+                check_uses=not pod.created_here,
             )
         except SandboxNotIdle as error:
             fields = {"pool": partition.name, "pod": pod.name}
@@ -82,11 +91,17 @@ class ReadinessProber:
 
 
 async def wait_until_idle(
-    supervisor: SupervisorConnection, *, wanted: Callable[[], bool], slots: asyncio.Semaphore, timeout_seconds: float
+    supervisor: SupervisorConnection,
+    *,
+    wanted: Callable[[], bool],
+    slots: asyncio.Semaphore,
+    timeout_seconds: float,
+    check_uses: bool = False,
 ) -> bool:
     """Return True once the sandbox is idle, False if it is not wanted any more or after the timeout.
 
-    Raises SandboxNotIdle if it runs or ran an execution, and SandboxNotProven if something else is at its address.
+    With `check_uses`, a sandbox that was cleaned after an execution is not idle: whose it was is unknown. Raises
+    SandboxNotIdle if it runs or ran an execution, and SandboxNotProven if something else is at its address.
     """
     deadline = monotonic() + timeout_seconds
     for delay in delays(first=_FIRST_DELAY, last=_LAST_DELAY, factor=1.5):
@@ -95,12 +110,13 @@ async def wait_until_idle(
         try:
             async with slots:
                 state = await supervisor.get_state()
+                uses = (await supervisor.get_use()).uses if check_uses else 0
         except SandboxNotProven:
             raise
         except SandboxError:
             await asyncio.sleep(delay)
         else:
-            if state != "idle":
-                raise SandboxNotIdle(state)
+            if state != "idle" or uses:
+                raise SandboxNotIdle(f"{state}, after {uses} executions" if uses else state)
             return True
     return False

@@ -10,6 +10,7 @@ from time import monotonic
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_operator.kube.staleness import DeletedUids
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.manifest import pool_of
@@ -19,6 +20,7 @@ from mcp_exec_operator.pods.openings import NamespacePolicies
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.shortage import SessionPods
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ class PoolRegistry:
     """Prefixes that labels and annotations of templates may have."""
     policies: defaultdict[str, NamespacePolicies] = field(default_factory=lambda: defaultdict(NamespacePolicies))
     """NetworkPolicies of others, by served namespace."""
+    find_session_pods: Callable[[ObjectKey], SessionPods] = lambda key: SessionPods()
+    """Returns the pods of the pool of that namespace and name that are kept for sessions."""
     on_removed: Callable[[WarmPool], None] = lambda pool: None
     """Receives each pool that was deleted."""
     closed: set[str] = field(default_factory=set)
@@ -44,6 +48,8 @@ class PoolRegistry:
     _pools: dict[ObjectKey, WarmPool] = field(default_factory=dict)
     _controllers: dict[WarmPool, PoolController] = field(default_factory=dict)
     _running: dict[WarmPool, asyncio.Task[None]] = field(default_factory=dict)
+    _deleted: DeletedUids = field(default_factory=DeletedUids)
+    """Of pools and pods."""
 
     def get(self, key: ObjectKey) -> WarmPool:
         """Return the pool of that namespace and name. One that does not exist yet is empty."""
@@ -54,6 +60,7 @@ class PoolRegistry:
                 name=key[1],
                 nodes=self.nodes,
                 policies=self.policies[key[0]],
+                find_session_pods=lambda: self.find_session_pods(key),
                 template_prefixes=self.template_prefixes,
             )
             self._controllers[pool] = self.make_controller(pool)
@@ -63,13 +70,13 @@ class PoolRegistry:
         return iter(list(self._pools.values()))
 
     def warm_pods(self, namespace: str) -> list[Pod]:
-        """Return the warm pods of all pools of a namespace."""
+        """Return the warm pods of all pools of a namespace, and those kept for their owners."""
         return [
             pod
             for pool in self
             if pool.namespace == namespace
             for partition in pool
-            for pod in partition.pods.all(PodState.WARM)
+            for pod in partition.pods.all(PodState.WARM, PodState.OWNED)
         ]
 
     def discard(self, pool: WarmPool) -> None:
@@ -86,6 +93,7 @@ class PoolRegistry:
         """Process a pool's object of a watch or a list."""
         pool = self.get(object_key(body))
         if deleted:
+            self._deleted.add(body["metadata"]["uid"])
             if pool.uid == body["metadata"]["uid"] and pool.body is not None:
                 pool.remove()
                 self.on_removed(pool)
@@ -98,6 +106,8 @@ class PoolRegistry:
     def observe_pod(self, item: Object, *, deleted: bool) -> Pod | None:
         """Process a pod's object of a watch. A pod without all labels of a pool belongs to none."""
         name = pool_of(item)
+        if deleted:
+            self._deleted.add(item["metadata"]["uid"])
         if name is None:
             return None
         pool = self.get((item["metadata"]["namespace"], name))
@@ -108,7 +118,7 @@ class PoolRegistry:
                 return None
             pool.wakeup.set()
             pod = partition.pods.observe(item, now=monotonic())
-            self._recognize(pod, item)
+            self._recognize(partition, pod, item)
             return pod
         known = partition.pods.get(item["metadata"]["name"])
         if pool.strangers.get(item["metadata"]["name"]) == item["metadata"]["uid"]:
@@ -141,9 +151,15 @@ class PoolRegistry:
                 for partition in pool:
                     partition.recheck_node(name)
 
-    def replace(self, namespace: str, pools: list[Object], pods: list[Object], *, listed_at: float) -> int:
-        """Process full lists of a namespace. Return how many objects no watch had reported."""
+    def replace(
+        self, namespace: str, pools: list[Object], pods: list[Object], *, pools_listed_at: float, listed_at: float
+    ) -> int:
+        """Process full lists of a namespace, which were requested at these times by the monotonic clock.
+
+        Return how many objects no watch had reported.
+        """
         missed = 0
+        pools = [body for body in pools if body["metadata"]["uid"] not in self._deleted]
         names = {object_key(body) for body in pools}
         for body in pools:
             known = self._pools.get(object_key(body))
@@ -151,10 +167,11 @@ class PoolRegistry:
             self.observe_pool(body, deleted=False)
         by_pool: dict[ObjectKey, list[Object]] = {}
         for item in pods:
-            if (name := pool_of(item)) is not None:
+            if (name := pool_of(item)) is not None and item["metadata"]["uid"] not in self._deleted:
                 by_pool.setdefault((namespace, name), []).append(item)
         for pool in self:
-            if pool.namespace == namespace and pool.body is not None and (namespace, pool.name) not in names:
+            listed = (namespace, pool.name) in names or pool.appeared_at > pools_listed_at
+            if pool.namespace == namespace and pool.body is not None and not listed:
                 pool.remove()
                 self.on_removed(pool)
         for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
@@ -167,7 +184,7 @@ class PoolRegistry:
         for pool in self:
             if pool.namespace == namespace:
                 for partition in pool:
-                    for pod in partition.pods.all(PodState.STARTING, PodState.WARM, PodState.NOT_READY):
+                    for pod in partition.pods.all(PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED):
                         self.retire(pool, pod)
                 pool.remove()
 
@@ -181,6 +198,16 @@ class PoolRegistry:
         """Delete a pod. A pool that was dropped has none."""
         if (controller := self._controllers.get(pool)) is not None:
             controller.retire(pod)
+
+    def give_back(self, pool: WarmPool, pod: Pod, *, uid: str) -> None:
+        """Clean a pod after its execution with this uid and return it to its owner, or delete it."""
+        if (controller := self._controllers.get(pool)) is not None:
+            controller.give_back(pod, uid=uid)
+
+    async def claim(self, pool: WarmPool, pod: Pod, *, owner: str) -> bool:
+        """Record that a pod serves this owner only, before its first execution. Return False if that is uncertain."""
+        controller = self._controllers.get(pool)
+        return controller is not None and await controller.claim(pod, owner=owner)
 
     def delete_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
         """Delete pods that are in use but not held by an execution, at once or if two resyncs found them."""
@@ -209,10 +236,12 @@ class PoolRegistry:
             log.warning("a pod has the labels of the pool, but no operator created it: it is ignored", extra=fields)
         return False
 
-    def _recognize(self, pod: Pod, item: Object) -> None:
-        """Trust a pod that an earlier operator has created, verified and sealed."""
+    def _recognize(self, partition: Partition, pod: Pod, item: Object) -> None:
+        """Trust a pod that an earlier operator has created, verified and sealed, and keep it for its owner."""
         if not pod.verified and not pod.created_here and self.authenticator.is_sealed(item):
             pod.verified = pod.sealed = True
+            pod.owner = self.authenticator.read_owner(item)
+            partition.pods.set_aside(pod)
 
     def _replace_pods(self, pool: WarmPool, items: list[Object], *, listed_at: float) -> int:
         missed = 0
@@ -227,7 +256,7 @@ class PoolRegistry:
             missed += len(partition.pods.replace(found, listed_at=listed_at, now=monotonic()))
             for item in found:
                 if (pod := partition.pods.get(item["metadata"]["name"])) is not None:
-                    self._recognize(pod, item)
+                    self._recognize(partition, pod, item)
         pool.wakeup.set()
         self._controllers[pool].network_policy.dirty = True
         self.discard(pool)

@@ -1,10 +1,35 @@
 """Why no pod of a partition is available. Pure functions."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
 
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_operator.pods.cache import Pod, PodCounts
 from mcp_exec_operator.pods.status import PodProblem, starting_problem
+
+_LACKS_OF_ROOM: Final = frozenset({Reason.POOL_AT_CAPACITY, Reason.QUOTA_EXCEEDED, Reason.UNSCHEDULABLE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionPods:
+    """Pods of a pool that are kept for sessions."""
+
+    kept: int = 0
+    idle: int = 0
+    """Those whose session runs nothing."""
+    idle_until: datetime | None = None
+    """When the first of them ends if nothing uses it."""
+
+    def explain(self, problem: PodProblem) -> PodProblem:
+        """Return a problem with these pods in its message, if they take room that others lack."""
+        if not self.idle or problem.reason not in _LACKS_OF_ROOM:
+            return problem
+        pods = "1 pod is kept for an idle session" if self.idle == 1 else f"{self.idle} pods are kept for idle sessions"
+        first = "" if self.idle == 1 else ", the first"
+        until = f"{first} until {self.idle_until.astimezone(UTC):%H:%M:%S} UTC" if self.idle_until is not None else ""
+        return replace(problem, message=f"{problem.message}; {pods}{until}")
 
 
 def explain_shortage(

@@ -5,6 +5,7 @@ from typing import Final
 
 from mcp_exec_api.constants import API_VERSION, LABEL_STATE
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus, VariantStatus
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten
@@ -42,11 +43,14 @@ def build_status(pool: WarmPool, *, moment: datetime, now: float) -> SandboxPool
         warm=counts.warm,
         starting=counts.coming,
         busy=counts.busy,
+        owned=counts.owned,
+        sessions=pool.find_session_pods().kept,
         queued=pool.queued,
         expected_wait_seconds=max(waits, default=None),
         arrival_rate=measurement.rate,
         startup_p95=measurement.startup_seconds,
         warm_hit_rate=measurement.hit_rate,
+        reuse_rate=measurement.reuse_rate,
         variants=[_variant(pool, name) for name in pool.weights],
         restored=pool.restored,
         conditions=conditions,
@@ -125,10 +129,12 @@ def _ready(pool: WarmPool, moment: datetime, now: float) -> Condition:
     if enough and not pool.queued:
         return _condition("Ready", True, "Warm", have, moment)
     if (problem := _problem(pool)) is not None:
-        return _condition("Ready", False, problem.reason, f"{have}; {problem.message}", moment)
+        message = pool.find_session_pods().explain(problem).message
+        return _condition("Ready", False, problem.reason, f"{have}; {message}", moment)
     if pool.spec is not None and counts.total >= pool.spec.max_pods:
         message = f"{have}; the pool has all {counts.total} pods that maxPods allows"
-        return _condition("Ready", False, "PoolAtCapacity", message, moment)
+        problem = PodProblem(reason=Reason.POOL_AT_CAPACITY, message=message)
+        return _condition("Ready", False, problem.reason, pool.find_session_pods().explain(problem).message, moment)
     if enough:
         return _condition("Ready", True, "Warm", have, moment)
     was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _written_conditions(pool))

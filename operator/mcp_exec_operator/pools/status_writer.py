@@ -104,6 +104,8 @@ class PoolStatusWriter:
             metrics.pool_startup.labels(*labels).set(measurement.startup_seconds)
         if measurement.hit_rate is not None:
             metrics.pool_hits.labels(*labels).set(measurement.hit_rate)
+        if measurement.reuse_rate is not None:
+            metrics.pool_reuse.labels(*labels).set(measurement.reuse_rate)
 
 
 def _comparable(status: SandboxPoolStatus | None) -> object:

@@ -94,6 +94,18 @@ class FairQueue(Generic[T]):
         del self._keys[item]
         return item
 
+    def peek(self) -> T:
+        """Return the next item. Raises IndexError if the queue is empty."""
+        return next(iter(next(iter(self._classes[self._next_class()].callers.values()))))
+
+    def serve(self, item: T) -> None:
+        """Remove an item out of its turn. It was its caller's turn, who comes last in its class."""
+        priority, caller = self._keys[item]
+        self.leave(item)
+        callers = self._classes[priority].callers
+        if caller in callers:
+            callers.move_to_end(caller)
+
     def order(self) -> Iterator[T]:
         """Yield all items in the order in which they will be popped if no other item is added. O(n)."""
         rest: FairQueue[T] = FairQueue(
@@ -104,6 +116,10 @@ class FairQueue(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over all items in the order of their arrival."""
+        return iter(self._keys)
 
     def __contains__(self, item: object) -> bool:
         return item in self._keys

@@ -1,6 +1,7 @@
 """Queue of the executions that wait for a pod of one partition: order, positions, expected wait. No I/O."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,6 +27,10 @@ class Waiter:
     """Yields the pod."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the execution should check whether it still waits."""
+    owner: str = ""
+    """Digest of its owner, whose idle pods it may get; empty if it needs a pod that nobody has used."""
+    caller: str = ""
+    priority: Priority = Priority.NORMAL
 
     async def pause(self, seconds: float) -> None:
         """Return when it has its pod, is woken up, or after so many seconds."""
@@ -39,6 +44,8 @@ class WaitQueue:
     """A bounded, fair queue. Times are seconds of a monotonic clock."""
 
     _queue: FairQueue[Waiter] = field(default_factory=FairQueue)
+    _by_owner: dict[str, FairQueue[Waiter]] = field(default_factory=dict)
+    """Waiters of each owner, who may get pods of their owner out of their turn in the queue."""
     _throughput: Throughput = field(default_factory=Throughput)
     _positions: dict[Waiter, int] = field(default_factory=dict)
     _computed_at: float = 0.0
@@ -50,17 +57,46 @@ class WaitQueue:
         if not self:
             self._throughput.start(now)
         self._queue.join(waiter, caller=caller, priority=priority)
+        waiter.caller, waiter.priority = caller, priority
+        if waiter.owner:
+            self._by_owner.setdefault(waiter.owner, FairQueue()).join(waiter, caller=caller, priority=priority)
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a waiter from any position."""
         self._queue.leave(waiter)
+        self._forget_owner(waiter)
         self._reset_if_empty()
+
+    def first_of(self, owner: str) -> Waiter | None:
+        """Return the next waiter of an owner, or None."""
+        queue = self._by_owner.get(owner)
+        return queue.peek() if queue is not None else None
+
+    def pop_of(self, owner: str, now: float) -> Waiter:
+        """Remove and return the next waiter of an owner, which gets a pod of its owner. Raises KeyError if none."""
+        waiter = self._by_owner[owner].pop()
+        self._queue.serve(waiter)
+        self._note_served(waiter, now)
+        return waiter
+
+    def count_by_owner(self) -> dict[str, int]:
+        """Return the number of waiters of each owner. Those who need a pod that nobody has used have no owner."""
+        counts = {owner: len(queue) for owner, queue in self._by_owner.items()}
+        others = len(self) - sum(counts.values())
+        return {**counts, "": others} if others else counts
+
+    def peek(self) -> Waiter:
+        """Return the next waiter. Raises IndexError if the queue is empty."""
+        return self._queue.peek()
+
+    def waiters(self) -> Iterator[Waiter]:
+        """Yield all waiters in the order of their arrival."""
+        return iter(self._queue)
 
     def pop(self, now: float) -> Waiter:
         """Remove and return the next waiter, which gets a pod. Raises IndexError if the queue is empty."""
         waiter = self._queue.pop()
-        self._throughput.record(now)
-        self._reset_if_empty()
+        self._note_served(waiter, now)
         return waiter
 
     def place(self, waiter: Waiter, now: float) -> QueuePlace:
@@ -84,6 +120,18 @@ class WaitQueue:
             return None
         seconds = pods * interval
         return round(seconds, 1) if seconds < 10 else float(round(seconds))
+
+    def _note_served(self, waiter: Waiter, now: float) -> None:
+        self._forget_owner(waiter)
+        self._throughput.record(now)
+        self._reset_if_empty()
+
+    def _forget_owner(self, waiter: Waiter) -> None:
+        queue = self._by_owner.get(waiter.owner)
+        if queue is not None:
+            queue.leave(waiter)
+            if not queue:
+                del self._by_owner[waiter.owner]
 
     def _reset_if_empty(self) -> None:
         if not self:

@@ -61,6 +61,8 @@ class DemandMeasurement:
     """95th percentile of the startup times, or None if there is none."""
     hit_rate: float | None
     """Share of the arrivals in the slow window that found a warm pod, or None without arrivals."""
+    reuse_rate: float | None = None
+    """Share of executions in the slow window that got a pod of their owner, or None if none did."""
 
 
 class Demand:
@@ -77,6 +79,7 @@ class Demand:
         self._windows = (fast_seconds, slow_seconds)
         self._fast, self._slow = SlidingCount(fast_seconds), SlidingCount(slow_seconds)
         self._hits = SlidingCount(slow_seconds)
+        self._reuses = SlidingCount(slow_seconds)
 
     @property
     def windows(self) -> tuple[float, float]:
@@ -95,6 +98,10 @@ class Demand:
         if warm:
             self._hits.add(now)
 
+    def add_reuse(self, now: float) -> None:
+        """Count an execution that got a pod of its owner: it asks for no new one."""
+        self._reuses.add(now)
+
     def add_startup(self, seconds: float) -> None:
         """Record the time from a pod's creation until it was warm."""
         self._startups.append(max(0.0, seconds))
@@ -105,10 +112,12 @@ class Demand:
     def measure(self, now: float) -> DemandMeasurement:
         """Return the demand at this moment."""
         fast, slow = self._fast.total(now), self._slow.total(now)
+        reuses = self._reuses.total(now)
         return DemandMeasurement(
             rate=round_to_step(max(fast / self._fast.seconds, slow / self._slow.seconds)),
             startup_seconds=None if self._p95_startup is None else _two_digits(self._p95_startup),
             hit_rate=round(self._hits.total(now) / slow, 2) if slow else None,
+            reuse_rate=round(reuses / (reuses + slow), 2) if reuses else None,
         )
 
 

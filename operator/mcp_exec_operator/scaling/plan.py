@@ -32,6 +32,8 @@ class PartitionState:
     """Pods that the partition may have in total."""
     waiting: int = 0
     """Executions that wait for a pod."""
+    unserved: int = 0
+    """Part of `waiting` that no pod of its owner serves soon."""
     cold_starts: int = 0
     """Waiting executions for which a pod is created."""
     outdated: Sequence[OutdatedPod] = ()
@@ -66,6 +68,8 @@ class PodPlan:
     """Time since which pods are missing, or None if none are."""
     next_at: float | None = None
     """Time from which missing pods may be created, or None if none are missing or none may be created."""
+    short: int = 0
+    """Pods that are missing and have no place, because the pool is full or its pods have no room."""
     message: str = ""
     """What is replaced and why."""
 
@@ -81,18 +85,15 @@ def plan_pods(state: PartitionState, *, now: float) -> PodPlan:
     if not state.may_create:
         return PodPlan(delete=delete, missing_since=state.missing_since, message=rollout.message)
     backup = _backup_pods(state, deleted=delete)
-    missing = pods_to_create(
-        # retained pods roll with the others, or no replacement is created while they stay
-        warm=state.desired + (state.retained if state.desired else 0) + rollout.surge + backup,
-        max_pods=state.max_pods,
-        cold_starts=state.cold_starts + backup,
-        counts=counts,
-    )
+    # retained pods roll with the others, or no replacement is created while they stay
+    warm = state.desired + (state.retained if state.desired else 0) + rollout.surge + backup
+    cold_starts = state.cold_starts + backup
+    missing = pods_to_create(warm=warm, max_pods=state.max_pods, cold_starts=cold_starts, counts=counts)
     missing_since = (now if state.missing_since is None else state.missing_since) if missing else None
     create = refill = 0
     if missing_since is not None and _may_create_now(state, missing_since, now):
         limit = max(0, min(missing, state.max_create, 1 if state.probing else missing))
-        awaited = min(limit, max(0, state.waiting - counts.coming))
+        awaited = min(limit, max(0, state.unserved - counts.coming))
         refill = limit - awaited if state.refill_tokens is None else min(limit - awaited, state.refill_tokens)
         create = awaited + refill
     return PodPlan(
@@ -101,8 +102,18 @@ def plan_pods(state: PartitionState, *, now: float) -> PodPlan:
         refill=refill,
         missing_since=missing_since,
         next_at=_next_at(state, missing_since),
+        short=_count_short(state, warm=warm, cold_starts=cold_starts, counts=counts),
         message=rollout.message,
     )
+
+
+def _count_short(state: PartitionState, *, warm: int, cold_starts: int, counts: PodCounts) -> int:
+    """Return how many of the missing pods have no place, without those that ending pods make."""
+    wanted = max(warm, cold_starts) - counts.warm - counts.coming
+    short = wanted - max(0, state.max_pods - counts.total) - counts.terminating
+    if state.blocked and state.unserved and not counts.terminating:
+        short = max(short, 1)  # the nodes or a quota have no room for what is starting
+    return max(0, short)
 
 
 def pods_to_create(*, warm: int, max_pods: int, cold_starts: int, counts: PodCounts) -> int:
@@ -152,7 +163,7 @@ def _backup_pods(state: PartitionState, *, deleted: Sequence[Pod] = ()) -> int:
 
 
 def _may_create_now(state: PartitionState, missing_since: float, now: float) -> bool:
-    delayed = missing_since + REFILL_DELAY_SECONDS > now and not state.waiting and not state.refill_now
+    delayed = missing_since + REFILL_DELAY_SECONDS > now and not state.unserved and not state.refill_now
     return not delayed and state.backoff_until <= now
 
 
@@ -167,6 +178,7 @@ def _counts_after(counts: PodCounts, deleted: Sequence[Pod]) -> PodCounts:
         starting=counts.starting - states[PodState.STARTING],
         warm=counts.warm - states[PodState.WARM],
         not_ready=counts.not_ready - states[PodState.NOT_READY],
+        owned=counts.owned,
         busy=counts.busy,
         terminating=counts.terminating + len(deleted),
     )

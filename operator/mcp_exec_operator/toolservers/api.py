@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from mcp_exec_api.constants import TOOL_SERVERS
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.secrets import REASON_RELEASE_SECRET, describe_release_secret, is_release_secret
+from mcp_exec_common.kube.secrets import describe_release_secret, is_release_secret
 from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.toolservers.manifests import workload_labels
@@ -71,7 +72,7 @@ class ToolServerApi:
         """
         secret = await get_or_none(self.kube, resource_path("secrets", namespace=namespace, name=name))
         if secret is not None and is_release_secret(secret, self.release_secrets):
-            raise CannotRunServer(REASON_RELEASE_SECRET, describe_release_secret(name))
+            raise CannotRunServer(ServerReason.SECRET_OF_RELEASE, describe_release_secret(name))
         return f"{secret['metadata']['uid']} {secret['metadata']['resourceVersion']}" if secret is not None else ""
 
     async def patch_status(self, body: Object, status: Object) -> Object | None:

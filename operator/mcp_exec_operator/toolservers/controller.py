@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.constants import BRIDGE_PORT, LABEL_TOOL_SERVER
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import Stdio, Workload
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
@@ -149,7 +150,7 @@ class ToolServerController:
         except ApiError as error:
             state.backoff.fail(monotonic())
             log.warning("tool server %s was not reconciled: %s", key[1], error, extra={"namespace": key[0]})
-            workload = build_failure("Refused", error.message)
+            workload = build_failure(ServerReason.REFUSED, error.message)
             with suppress(ApiError, TimeoutError):
                 async with asyncio.timeout(_REFUSED_STATUS_SECONDS):
                     await self._write_status(state, workload)
@@ -212,7 +213,9 @@ class ToolServerController:
             stored = await self.api.create(manifest)
         elif not is_owned(stored, state.body["metadata"]["uid"]):
             name = manifest["metadata"]["name"]
-            raise CannotRunServer("NameTaken", f"{kind} {name} exists and does not belong to this ToolServer")
+            raise CannotRunServer(
+                ServerReason.NAME_TAKEN, f"{kind} {name} exists and does not belong to this ToolServer"
+            )
         elif state.applied.get(kind) == (digest, _version_of(stored)):
             return stored
         else:

@@ -1,7 +1,9 @@
 """Status of a stdio server's workload, derived from its Deployment and pods. Pure functions."""
 
+import re
 from typing import Any, Final
 
+from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import Workload
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten
@@ -26,13 +28,13 @@ def build_workload(deployment: Object, pods: list[Object], *, address: str | Non
     if _is_ready(deployment):
         if strangers := _find_strangers(deployment, pods):
             message = f"pods have the labels of the server, but not its template: {', '.join(strangers)}; delete them"
-            return build_failure("PodsOfOthers", message, address=address)
+            return build_failure(ServerReason.PODS_OF_OTHERS, message, address=address)
         return Workload(ready=True, address=address)
     reason, message = _find_problem(deployment, pods)
     return build_failure(reason, message, address=address)
 
 
-def build_failure(reason: str, message: str, *, address: str | None = None) -> Workload:
+def build_failure(reason: ServerReason, message: str, *, address: str | None = None) -> Workload:
     """Return the status of a workload that is not ready. A long message is cut."""
     return Workload(ready=False, address=address, reason=reason, message=shorten(message, _MAX_MESSAGE) or None)
 
@@ -49,7 +51,7 @@ def _is_ready(deployment: Object) -> bool:
     return observed and bool(status.get("readyReplicas"))
 
 
-def _find_problem(deployment: Object, pods: list[Object]) -> tuple[str, str]:
+def _find_problem(deployment: Object, pods: list[Object]) -> tuple[ServerReason, str]:
     """Return reason and message, by the newest pod that has a problem."""
     alive = [pod for pod in pods if not is_terminating(pod)]
     for pod in sorted(alive, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True):
@@ -57,30 +59,37 @@ def _find_problem(deployment: Object, pods: list[Object]) -> tuple[str, str]:
             return problem
     if not alive and (failure := get_condition(deployment, "ReplicaFailure")).get("status") == "True":
         message = str(failure.get("message") or "")
-        return ("QuotaExceeded" if "quota" in message.lower() else "PodRefused"), message
-    return "Starting", "the pod is not ready yet"
+        return (ServerReason.QUOTA_EXCEEDED if "quota" in message.lower() else ServerReason.POD_REFUSED), message
+    return ServerReason.STARTING, "the pod is not ready yet"
 
 
-def _find_pod_problem(pod: Object) -> tuple[str, str] | None:
+def _find_pod_problem(pod: Object) -> tuple[ServerReason, str] | None:
     """Return why a pod will not become ready unless something is changed; None if it starts normally."""
     if (scheduled := get_condition(pod, "PodScheduled")).get("status") == "False":
-        return "Unschedulable", str(scheduled.get("message") or "")
+        return ServerReason.UNSCHEDULABLE, str(scheduled.get("message") or "")
     status = pod.get("status") or {}
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
         if reason in IMAGE_PULL_REASONS:
-            return "ImagePullFailed", f"{reason}: {message}"
+            return ServerReason.IMAGE_PULL_FAILED, f"{reason}: {message}"
         if reason == "CrashLoopBackOff":
-            return "CrashLoop", _describe_exit((container.get("lastState") or {}).get("terminated") or {})
+            return ServerReason.CRASH_LOOP, _describe_exit((container.get("lastState") or {}).get("terminated") or {})
         if reason not in NORMAL_WAITING_REASONS:
-            return reason, message
+            return _find_secret_reason(message) or ServerReason.CONTAINER_NOT_STARTED, f"{reason}: {message}"
         terminated = (container.get("state") or {}).get("terminated") or {}
         if terminated.get("exitCode"):
-            return "CrashLoop", _describe_exit(terminated)
+            return ServerReason.CRASH_LOOP, _describe_exit(terminated)
     if is_over(pod):
-        return "PodFailed", str(status.get("message") or status.get("reason") or "the pod ended")
+        return ServerReason.POD_FAILED, str(status.get("message") or status.get("reason") or "the pod ended")
     return None
+
+
+def _find_secret_reason(message: str) -> ServerReason | None:
+    """Return the reason of a container without its Secret, by the kubelet's message; None for another message."""
+    if re.search(r'secret "[^"]*" not found', message, re.IGNORECASE):
+        return ServerReason.SECRET_NOT_FOUND
+    return ServerReason.SECRET_KEY_NOT_FOUND if re.search(r"find key .{1,253} in Secret", message) else None
 
 
 def _describe_exit(terminated: dict[str, Any]) -> str:

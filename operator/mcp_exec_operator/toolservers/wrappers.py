@@ -124,7 +124,7 @@ class WrapperDistributor:
         for delay in delays(first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS):
             async with state.slots:
                 await self.write_priority.wait_until_idle()
-                if pod.state is not PodState.WARM or state.bundle is not bundle or bundle is None:
+                if pod.state not in (PodState.WARM, PodState.OWNED) or state.bundle is not bundle or bundle is None:
                     return
                 if pod.wrappers == bundle.hash:
                     return

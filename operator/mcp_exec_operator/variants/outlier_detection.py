@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.reasons import Reason, ReasonTrait
+from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 
 MAX_START_FAILURES: Final = 3
 """Consecutive pods that did not become ready after which a variant is ejected, if a sibling's pods do."""

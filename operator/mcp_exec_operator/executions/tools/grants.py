@@ -6,7 +6,7 @@ from math import ceil
 from time import time
 from typing import Final
 
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.grants import build_grant
 from mcp_exec_common.supervisor.protocol import JobTools

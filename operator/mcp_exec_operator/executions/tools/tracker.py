@@ -3,12 +3,13 @@
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mcp_exec_api.approvals import Approval, ApprovalState
-from mcp_exec_api.code_execution import Phase, ToolCalls
+from mcp_exec_api.code_execution import Durations, Phase, ToolCalls
 from mcp_exec_api.execution_state import read_phase
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, ExecutionCalls
 from mcp_exec_common.kube.errors import ApiError
@@ -19,6 +20,7 @@ from mcp_exec_operator.executions.outcome import ExecutionGone, ExecutionOutcome
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import build_approvals_status
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +46,27 @@ class ToolCallTracker:
     tasks: TaskRegistry
     approval_writes: asyncio.Semaphore
     """Bounds the writes about approvals of all executions, so that those of bindings and ends never wait for them."""
+    waits: ApprovalWaits = field(default_factory=lambda: ApprovalWaits(limit_seconds=0))
+    """Time in which calls waited for approvals."""
+    extend: Callable[[float], Awaitable[bool]] | None = None
+    """Extends the run's time limit to a number of seconds in all, and returns whether the sandbox has it."""
     _newest: ExecutionCalls = field(default_factory=ExecutionCalls)
     """The broker's last response."""
     _written: list[Object] = field(init=False)
     """The approvals in the status."""
+    _is_pending: bool = False
+    """Whether an approval is pending, as far as is known."""
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     _watching: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         # an earlier operator may have written them
         self._written = list(self.record.status.get("approvals") or [])
-        if any(each.get("state") == ApprovalState.PENDING for each in self._written):
+
+    def follow(self, extend: Callable[[float], Awaitable[bool]]) -> None:
+        """Extend the run's time limit by the waits of its calls. Go on with what an earlier operator began."""
+        self.extend = extend
+        if self._written:
             self.watch_approvals()
 
     def watch_approvals(self) -> None:
@@ -62,6 +74,11 @@ class ToolCallTracker:
         self._wakeup.set()
         if self._watching is None or self._watching.done():
             self._watching = self.tasks.spawn(self._watch(), name=f"approvals of {self.record.name}")
+
+    def refresh_approvals(self) -> None:
+        """Ask the broker soon if an approval is pending: the call may have ended."""
+        if self._is_pending:
+            self._wakeup.set()
 
     async def stop(self) -> None:
         """Stop the task. Nothing is written to the status afterwards."""
@@ -83,20 +100,24 @@ class ToolCallTracker:
         except (BrokerError, TimeoutError) as error:
             log.warning("the tool calls of an execution are unknown: %s", error, extra=self.record.log_fields)
             calls = self._newest.tool_calls.model_copy(update={"complete": False})
-            # at the end no approval is pending, whatever the broker returned last
-            approvals = [
-                {**each, "state": ApprovalState.WITHDRAWN} if each.get("state") == ApprovalState.PENDING else each
-                for each in self._written
-            ]
+            newest = self._newest
         else:
-            calls, approvals = final.tool_calls, _bound_approvals(final.approvals)
-        return replace(outcome, tool_calls=_count_calls(calls, outcome), approvals=approvals)
+            calls, newest = final.tool_calls, final
+            self.waits.observe(final)
+        # at the end no approval is pending, whatever the broker returned last
+        approvals = _merge_approvals(self._written, newest.approvals, has_all=True)
+        return replace(
+            outcome,
+            tool_calls=_count_calls(calls, outcome),
+            approvals=approvals,
+            durations=separate_waits(outcome.durations, self.waits.seconds),
+        )
 
     async def _watch(self) -> None:
         while True:
             self._wakeup.clear()
-            pending = await self._update()
-            if not pending and not self._wakeup.is_set():
+            unsettled = await self._update()
+            if not unsettled and not self._wakeup.is_set():
                 return
             await asyncio.sleep(_MIN_SECONDS)
             with suppress(TimeoutError):
@@ -104,13 +125,15 @@ class ToolCallTracker:
                     await self._wakeup.wait()
 
     async def _update(self) -> bool:
-        """Update the approvals in the status. Return whether to ask again: one is pending, or a request failed."""
+        """Update the time limit, then the status. Return whether to ask again: one is pending, or a request failed."""
         try:
             self._newest = await self.broker.get_calls(self.record.uid)
         except BrokerError as error:
             log.info("pending approvals are unknown: %s", error, extra=self.record.log_fields)
             return True
-        approvals = _bound_approvals(self._newest.approvals)
+        self.waits.observe(self._newest)
+        is_extended = self.extend is None or await self.extend(self.waits.extension_seconds)
+        approvals = _merge_approvals(self._written, self._newest.approvals, has_all=self._newest.tool_calls.complete)
         if approvals != self._written:
             known = {each["id"] for each in self._written}
             async with self.approval_writes:
@@ -120,13 +143,14 @@ class ToolCallTracker:
                 for each in approvals:
                     if each["state"] == ApprovalState.PENDING and each["id"] not in known:
                         await self._report(each)
-        return any(each["state"] == ApprovalState.PENDING for each in approvals)
+        self._is_pending = any(each["state"] == ApprovalState.PENDING for each in approvals)
+        return self._is_pending or not is_extended
 
     async def _write(self, approvals: list[Object]) -> bool:
         def decide(body: Object) -> Object | None:
             if read_phase(body) is not Phase.RUNNING:
                 raise Superseded
-            return build_approvals_status(body.get("status") or {}, approvals)
+            return build_approvals_status(body.get("status") or {}, approvals, waited_seconds=self.waits.seconds)
 
         try:
             await self.writer.write(self.record, decide, what="approvals")
@@ -143,12 +167,33 @@ class ToolCallTracker:
         await self.writer.record_event(self.record, "Normal", "ApprovalNeeded", message)
 
 
-def _bound_approvals(approvals: list[Approval]) -> list[Object]:
-    """Return the newest approvals as the status has them."""
-    return [
+def _merge_approvals(written: list[Object], approvals: list[Approval], *, has_all: bool) -> list[Object]:
+    """Return the newest approvals as the status has them, oldest first.
+
+    Of those that only the status has, because a replica of the broker restarted, none is pending if the broker's
+    response `has_all`.
+    """
+    known = {each.id: each for each in approvals}
+    merged = [_withdraw(each) if has_all else each for each in written if each.get("id") not in known]
+    merged += [
         drop_empty_fields({**each.to_api(), "arguments": shorten(each.arguments, _MAX_ARGUMENTS) or "{}"})
-        for each in approvals[-_MAX_APPROVALS:]
+        for each in known.values()
     ]
+    return sorted(merged, key=lambda each: str(each.get("requestedAt")))[-_MAX_APPROVALS:]
+
+
+def _withdraw(approval: Object) -> Object:
+    is_pending = approval.get("state") == ApprovalState.PENDING
+    return {**approval, "state": ApprovalState.WITHDRAWN.value} if is_pending else approval
+
+
+def separate_waits(durations: Durations, waited_seconds: float) -> Durations:
+    """Return the durations of a run with the time of its waits on their own."""
+    waited = round(waited_seconds * 1000, 3)
+    if not waited:
+        return durations
+    run = None if durations.run is None else round(max(0.0, durations.run - waited), 3)
+    return durations.model_copy(update={"run": run, "approval": waited})
 
 
 def _count_calls(calls: ToolCalls, outcome: ExecutionOutcome) -> Object:

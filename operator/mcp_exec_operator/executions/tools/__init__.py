@@ -1,0 +1,1 @@
+"""Tool calls of executions: grants, counts, and waits for approvals."""

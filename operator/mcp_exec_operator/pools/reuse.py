@@ -1,0 +1,101 @@
+"""Which pods are used again: the limits of a pod's life, and the share of a full pool that an owner may hold. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
+from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.status import tolerations_of
+from mcp_exec_operator.queueing.wait_queue import Waiter
+
+_IDLE_DIVISOR: Final = 2
+"""The idle pods of one owner are at most this part of `maxPods`."""
+
+
+def reuses_pods(spec: SandboxPoolSpec | None) -> bool:
+    """Return whether the pods of a pool serve more than one execution."""
+    return spec is not None and spec.reuse.scope is ReuseScope.OWNER
+
+
+def max_idle_pods(spec: SandboxPoolSpec) -> int:
+    """Return how many idle pods are kept for one owner."""
+    return max(1, spec.max_pods // _IDLE_DIVISOR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReuseRules:
+    """What ends the life of a used pod. Times are seconds of a monotonic clock."""
+
+    spec: SandboxPoolSpec | None
+    template_hash: str
+    nodes: NodeCache
+
+    @property
+    def limits(self) -> Reuse | None:
+        """The pool's limits; None if its pods are not used again."""
+        return self.spec.reuse if self.spec is not None and reuses_pods(self.spec) else None
+
+    def reason_to_end(self, pod: Pod, *, now: float) -> str:
+        """Return why a pod must not serve another execution, or an empty string."""
+        limits = self.limits
+        if limits is None:
+            return "the pool does not reuse pods"
+        if not pod.owner:
+            return "it has no owner"
+        if pod.uses >= limits.max_uses:
+            return "maxUses are reached"
+        if now - pod.owned_since >= limits.max_age_seconds:
+            return "maxAgeSeconds have passed"
+        if pod.template != self.template_hash:
+            return "the pool's template has changed"
+        return self.nodes.reason_to_leave(pod.node, tolerations_of(pod.newest))
+
+    def reason_to_end_idle(self, pod: Pod, *, now: float) -> str:
+        """Return why an idle pod must not be kept for its owner any longer, or an empty string."""
+        limits = self.limits
+        if limits is not None and now - pod.idle_since >= limits.idle_seconds:
+            return "idleSeconds have passed"
+        return self.reason_to_end(pod, now=now)
+
+
+@dataclass(kw_only=True, eq=False)
+class OwnerShares:
+    """Pods that callers and owners hold in a full pool, and the executions of each that wait.
+
+    Callers share the pods equally, and the owners of one caller share the caller's: an owner is a caller and a user,
+    and callers choose their users.
+    """
+
+    places: int
+    """Pods that the pool may have."""
+    held: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By caller and owner."""
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @classmethod
+    def count(cls, pods: Iterable[Pod], waiters: Iterable[Waiter], *, places: int) -> "OwnerShares":
+        """Return the shares of the pods that have an owner and of those that wait."""
+        waiting = Counter((waiter.caller, waiter.owner) for waiter in waiters)
+        callers = {owner: caller for caller, owner in waiting}
+        # the caller of a pod that an earlier operator left is unknown until its owner asks for it
+        held = Counter((callers.get(pod.owner, pod.caller), pod.owner) for pod in pods if pod.owner)
+        return cls(places=places, held=held, waiting=waiting)
+
+    def exceeds(self, caller: str, owner: str) -> bool:
+        """Return whether an owner has more than its share while others wait, so that it should give up a pod."""
+        owners: defaultdict[str, set[str]] = defaultdict(set)
+        for each, of_caller in [*self.held, *self.waiting]:
+            owners[each].add(of_caller)
+        share = self.places / max(1, len(owners))
+        held = sum(number for (each, _), number in self.held.items() if each == caller)
+        if held > share and any(each != caller for each, _ in self.waiting):
+            return True
+        others = any(each == caller and other != owner for each, other in self.waiting)
+        return others and self.held[caller, owner] > share / max(1, len(owners[caller]))
+
+    def give_up(self, caller: str, owner: str) -> None:
+        """Count a pod that is deleted."""
+        self.held[caller, owner] -= 1

@@ -1,0 +1,1 @@
+"""Sessions: pods that are kept for one owner across executions."""

@@ -1,0 +1,194 @@
+"""All sessions of the served namespaces in memory: their records, pods and turns. No I/O."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.sandbox_session import SessionPhase
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_operator.kube.staleness import DeletedUids
+from mcp_exec_operator.pods.status import is_over, is_terminating, loss_of
+from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.pools.shortage import SessionPods
+from mcp_exec_operator.queueing.serial import SerialQueue
+from mcp_exec_operator.sessions.expiry import find_expiry
+from mcp_exec_operator.sessions.record import SessionRecord
+
+log = logging.getLogger(__name__)
+
+_RESET: Final = "the session was reset"
+_DELETED: Final = "the session was deleted"
+
+
+@dataclass(kw_only=True, eq=False)
+class SessionRegistry:
+    """Finds sessions by key and feeds them with observed objects. `wakeup` is set when the controller has work."""
+
+    pools: PoolRegistry
+    attestor: Attestor
+    clock: Callable[[], datetime] = now
+    on_interrupted: Callable[[ObjectKey, str], None] = lambda key, why: None
+    """Cancels the execution that runs in a session, and says why."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    turns: SerialQueue[ObjectKey] = field(default_factory=SerialQueue)
+    """Whose turn it is, by the key of the object."""
+    _records: dict[ObjectKey, SessionRecord] = field(default_factory=dict)
+    _deleted: DeletedUids = field(default_factory=DeletedUids)
+
+    def __iter__(self) -> Iterator[SessionRecord]:
+        return iter(list(self._records.values()))
+
+    def touch(self, key: ObjectKey) -> None:
+        """Let the controller look at a session that may have changed."""
+        if (record := self._records.get(key)) is not None:
+            record.dirty = True
+        self.wakeup.set()
+
+    def get(self, key: ObjectKey) -> SessionRecord | None:
+        """Return a session, or None if it is not known."""
+        return self._records.get(key)
+
+    def observe(self, body: Object, *, deleted: bool) -> SessionRecord | None:
+        """Take in a session's object of a watch, a list or an answer. Return its record if it exists."""
+        key, uid = object_key(body), body["metadata"]["uid"]
+        known = self._records.get(key)
+        if deleted:
+            self._deleted.add(uid)
+        elif uid in self._deleted:
+            return None
+        if known is not None and known.uid != uid:
+            if deleted:
+                return known
+            self._remove(known)
+            known = None
+        if deleted:
+            if known is not None:
+                self._remove(known)
+            return None
+        if known is None:
+            known = self._records[key] = SessionRecord.from_object(body, caller=self.attestor.read_caller(body))
+            self._adopt_pod(known)
+        else:
+            known.observe(body)
+            if known.spec.resets > known.resets and self.turns.is_held(key):
+                self.on_interrupted(key, _RESET)
+        self.touch(key)
+        return known
+
+    def replace(self, namespace: str, bodies: list[Object], *, listed_at: datetime) -> int:
+        """Process a full list of a namespace. Return how many sessions no watch had reported."""
+        bodies = [body for body in bodies if body["metadata"]["uid"] not in self._deleted]
+        missed = sum(object_key(body) not in self._records for body in bodies)
+        for body in bodies:
+            self.observe(body, deleted=False)
+        uids = {body["metadata"]["uid"] for body in bodies}
+        for record in self:
+            if record.key[0] == namespace and record.uid not in uids and record.first_seen < listed_at:
+                self._remove(record)
+        return missed
+
+    def forget(self, record: SessionRecord) -> None:
+        """Drop a session that does not exist any more."""
+        if self._records.get(record.key) is record:
+            self._remove(record)
+
+    def list_pods(self) -> set[ObjectKey]:
+        """Return namespace and name of the pods that sessions keep."""
+        return {(record.key[0], record.pod.name) for record in self if record.pod is not None}
+
+    def find_pods(self, pool: ObjectKey) -> SessionPods:
+        """Return the pods of a pool that sessions keep."""
+        kept = [record for record in self if record.pod is not None and record.pool == pool]
+        idle = [record for record in kept if not record.starting and not self.turns.is_held(record.key)]
+        ends = [
+            find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at) for record in idle
+        ]
+        until = min((end[0] for end in ends if end is not None), default=None)
+        return SessionPods(kept=len(kept), idle=len(idle), idle_until=until)
+
+    def lose(self, record: SessionRecord, reason: SessionReason, message: str) -> None:
+        """Record that interpreter and files of a session are gone, and delete its pod."""
+        self._end(record, SessionPhase.LOST, reason, message)
+
+    def lose_pod(self, record: SessionRecord) -> None:
+        """Record the loss of a session whose pod is lost, with the cause that the pod shows."""
+        pod = record.pod
+        if pod is None:
+            return
+        loss = loss_of(
+            pod.newest if pod.newest is not None and (is_over(pod.newest) or is_terminating(pod.newest)) else None,
+            name=pod.name,
+            node_loss=self.pools.nodes.loss_reason(pod.node),
+            drained=self.pools.nodes.is_cordoned(pod.node),
+        )
+        self.lose(record, SessionReason.POD_LOST, f"{loss.reason}: {loss.message}")
+
+    def expire(self, record: SessionRecord, reason: SessionReason) -> None:
+        """End a session at one of its limits, and delete its pod."""
+        self._end(record, SessionPhase.ENDED, reason, reason.meaning)
+
+    def renew(self, record: SessionRecord) -> None:
+        """Let the next execution start afresh, and delete the pod if there is one."""
+        self._drop_pod(record)
+        self.touch(record.key)
+
+    def withdraw_pool(self, pool: WarmPool) -> None:
+        """End the sessions of a pool that was deleted."""
+        for record in self:
+            if record.pod is not None and record.pool == (pool.namespace, pool.name):
+                self.lose(record, SessionReason.POOL_DELETED, f"the pool {pool.name} was deleted")
+
+    def withdraw_namespace(self, namespace: str) -> None:
+        """Delete the pods of a namespace that is being deleted, before its NetworkPolicies go."""
+        for record in self:
+            if record.key[0] == namespace:
+                self._drop_pod(record)
+
+    def _adopt_pod(self, record: SessionRecord) -> None:
+        """Keep the pod that the status of a session names, which an earlier operator gave it."""
+        stored = record.find_stored_pod()
+        if stored is None:
+            return
+        name, uid = stored
+        record.partition, record.pod = self.pools.get(record.pool).adopt(name, uid=uid, now=monotonic())
+        record.unsettled = True
+        record.probe_at = monotonic()
+        self.watch_pod(record)
+
+    def watch_pod(self, record: SessionRecord) -> None:
+        """Let the loss of a session's idle pod wake the controller."""
+        if record.pod is not None:
+            record.pod.wakeup = self.wakeup
+            if record.pod.lost:
+                self.wakeup.set()
+
+    def _end(self, record: SessionRecord, phase: SessionPhase, reason: SessionReason, message: str) -> None:
+        log.info("session %s: %s: %s", phase, reason, message, extra=record.log_fields)
+        self._drop_pod(record)
+        record.end, record.reason, record.message, record.ended_at = phase, reason, message, self.clock()
+        self.touch(record.key)
+
+    def _remove(self, record: SessionRecord) -> None:
+        record.gone = True
+        self._deleted.add(record.uid)
+        del self._records[record.key]
+        if self.turns.is_held(record.key):
+            self.on_interrupted(record.key, _DELETED)
+            record.clear()  # the execution that runs in the pod deletes it at its end
+        else:
+            self._drop_pod(record)
+
+    def _drop_pod(self, record: SessionRecord) -> None:
+        record.unused_since = self.clock()
+        partition, pod = record.partition, record.clear()
+        if partition is not None and pod is not None:
+            self.pools.retire(self.pools.get((partition.namespace, partition.name)), pod)

@@ -1,0 +1,130 @@
+"""The Skill controller: writes state, interface and use of skills to their status, off the path of executions."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode
+from mcp_exec_api.meta import now
+from mcp_exec_common.code_check.rules import check_code
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_operator.skills.api import SkillApi
+from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
+from mcp_exec_operator.skills.status import Inspection, SkillCounts, build_status
+
+log = logging.getLogger(__name__)
+
+_FLUSH_SECONDS: Final = 5.0
+"""Time for which uses are gathered before they are written: at most one write of a skill in this time."""
+_RETRY_SECONDS: Final = 1.0
+_RULES: Final = CodeCheck(mode=CodeCheckMode.WARN)
+"""Rules of the static check. Those of a pool apply when an execution uses the skill there."""
+_STATE_FIELDS: Final = ("state", "author", "digest", "reviewedBy", "reviewedAt", "conditions")
+
+
+@dataclass(kw_only=True, eq=False)
+class SkillController:
+    """Status of all skills. `observe` and `count` never wait."""
+
+    api: SkillApi
+    index: SkillIndex
+    flush_seconds: float = _FLUSH_SECONDS
+    clock: Callable[[], datetime] = now
+    _pending: dict[ObjectKey, None] = field(default_factory=dict)
+    """Skills whose status has to be written, first come, first served."""
+    _usage: dict[ObjectKey, SkillCounts] = field(default_factory=dict)
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def observe(self, body: Object, deleted: bool) -> None:
+        """Take in a watch event."""
+        entry = self.index.observe(body, deleted=deleted)
+        key = (body["metadata"]["namespace"], body["metadata"]["name"])
+        if entry is None:
+            self._pending.pop(key, None)
+            self._usage.pop(key, None)
+        elif self._is_outdated(entry):
+            self._pending[key] = None
+            self._wakeup.set()
+
+    def count(self, namespace: str, names: Iterable[str], *, succeeded: bool) -> None:
+        """Count an execution that got these skills."""
+        for name in names:
+            if self.index.get(namespace, name) is not None:
+                usage = self._usage.setdefault((namespace, name), SkillCounts())
+                usage.uses, usage.successes = usage.uses + 1, usage.successes + succeeded
+                usage.last = self.clock()
+
+    async def run(self) -> None:
+        """Write what is pending, and uses every few seconds, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.flush_seconds):
+                    await self._wakeup.wait()
+            self._wakeup.clear()
+            if not await self.flush():
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def flush(self) -> bool:
+        """Write all that is pending now. Return whether all of it was written."""
+        keys = list(dict.fromkeys([*self._pending, *self._usage]))
+        for key in keys:
+            try:
+                await self._write(key)
+            except ApiError as error:
+                if error.code != 409:
+                    log.warning("the status of a skill was not written: %s", error, extra={"skill": key[1]})
+                self._pending[key] = None
+                self._wakeup.set()
+        return not self._pending
+
+    async def _write(self, key: ObjectKey) -> None:
+        self._pending.pop(key, None)
+        body = await self.api.get(*key)
+        entry = None if body is None else self.index.observe(body, deleted=False)
+        if body is None or entry is None:
+            self._usage.pop(key, None)
+            return
+        status = body.get("status") or {}
+        inspection = None
+        if not _has_valid(status) and not entry.problem:
+            inspection = await asyncio.to_thread(_inspect, str(body["spec"]["code"]))
+        usage = self._usage.pop(key, None)
+        new = build_status(status, entry, inspection=inspection, usage=usage, moment=self.clock())
+        if new == status:
+            return
+        try:
+            await self.api.replace_status(*key, version=body["metadata"]["resourceVersion"], status=new)
+        except ApiError:
+            if usage is not None:  # counted again with what came meanwhile
+                later = self._usage.setdefault(key, SkillCounts())
+                later.uses, later.successes = later.uses + usage.uses, later.successes + usage.successes
+                later.last = later.last or usage.last
+            raise
+
+    def _is_outdated(self, entry: SkillEntry) -> bool:
+        status = entry.status
+        if not _has_valid(status):
+            return True
+        new = build_status(status, entry, inspection=None, usage=None, moment=self.clock())
+        return any(new.get(name) != status.get(name) for name in _STATE_FIELDS)
+
+
+def _has_valid(status: Object) -> bool:
+    return any(condition.get("type") == "Valid" for condition in status.get("conditions") or ())
+
+
+def _inspect(code: str) -> Inspection:
+    """Return what is found in a skill's code. Takes up to tens of milliseconds."""
+    findings = tuple(check_code(code, _RULES))
+    try:
+        interface = read_interface(code)
+    except InvalidSkill as error:
+        return Inspection(findings=findings, problem=f"spec.code: {error}")
+    return Inspection(parameters=interface.parameters, findings=findings)

@@ -1,0 +1,136 @@
+"""The skills of an execution: those that its code names, with the code of each, if the execution may use them."""
+
+import asyncio
+from collections import OrderedDict, deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.skills.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
+from mcp_exec_common.supervisor.protocol import JobSkill, JobSkills
+from mcp_exec_common.util.text import shorten
+from mcp_exec_operator.skills.api import SkillApi
+from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
+from mcp_exec_operator.skills.names import find_skills
+from mcp_exec_tools.patterns import is_within
+
+MAX_CODE_BYTES: Final = 512 * 1024
+"""Bytes of the skills of one execution. A supervisor accepts 4 MiB of a job, in which JSON may take 6 bytes for one."""
+_CACHE_BYTES: Final = 16 * 1024 * 1024
+_SYNC_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 0.05
+_CHECKS: Final = 4
+"""How often it is checked whether a skill appears: executions and skills come by different watches."""
+
+
+class SkillsRefused(Exception):
+    """An execution that names a skill that it may not use, or too many. The message names the field."""
+
+
+@dataclass(kw_only=True, eq=False)
+class CodeCache:
+    """Code of skills by uid and digest, read when it is needed. The least recently used is dropped."""
+
+    api: SkillApi
+    limit: int = _CACHE_BYTES
+    _codes: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict)
+    _used: int = 0
+
+    async def read(self, entry: SkillEntry) -> str | None:
+        """Return the code of a version, or None if the object was deleted or changed meanwhile. Raises ApiError."""
+        key = (entry.uid, entry.reading.digest)
+        if key in self._codes:
+            self._codes.move_to_end(key)
+            return self._codes[key]
+        body = await self.api.get(entry.namespace, entry.object)
+        spec = (body or {}).get("spec") or {}
+        if body is None or body["metadata"]["uid"] != entry.uid or content_digest(spec) != entry.reading.digest:
+            return None
+        code = str(spec["code"])
+        if key not in self._codes:
+            self._codes[key] = code
+            self._used += len(code)
+        while self._used > self.limit:
+            _, dropped = self._codes.popitem(last=False)
+            self._used -= len(dropped)
+        return code
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillResolver:
+    """Finds the skills of executions. An execution that names none costs a search of its code for one word."""
+
+    index: SkillIndex
+    codes: CodeCache
+
+    async def resolve(self, spec: CodeExecutionSpec, *, namespace: str, caller: str) -> JobSkills | None:
+        """Return the skills of an execution, or None if it names none.
+
+        Names in code that stand for no skill of the execution are left out: their import explains the problem. Raises
+        SkillsRefused and ApiError.
+        """
+        named, user = find_skills(spec.source), spec.user or ""
+        waiting = deque(named.modules)
+        if not waiting and not spec.skills and not named.searches:
+            return None
+        await self._wait_until_known([*waiting, *map(module_name, spec.skills)], namespace, caller, user)
+        self._check_reference(spec, namespace, caller)
+        for number, name in enumerate(spec.skills):
+            if self.index.find(namespace, name, None, caller=caller, user=user) is None:
+                raise SkillsRefused(f"spec.skills.{number}: {_explain_missing(name)}")
+            waiting.append(module_name(name))
+        sources: dict[str, JobSkill] = {}
+        modules: dict[str, str] = {}
+        size, seen = 0, set(waiting)
+        searched = named.searches
+        while waiting:
+            module = waiting.popleft()
+            entry = self.index.find(namespace, *split_module(module), caller=caller, user=user)
+            text = None if entry is None else await self.codes.read(entry)
+            if entry is None or text is None:
+                continue
+            modules[module] = entry.object
+            if entry.object in sources:
+                continue
+            size += len(text.encode("utf-8", "surrogatepass"))
+            if len(sources) == MAX_SKILLS_PER_EXECUTION or size > MAX_CODE_BYTES:
+                limit = f"at most {MAX_SKILLS_PER_EXECUTION} skills with {MAX_CODE_BYTES} bytes of code are allowed"
+                raise SkillsRefused(f"spec.code: it names too many skills, or too large ones, {limit}")
+            sources[entry.object] = JobSkill(code=text, tools=list(entry.tools))
+            inner = find_skills(text)
+            searched = searched or inner.searches
+            more = [name for name in inner.modules if name not in seen]
+            seen.update(more)
+            waiting += more
+        catalog = self.index.list_catalog(namespace) if searched else []
+        return JobSkills(sources=sources, modules=modules, catalog=catalog) if sources or catalog else None
+
+    async def _wait_until_known(self, modules: list[str], namespace: str, caller: str, user: str) -> None:
+        """Wait until the skills of the namespace are known, and shortly for those that were saved a moment ago."""
+        if (synced := self.index.synced.get(namespace)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SYNC_SECONDS):
+                    await synced.wait()
+        for _ in range(_CHECKS):
+            found = (self.index.find(namespace, *split_module(name), caller=caller, user=user) for name in modules)
+            if all(entry is not None for entry in found):
+                return
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    def _check_reference(self, spec: CodeExecutionSpec, namespace: str, caller: str) -> None:
+        """Raise SkillsRefused if the execution may not use the skill that it runs, or a tool that the skill needs."""
+        reference = spec.skill_ref
+        if reference is None:
+            return
+        entry = self.index.find(namespace, reference.name, reference.version, caller=caller, user=spec.user or "")
+        if entry is None:
+            name = object_name(reference.name, reference.version) if reference.version else reference.name
+            raise SkillsRefused(f"spec.skillRef: {_explain_missing(name)}")
+        if missing := [pattern for pattern in entry.tools if not is_within(pattern, spec.tools)]:
+            needs = shorten(", ".join(missing), 500)
+            raise SkillsRefused(f"spec.tools: skill {entry.object} needs {needs}, which spec.tools does not allow")
+
+
+def _explain_missing(name: str) -> str:
+    return f"there is no skill {name} that this execution may use; it must be approved, or a draft of its own caller"
