@@ -4,6 +4,8 @@ import logging
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,8 +15,24 @@ from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.http.access_log import CLIENT_CLOSED_REQUEST, AccessLogMiddleware
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_parameters, unavailable
 from mcp_exec_gateway.http.request_body import ClientDisconnected
+from mcp_exec_gateway.mcp.route import router as mcp_router
+from mcp_exec_gateway.mcp.server import build_servers
 from mcp_exec_gateway.openapi import document as openapi
-from mcp_exec_gateway.routes import approvals, audit, docs, events, executions, health, metrics, tools
+from mcp_exec_gateway.routes import (
+    approvals,
+    artifacts,
+    audit,
+    docs,
+    events,
+    executions,
+    health,
+    metrics,
+    sessions,
+    skills,
+    stats,
+    tools,
+    workspaces,
+)
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +45,7 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         description=openapi.DESCRIPTION,
         redirect_slashes=False,
         openapi_url=None,
+        generate_unique_id_function=openapi.build_operation_id,
         exception_handlers={
             HttpProblem: _handle_problem,
             RequestValidationError: _handle_invalid_parameters,
@@ -36,8 +55,22 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         },
     )
     app.state.dependencies = dependencies
+    app.state.mcp_servers = build_servers()
     settings = dependencies.settings
-    for resource in (executions, events, approvals, tools, audit, health):
+    app.include_router(mcp_router)  # first, because routes are compared in their order
+    for resource in (
+        executions,
+        events,
+        approvals,
+        artifacts,
+        sessions,
+        skills,
+        workspaces,
+        tools,
+        audit,
+        stats,
+        health,
+    ):
         app.include_router(resource.router)
     if settings.docs:
         app.include_router(docs.router)
@@ -63,7 +96,15 @@ async def _handle_problem(request: Request, error: Exception) -> Response:
 
 async def _handle_invalid_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
-    return invalid_parameters(error.errors()).response()
+    return invalid_parameters(error.errors(), _find_query_model(request)).response()
+
+
+def _find_query_model(request: Request) -> type[BaseModel] | None:
+    """Return the model of the route's query parameters; None if it has none."""
+    route = request.scope.get("route")
+    fields = route.dependant.query_params if isinstance(route, APIRoute) else []
+    types = (field.field_info.annotation for field in fields)
+    return next((model for model in types if isinstance(model, type) and issubclass(model, BaseModel)), None)
 
 
 async def _handle_http_exception(request: Request, error: Exception) -> Response:

@@ -12,6 +12,8 @@ from starlette.requests import Request
 
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
+from mcp_exec_common.broker.direct_calls import DirectCallClient
+from mcp_exec_common.broker.files_client import FilesClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
@@ -22,15 +24,24 @@ from mcp_exec_gateway.auth.peers import PeerLimiter
 from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
 from mcp_exec_gateway.executions.index import ExecutionIndex
-from mcp_exec_gateway.executions.pools import PoolCache
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
+from mcp_exec_gateway.files.artifacts import ArtifactService
+from mcp_exec_gateway.files.links import LinkSigner
+from mcp_exec_gateway.files.workspaces import WorkspaceService
 from mcp_exec_gateway.http.memory import MemoryBudget
 from mcp_exec_gateway.http.shutdown import ShutdownSignals
 from mcp_exec_gateway.http.slots import RequestSlots
+from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 from mcp_exec_gateway.metrics import Metrics
+from mcp_exec_gateway.pools.cache import PoolCache
+from mcp_exec_gateway.sessions.cache import SessionCache
+from mcp_exec_gateway.sessions.service import SessionService
 from mcp_exec_gateway.settings import Settings
+from mcp_exec_gateway.skills.cache import SkillCache
+from mcp_exec_gateway.skills.service import SkillService
 from mcp_exec_gateway.tools.catalogs import ToolCatalogs
+from mcp_exec_gateway.tools.running_calls import RunningCalls
 
 _SHORT_REQUESTS: Final = 1024
 """Requests without a wait at once, which watch their execution as long as the API server takes to answer."""
@@ -47,6 +58,8 @@ class Dependencies:
     supervisors: SupervisorClient
     broker: BrokerClient | None
     """None if no broker is configured."""
+    direct_calls: DirectCallClient | None
+    """None if no broker is configured."""
     attestor: Attestor
     index: ExecutionIndex
     memory: MemoryBudget
@@ -55,11 +68,21 @@ class Dependencies:
     rate_limiter: RateLimiter
     callers: CallerResolver
     executions: ExecutionService
+    sessions: SessionService
+    workspaces: WorkspaceService
+    artifacts: ArtifactService
+    skills: SkillService
     catalogs: ToolCatalogs
+    running_calls: RunningCalls
+    """Direct calls in progress."""
     stream_slots: RequestSlots
     """Event streams, by caller."""
+    listener_slots: RequestSlots
+    """MCP clients that wait for changes of their tools, by caller."""
     follower_slots: RequestSlots
     """Event streams, by execution."""
+    transfer_slots: RequestSlots
+    """Files that are sent or received, by caller."""
     metrics: Metrics
     reflectors: dict[str, Reflector]
     """By a description of what each reflects."""
@@ -95,12 +118,16 @@ class Dependencies:
             max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
             attestor=attestor,
             memory=memory,
+            lists=ExecutionLists(namespaces=len(settings.namespaces)),
         )
-        pools, keys = PoolCache(), ApiKeyStore()
+        pools, keys, session_cache = PoolCache(), ApiKeyStore(), SessionCache(attestor=attestor)
+        skills = SkillCache(attestor=attestor)
         reflectors = {}
         for namespace in settings.namespaces:
             reflectors[f"executions in {namespace}"] = index.build_reflector(kube=kube, namespace=namespace)
             reflectors[f"pools in {namespace}"] = pools.build_reflector(kube=kube, namespace=namespace)
+            reflectors[f"sessions in {namespace}"] = session_cache.build_reflector(kube=kube, namespace=namespace)
+            reflectors[f"skills in {namespace}"] = skills.build_reflector(kube=kube, namespace=namespace)
         if settings.api_keys_secret:
             reflectors["API keys"] = keys.build_reflector(
                 kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
@@ -125,11 +152,39 @@ class Dependencies:
             tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
             namespaces=frozenset(settings.namespaces),
         )
+        files = None if broker is None else FilesClient.create(broker)
+        workspaces = WorkspaceService.create(
+            files, max_upload_bytes=settings.max_upload_bytes, max_archive_bytes=settings.max_archive_bytes
+        )
+        sessions = SessionService(
+            kube=kube,
+            cache=session_cache,
+            pools=pools,
+            attestor=attestor,
+            max_each=settings.max_sessions_per_caller,
+        )
+        executions = ExecutionService(
+            kube=kube,
+            index=index,
+            pools=pools,
+            sessions=sessions,
+            workspaces=workspaces,
+            submitter=Submitter(kube=kube, index=index, pools=pools, attestor=attestor),
+            metrics=metrics,
+            max_wait_seconds=settings.max_wait_seconds,
+            wait_slots=RequestSlots(
+                kind="waits",
+                max_total=settings.max_waits,
+                max_each=settings.max_waits_per_caller,
+                retry_seconds=1,
+            ),
+        )
         return cls(
             settings=settings,
             kube=kube,
             supervisors=supervisors,
             broker=broker,
+            direct_calls=None if broker is None else DirectCallClient.create(broker),
             attestor=attestor,
             index=index,
             memory=memory,
@@ -144,23 +199,32 @@ class Dependencies:
                 metrics=metrics,
                 find_unsynced=lambda: find_unsynced(reflectors),
             ),
-            executions=ExecutionService(
+            executions=executions,
+            sessions=sessions,
+            workspaces=workspaces,
+            artifacts=ArtifactService(client=files, attestor=attestor, links=LinkSigner(key=supervisors.key)),
+            skills=SkillService(
                 kube=kube,
-                index=index,
-                pools=pools,
-                submitter=Submitter(kube=kube, index=index, pools=pools, attestor=attestor),
-                metrics=metrics,
-                max_wait_seconds=settings.max_wait_seconds,
-                wait_slots=RequestSlots(
-                    kind="waits",
-                    max_total=settings.max_waits,
-                    max_each=settings.max_waits_per_caller,
-                    retry_seconds=1,
-                ),
+                cache=skills,
+                attestor=attestor,
+                executions=executions,
+                self_approval=settings.skill_self_approval,
             ),
-            catalogs=ToolCatalogs(broker=broker),
+            catalogs=ToolCatalogs(broker=broker, skills=skills.get_catalog),
+            running_calls=RunningCalls(),
             stream_slots=streams,
+            listener_slots=RequestSlots(
+                kind="streams of changes",
+                max_total=settings.max_streams,
+                max_each=settings.max_streams_per_caller,
+            ),
             follower_slots=RequestSlots(kind="event streams", max_total=settings.max_streams, max_each=MAX_FOLLOWERS),
+            transfer_slots=RequestSlots(
+                kind="transfers of files",
+                max_total=settings.max_transfers,
+                max_each=settings.max_transfers_per_caller,
+                retry_seconds=2,
+            ),
             metrics=metrics,
             reflectors=reflectors,
         )
@@ -204,3 +268,4 @@ GetCaller = Annotated[Caller, Depends(authorize("get"))]
 ListCaller = Annotated[Caller, Depends(authorize("list"))]
 PatchCaller = Annotated[Caller, Depends(authorize("patch"))]
 ApproveCaller = Annotated[Caller, Depends(authorize("approve"))]
+SkillApproveCaller = Annotated[Caller, Depends(authorize("approve-skills"))]

@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from mcp_exec_common.process.garbage import exempt_started_objects
 from mcp_exec_common.process.http_server import HttpServer, build_server
 from mcp_exec_gateway.dependencies import Dependencies
 
@@ -70,6 +71,7 @@ async def _log_ready(server: HttpServer, metrics_server: HttpServer | None, depe
         await metrics_server.listening.wait()
     for reflector in dependencies.reflectors.values():
         await reflector.synced.wait()
+    exempt_started_objects()
     log.info("ready", extra={"port": server.config.port, "namespaces": dependencies.settings.namespaces})
 
 

@@ -40,10 +40,28 @@ class Settings(ProcessSettings):
     """Maximum number of open event streams."""
     max_streams_per_caller: Annotated[int, Field(ge=1)] = 128
     """Maximum number of open event streams of one caller, unless its API key has the limit `maxStreams`."""
+    public_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """Address of the gateway in links, such as `https://gateway.example.com`; empty: that of the request."""
+    max_upload_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024 * 1024
+    """Maximum bytes of a file that is sent to a workspace."""
+    max_archive_bytes: Annotated[int, Field(ge=1024)] = 1088 * 1024 * 1024
+    """Maximum bytes of an archive or a change set that is sent to a workspace. The broker limits what it has."""
+    max_transfers: Annotated[int, Field(ge=1)] = 128
+    """Maximum number of files that are sent or received at the same time."""
+    max_transfers_per_caller: Annotated[int, Field(ge=1)] = 32
+    """Maximum number of files of one caller that are sent or received at the same time."""
+    max_sessions_per_caller: Annotated[int, Field(ge=0)] = 20
+    """Maximum number of live sessions of one caller, unless its API key has the limit `maxSessions`."""
+    skill_self_approval: bool = False
+    """Whether approvers may approve skills that they saved themselves."""
     anonymous_requests_per_minute: Annotated[int, Field(ge=1)] = 300
     """Maximum rate of requests without valid credentials from one address, to this replica."""
     trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
     """Networks of proxies whose X-Forwarded-For names the client, as a comma-separated list; empty: it is ignored."""
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins of web pages that may use `/mcp`, as a comma-separated list; clients that are no browsers send none."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Values of the Host header that `/mcp` accepts, as a comma-separated list; empty: all."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5
     """Seconds after SIGTERM in which the gateway is not ready but accepts requests, so that load balancers notice."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20
@@ -54,7 +72,7 @@ class Settings(ProcessSettings):
         """Whether metrics have a port of their own."""
         return self.metrics_port not in (GATEWAY_PORT, self.port)
 
-    @field_validator("trusted_proxies", mode="before")
+    @field_validator("trusted_proxies", "allowed_origins", "allowed_hosts", mode="before")
     @classmethod
-    def _split_proxies(cls, value: object) -> object:
+    def _split(cls, value: object) -> object:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value

@@ -33,10 +33,17 @@ class KeyLimits(Model):
     """Maximum number of unfinished executions, queued ones included."""
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
     """Maximum rate of requests of all kinds to one gateway replica: a burst of this size, refilled over a minute."""
+    direct_calls_per_minute: Annotated[int | None, Field(ge=1)] = None
+    """Maximum rate of tool calls without an execution, by MCP clients, at each replica of the broker: by default
+    600."""
     max_waits: Annotated[int | None, Field(ge=1)] = None
     """Maximum number of requests that wait for an execution at the same time, at each gateway replica."""
     max_streams: Annotated[int | None, Field(ge=1)] = None
     """Maximum number of open event streams, at each gateway replica."""
+    max_sessions: Annotated[int | None, Field(ge=0)] = None
+    """Maximum number of sessions that have a pod or will get one: by default that of the gateway's setting."""
+    max_workspaces: Annotated[int | None, Field(ge=0)] = None
+    """Maximum number of workspaces for each user: by default that of the broker's setting, which no key exceeds."""
     max_timeout_seconds: Annotated[int | None, Field(ge=1)] = None
     """Maximum `timeoutSeconds` of an execution."""
     pools: Annotated[list[str] | None, Field(min_length=1)] = None
@@ -96,7 +103,9 @@ def parse_keys(secret: Object) -> dict[str, ApiKey]:
             check_key_name(name)
             entry = KeyEntry.model_validate_json(base64.b64decode(encoded or ""), strict=True)
         except ValidationError as error:
-            violations = "; ".join(f"{violation.field}: {violation.message}" for violation in field_errors(error))
+            violations = "; ".join(
+                f"{violation.field}: {violation.message}" for violation in field_errors(error, KeyEntry)
+            )
             log.warning("API key %s is skipped: %s", name, violations)
         except ValueError as error:
             log.warning("API key %s is skipped: %s", name, error)

@@ -5,13 +5,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from mcp_exec_api.constants import EXECUTIONS, GROUP, SKILLS
 from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, ApiKey, ApiKeyStore, KeyLimits
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
 from mcp_exec_gateway.http.problems import HttpProblem
 
-Verb = Literal["create", "get", "list", "patch", "approve"]
-"""Kubernetes verb on CodeExecutions; `approve` stands for `update` of the subresource `approval`."""
+Verb = Literal["create", "get", "list", "patch", "approve", "approve-skills"]
+"""Kubernetes verb on CodeExecutions; `approve` stands for `update` of the subresource `approval`, and `approve-skills`
+for `update` of the subresource `approval` of Skills."""
 
+_APPROVALS: Final = ("approve", "approve-skills")
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -63,7 +66,7 @@ class Authenticator:
         if namespace is not None and namespace != own:
             raise _forbidden(f"the API key {key.name} is limited to namespace {own}; {namespace} was requested")
         self._check_served(own)
-        if verb == "approve" and not key.entry.approver:
+        if verb in _APPROVALS and not key.entry.approver:
             raise _forbidden(f"the API key {key.name} is not an approver's")
         return Caller(name=key.name, label=format_caller_label(key.name), namespace=own, limits=key.entry.limits)
 
@@ -71,12 +74,13 @@ class Authenticator:
         chosen = namespace or user.namespace
         if chosen == user.namespace:
             self._check_served(chosen)
-        kube_verb, subresource = ("update", "approval") if verb == "approve" else (verb, "")
+        kube_verb, subresource = ("update", "approval") if verb in _APPROVALS else (verb, "")
+        kind = SKILLS if verb == "approve-skills" else EXECUTIONS
         # One answer for a foreign namespace, whether it is served or not.
         if chosen not in self.namespaces or not await self.tokens.is_allowed(
-            user, verb=kube_verb, namespace=chosen, subresource=subresource
+            user, verb=kube_verb, namespace=chosen, resource=kind, subresource=subresource
         ):
-            resource = "codeexecutions.mcp-exec.dev" + (f"/{subresource}" if subresource else "")
+            resource = f"{kind}.{GROUP}" + (f"/{subresource}" if subresource else "")
             raise _forbidden(f"{user.name} may not {kube_verb} {resource} in namespace {chosen}, or it is not served")
         return Caller(name=user.name, label=format_caller_label(user.name), namespace=chosen)
 

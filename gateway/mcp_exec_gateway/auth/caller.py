@@ -36,8 +36,18 @@ class CallerResolver:
     find_unsynced: Callable[[], Sequence[str]]
     """Returns the caches that are not filled yet."""
 
-    async def resolve(self, request: Request, credentials: HTTPAuthorizationCredentials | None, verb: Verb) -> Caller:
-        """Return the caller, who may do this. Raises HttpProblem: 401, 403, 429, or 503 while the gateway starts."""
+    async def resolve(
+        self,
+        request: Request,
+        credentials: HTTPAuthorizationCredentials | None,
+        verb: Verb,
+        *,
+        namespace: str | None = None,
+    ) -> Caller:
+        """Return the caller, who may do this in the namespace: this one, the query's or the caller's own.
+
+        Raises HttpProblem: 401, 403, 429, or 503 while the gateway starts.
+        """
         # with caches that are not filled, the gateway would reject keys and pools that exist
         if unsynced := self.find_unsynced():
             raise unavailable(f"the gateway is starting: it has not read {', '.join(unsynced)} yet")
@@ -47,13 +57,17 @@ class CallerResolver:
             sender = await self._identify(request, credentials.credentials.strip() if credentials and is_single else "")
             if isinstance(sender, ApiKey):
                 self.rate_limiter.check(sender)  # before the rights, so that rejected requests count
-            caller = await self.authenticator.authorize(
-                sender, namespace=request.query_params.get("namespace") or None, verb=verb
-            )
+            requested = namespace or request.query_params.get("namespace") or None
+            caller = await self.authenticator.authorize(sender, namespace=requested, verb=verb)
         trace = get_trace(request.scope)
         trace.caller, trace.namespace = caller.name, caller.namespace
         reject_repeated_parameters(request)
         return caller
+
+    async def authorize(self, caller: Caller, credentials: HTTPAuthorizationCredentials, verb: Verb) -> Caller:
+        """Return a resolved caller, who may do this as well. Raises HttpProblem: 401 or 403."""
+        sender = await self.authenticator.identify(credentials.credentials.strip())
+        return await self.authenticator.authorize(sender, namespace=caller.namespace, verb=verb)
 
     def limit_anonymous(self, request: HTTPConnection) -> str:
         """Count a request without a known caller and return its peer. Raises HttpProblem if the peer sent too many."""

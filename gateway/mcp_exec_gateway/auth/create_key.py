@@ -42,8 +42,11 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--namespace", required=True, help="namespace that the key is limited to")
     add("--max-concurrent", type=int, metavar="N", help="maximum number of unfinished executions")
     add("--requests-per-minute", type=int, metavar="N", help="maximum rate of requests to each gateway replica")
+    add("--direct-calls-per-minute", type=int, metavar="N", help="maximum rate of tool calls without an execution")
     add("--max-waits", type=int, metavar="N", help="maximum number of waiting requests at each gateway replica")
     add("--max-streams", type=int, metavar="N", help="maximum number of open event streams at each gateway replica")
+    add("--max-sessions", type=int, metavar="N", help="maximum number of sessions that are kept at the same time")
+    add("--max-workspaces", type=int, metavar="N", help="maximum number of workspaces")
     add("--max-timeout-seconds", type=int, metavar="N", help="maximum timeoutSeconds")
     add("--pool", action="append", dest="pools", metavar="POOL", help="pool that the key may use; repeatable")
     add("--max-priority", choices=[priority.value for priority in Priority], help="highest priority")
@@ -61,8 +64,11 @@ def _build_entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
     limits = KeyLimits(
         max_concurrent=arguments.max_concurrent,
         requests_per_minute=arguments.requests_per_minute,
+        direct_calls_per_minute=arguments.direct_calls_per_minute,
         max_waits=arguments.max_waits,
         max_streams=arguments.max_streams,
+        max_sessions=arguments.max_sessions,
+        max_workspaces=arguments.max_workspaces,
         max_timeout_seconds=arguments.max_timeout_seconds,
         pools=arguments.pools,
         max_priority=arguments.max_priority,

@@ -81,7 +81,7 @@ def read_token_expiry(token: str) -> float:
 
 
 AccessKey = tuple[ServiceAccountUser, str, str, str]
-"""User, verb, namespace and subresource."""
+"""User, verb, namespace, and resource with subresource."""
 
 
 @dataclass(kw_only=True)
@@ -134,15 +134,23 @@ class ServiceAccountTokens:
         """Return whether the token was reviewed within the last minute and is valid."""
         return self.users.peek(_digest(token)) is not None
 
-    async def is_allowed(self, user: ServiceAccountUser, *, verb: str, namespace: str, subresource: str = "") -> bool:
-        """Return whether the user may do this with CodeExecutions or a subresource of them.
+    async def is_allowed(
+        self,
+        user: ServiceAccountUser,
+        *,
+        verb: str,
+        namespace: str,
+        resource: str = EXECUTIONS,
+        subresource: str = "",
+    ) -> bool:
+        """Return whether the user may do this with a resource or a subresource of it.
 
         Raises HttpProblem if the API server fails.
         """
-        attributes = {"namespace": namespace, "verb": verb, "group": GROUP, "resource": EXECUTIONS}
+        attributes = {"namespace": namespace, "verb": verb, "group": GROUP, "resource": resource}
         if subresource:
             attributes["subresource"] = subresource
-        key = (user, verb, namespace, subresource)
+        key = (user, verb, namespace, f"{resource}/{subresource}")
         return await self.access.get(key, lambda: self._review_access(user, attributes))
 
     async def _review_token(self, token: str, expires: float) -> ServiceAccountUser | None:

@@ -9,10 +9,10 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcp_exec_api.constants import EXECUTIONS, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.constants import EXECUTIONS, MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
@@ -22,11 +22,14 @@ from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import (
     ApprovalEvent,
+    ArtifactEvent,
     EndEvent,
     Event,
+    ProgressEvent,
     ResultEvent,
     SandboxError,
     SandboxNotProven,
+    SkillEvent,
     TextEvent,
     ToolCallEvent,
     ToolResultEvent,
@@ -40,10 +43,10 @@ log = logging.getLogger(__name__)
 
 _RETRY_DELAYS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, *(1.0,) * 20)
 """Seconds between attempts to read from the pod, which is bound shortly before it receives the code."""
-_READ_SECONDS: Final = MAX_TIMEOUT_SECONDS + 60.0
+_READ_SECONDS: Final = MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0
 _LAST_EVENTS: Final = 1000
 """Events that are still read after the status shows the end, if they have arrived. A hostile pod may send endlessly."""
-_END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations")
+_END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations", "skills")
 _OUTPUT_TOTALS: Final = ("stdoutBytes", "stderrBytes", "truncated")
 
 
@@ -79,6 +82,8 @@ class EventFollower:
     position: StreamPosition
     resumed: bool
     """Whether the client has read a part of the stream before."""
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the pod sends its events."""
 
     async def read_frames(self) -> AsyncGenerator[EventFrame, None]:
         """Yield the events after the position, up to `end`. Raises ApiError, ShuttingDown or HttpProblem."""
@@ -131,11 +136,17 @@ class EventFollower:
                 if accepted is not None and accepted != uid:
                     raise SandboxError(f"pod {pod} runs another execution")
                 if accepted is not None:
-                    events = supervisor.follow_events(from_seq=self.position.seq + 1, timeout_seconds=_READ_SECONDS)
+                    events = supervisor.follow_events(
+                        uid, from_seq=self.position.seq + 1, timeout_seconds=_READ_SECONDS, opened=self.opened
+                    )
                     async with aclosing(_read_until(ending, events)) as live_events:
                         async for event in live_events:
                             if isinstance(event, EndEvent):
                                 return
+                            if isinstance(event, ArtifactEvent | SkillEvent):
+                                # left to the status, like the end that follows
+                                self.position = self.position.skip()
+                                continue
                             yield self._convert(event)
             except (SandboxError, ApiError) as error:
                 strange = isinstance(error, SandboxNotProven) and not warned
@@ -158,6 +169,8 @@ class EventFollower:
             return self._advance(event.type, at=at, text=event.text)
         if isinstance(event, ResultEvent):
             return self._advance("result", at=at, value=event.value, truncated=event.truncated)
+        if isinstance(event, ProgressEvent):
+            return self._advance("progress", at=at, done=event.done, total=event.total, text=event.text)
         if isinstance(event, ToolCallEvent | ToolResultEvent | ApprovalEvent):
             # through JSON text, which has null for an infinite number
             fields = json.loads(event.model_dump_json(by_alias=True, exclude_none=True, exclude={"seq", "at", "type"}))
@@ -179,7 +192,10 @@ class EventFollower:
             yield self._advance("stderr", at=at, text=text)
         if "result" in output and not self.position.has_result:
             yield self._advance("result", at=at, value=output["result"], truncated=output.get("truncated", False))
-        fields = {name: status[name] for name in _END_FIELDS if name in status}
+        for artifact in (status.get("artifacts") or [])[self.position.artifacts :]:
+            fields = {name: value for name, value in artifact.items() if name != "id"}
+            yield self._advance("artifact", at=at, artifact=artifact["id"], **fields)
+        fields = {"reason": "", **{name: status[name] for name in _END_FIELDS if name in status}}
         totals = {name: output[name] for name in _OUTPUT_TOTALS if name in output}
         yield self._advance("end", at=at, **fields, **totals)
 

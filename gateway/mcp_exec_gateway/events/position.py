@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from mcp_exec_gateway.http.problems import invalid_field
 
-_ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.([012])")
+_ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(\d{1,3})")
 _RUNNING, _RESULT_SENT, _ENDED = 0, 1, 2
 
 
@@ -44,14 +44,25 @@ class StreamPosition:
         return self.stage >= _RESULT_SENT
 
     @property
+    def artifacts(self) -> int:
+        """Number of artifacts that were sent, all of them from the status."""
+        return max(0, self.stage - _ENDED)
+
+    @property
     def ended(self) -> bool:
         """Whether the whole stream was sent."""
         return self.stage == _ENDED
+
+    def skip(self) -> Self:
+        """Return the position after an event of the sandbox that is not sent."""
+        return replace(self, seq=self.seq + 1)
 
     def advance(self, event_type: str, text: str = "") -> Self:
         """Return the position after one more event, with its text if it has one."""
         position = replace(self, seq=self.seq + 1)
         match event_type:
+            case "artifact":
+                return replace(position, stage=max(self.stage, _ENDED) + 1)
             case "stdout":
                 return replace(position, stdout=self.stdout + len(text))
             case "stderr":

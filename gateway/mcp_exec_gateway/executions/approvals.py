@@ -1,21 +1,30 @@
 """Approvals: decisions on pending tool calls, each appended to the execution's spec once."""
 
+import asyncio
+import logging
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from mcp_exec_api.approvals import ApprovalChoice, ApprovalState
+from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.http.problems import HttpProblem, not_found, unavailable
 
+log = logging.getLogger(__name__)
+
 _MAX_ATTEMPTS: Final = 8
+_APPEARANCE_DELAYS: Final = (0.05, 0.15, 0.3, 0.5)
+"""Seconds between reads of an execution whose status lacks an approval: events and the broker show it up to a second
+before the operator writes it."""
 _MAX_DECISIONS: Final = 256
 """Decisions in a spec; the oldest are dropped first."""
 _STATES: Final = {ApprovalChoice.APPROVE: ApprovalState.APPROVED, ApprovalChoice.DENY: ApprovalState.DENIED}
@@ -48,6 +57,21 @@ def list_approvals(execution: Object, *, attestor: Attestor) -> list[Object]:
     return approvals
 
 
+async def list_pending_approvals(broker: BrokerClient | None, *, namespace: str, limit: int) -> Object:
+    """Return the namespace's newest pending approvals, newest first, as the broker's replicas have them.
+
+    Raises HttpProblem, a 503, if no replica answers.
+    """
+    if broker is None:
+        return {"items": [], "complete": True}
+    try:
+        approvals, is_complete = await broker.list_pending_approvals(namespace)
+    except BrokerError as error:
+        log.warning("pending approvals are not available: %s", error)
+        raise unavailable("the tool broker does not answer, so that pending approvals are unknown") from error
+    return {"items": [approval.to_api() for approval in approvals[:limit]], "complete": is_complete}
+
+
 async def decide_approval(
     kube: KubeClient,
     key: ObjectKey,
@@ -65,7 +89,7 @@ async def decide_approval(
     entry: dict[str, Any] = {"id": approval_id, **decision.to_api(), "by": decided_by[:253]}
     for attempt in range(_MAX_ATTEMPTS):
         try:
-            execution = await kube.get(path)
+            execution = await _read_execution(kube, path, approval_id)
             approval = _find_approval(execution, key, approval_id, attestor)
             entry["proof"] = attestor.sign_decision(entry, uid=execution["metadata"]["uid"])
             earlier = (execution["spec"].get("approvals") or [])[-(_MAX_DECISIONS - 1) :]
@@ -83,6 +107,19 @@ async def decide_approval(
             if error.code != 409:
                 raise
     raise unavailable(f"the execution changed during each of {_MAX_ATTEMPTS} attempts", execution=key[1])
+
+
+async def _read_execution(kube: KubeClient, path: str, approval_id: str) -> Object:
+    """Return the execution, as soon as its status has the approval, or after a second. Raises ApiError."""
+    for delay in (*_APPEARANCE_DELAYS, None):
+        execution = await kube.get(path)
+        status = execution.get("status") or {}
+        is_listed = any(approval["id"] == approval_id for approval in status.get("approvals") or [])
+        may_appear = bool(execution["spec"].get("tools")) and status.get("phase") == Phase.RUNNING
+        if is_listed or delay is None or not may_appear:
+            break
+        await asyncio.sleep(delay)
+    return execution
 
 
 def _find_approval(execution: Object, key: ObjectKey, approval_id: str, attestor: Attestor) -> Object:

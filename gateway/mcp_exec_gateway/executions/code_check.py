@@ -6,9 +6,9 @@ from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.code_findings import CodeCheckMode
 from mcp_exec_api.meta import FieldError
 from mcp_exec_common.code_check import rules as code_rules
-from mcp_exec_gateway.executions.pools import PoolCache
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.metrics import Metrics
+from mcp_exec_gateway.pools.cache import PoolCache
 
 
 async def check_code(spec: CodeExecutionSpec, *, namespace: str, pools: PoolCache, metrics: Metrics) -> None:

@@ -1,7 +1,8 @@
 """Index of all executions: who is active, and which requests wait for which execution.
 
-One watch per namespace feeds it, however many requests wait. It keeps neither code nor output, only what counting and
-waking need, and lists tables without them. A wait returns the object of the watch event itself if there is memory.
+One watch per namespace feeds it, however many requests wait. It keeps neither code nor output, only what counting,
+waking and lists need, and lists tables without them. A wait returns the object of the watch event itself if there is
+memory.
 """
 
 import asyncio
@@ -18,11 +19,14 @@ from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_common.util.weight import weigh
+from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY
+from mcp_exec_gateway.executions.request_keys import RequestKeys
 from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import too_many
+from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
+from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 
 _EXPECTATION_SECONDS: Final = 30.0
 """Time that a creation counts without a watch event: after it, the object was seen or was never created."""
@@ -47,18 +51,14 @@ def is_bound(execution: Object) -> bool:
 def strip_execution(execution: Object) -> Object:
     """Return the part of an execution that the reflector keeps."""
     metadata = execution["metadata"]
+    digest = (metadata.get("annotations") or {}).get(ANNOTATION_IDEMPOTENCY)
     return {
         "metadata": {
             **{name: metadata[name] for name in _METADATA if name in metadata},
+            **({} if digest is None else {"annotations": {ANNOTATION_IDEMPOTENCY: str(digest)[:64]}}),
         },
         "status": {"phase": str((execution.get("status") or {}).get("phase") or Phase.PENDING)},
     }
-
-
-def read_row(row: TableRow) -> Object:
-    """Return the part of an execution that a list shows: without spec, so that it is never taken for a whole one."""
-    status = {"phase": row.cells.get("Phase"), "podName": row.cells.get("Pod")}
-    return {"metadata": row.metadata, "status": {name: value for name, value in status.items() if value}}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -79,6 +79,10 @@ class ExecutionIndex:
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     """Memory of the objects that waits return."""
     clock: Callable[[], float] = time.monotonic
+    request_keys: RequestKeys = field(default_factory=RequestKeys, init=False)
+    """Executions by Idempotency-Key."""
+    lists: ExecutionLists = field(default_factory=ExecutionLists)
+    """Executions in the order of their creation."""
     wait_count: int = field(default=0, init=False)
     """Number of waits now."""
     _shutting_down: bool = field(default=False, init=False)
@@ -99,6 +103,12 @@ class ExecutionIndex:
         """Observe one change."""
         key = object_key(execution)
         self._expected.pop(key, None)
+        self.request_keys.observe(execution, deleted=deleted)
+        if deleted:
+            self.lists.remove(*key)
+        else:
+            caller = self.attestor.read_listed_caller(execution["metadata"])
+            self.lists.put(key[0], ExecutionEntry.from_object(execution, caller=caller))
         self._update_active(key, execution, active=not deleted and not is_finished(execution))
         for wait in self._waits.get(key, ()):
             if wait.future.done():
@@ -181,6 +191,10 @@ class ExecutionIndex:
             del self._expected[key]
         expected = sum(1 for (space, _), (owner, _) in self._expected.items() if (space, owner) == (namespace, caller))
         return expected + self._active_counts[namespace, caller]
+
+    def count_all_active(self, namespace: str) -> int:
+        """Return the number of a namespace's unfinished executions."""
+        return sum(count for (space, _), count in self._active_counts.items() if space == namespace)
 
 
 def _fail(future: asyncio.Future[Object | None], error: Exception) -> None:

@@ -1,7 +1,7 @@
 """Operations on executions: create, get, list, cancel."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
@@ -14,29 +14,42 @@ from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.pages import TablePage
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.code_check import check_code
-from mcp_exec_gateway.executions.index import ExecutionIndex
+from mcp_exec_gateway.executions.index import ExecutionIndex, Predicate
+from mcp_exec_gateway.executions.metadata import ExecutionMetadata, NewExecution
 from mcp_exec_gateway.executions.naming import is_object_name
-from mcp_exec_gateway.executions.pools import PoolCache
 from mcp_exec_gateway.executions.spec_limits import fit_spec
-from mcp_exec_gateway.executions.submission import Submitter
+from mcp_exec_gateway.executions.submission import Submission, Submitter
 from mcp_exec_gateway.executions.views import build_summary
 from mcp_exec_gateway.executions.wait import wait_for_end
+from mcp_exec_gateway.files.workspaces import WorkspaceService
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.memory import Reservation
-from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found, unavailable
+from mcp_exec_gateway.http.problems import invalid_field, not_found, unavailable
 from mcp_exec_gateway.http.query_params import CreateQuery, ListQuery
 from mcp_exec_gateway.http.request_body import ClientDisconnected
 from mcp_exec_gateway.http.slots import RequestSlots
+from mcp_exec_gateway.listing.execution_filter import ExecutionFilter
+from mcp_exec_gateway.listing.page_token import decode_position, encode_position
 from mcp_exec_gateway.metrics import Metrics
+from mcp_exec_gateway.pools.cache import PoolCache
+from mcp_exec_gateway.sessions.service import SessionService, find_owner
 
 _MAX_NAMES: Final = 5
 """Names tried if other replicas have taken them."""
-_MAX_PAGES: Final = 10
-"""Pages searched for a phase before one request returns an empty page."""
+
+
+@dataclass(kw_only=True)
+class StartedExecution:
+    """An execution that was created, and a watch on it."""
+
+    key: ObjectKey
+    execution: Object
+    """The execution as it was created, or as it is if a request with the same Idempotency-Key created it."""
+    future: "asyncio.Future[Object | None]"
+    """The first state that satisfies the predicate: see ExecutionIndex.wait_for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +59,8 @@ class ExecutionService:
     kube: KubeClient
     index: ExecutionIndex
     pools: PoolCache
+    sessions: SessionService
+    workspaces: WorkspaceService
     submitter: Submitter
     metrics: Metrics
     max_wait_seconds: float
@@ -55,7 +70,7 @@ class ExecutionService:
     async def create(
         self,
         request: Request,
-        spec: CodeExecutionSpec,
+        new: NewExecution,
         *,
         caller: Caller,
         query: CreateQuery,
@@ -66,11 +81,14 @@ class ExecutionService:
 
         The wait may take minutes. It keeps neither code nor context, and releases their `memory`.
         """
-        spec = fit_spec(spec, caller=caller, pools=self.pools)
-        with self._hold_wait(caller, query.wait):
-            await check_code(spec, namespace=caller.namespace, pools=self.pools, metrics=self.metrics)
+        metadata = new.read_metadata()
+        with self.hold_wait(caller, query.wait):
+            spec = await self.check(new.read_spec(), caller=caller)
+            del new
             for _ in range(_MAX_NAMES):
-                submission = self.submitter.build_submission(spec, caller=caller, idempotency_key=idempotency_key)
+                submission = self.submitter.build_submission(
+                    spec, metadata=metadata, caller=caller, idempotency_key=idempotency_key
+                )
                 key = submission.key
                 get_trace(request.scope).execution = key[1]
                 # the wait starts before the creation, so that no event between the two is lost
@@ -87,11 +105,65 @@ class ExecutionService:
                         return await self._wait(request, ending, key, seconds=query.wait)
         raise unavailable(f"{_MAX_NAMES} names in a row were taken")
 
+    async def check(self, spec: CodeExecutionSpec, *, caller: Caller) -> CodeExecutionSpec:
+        """Return the spec within the limits of caller and pool. Raises HttpProblem: 403, 413, 422, 429."""
+        spec = fit_spec(spec, caller=caller, pools=self.pools)
+        await check_code(spec, namespace=caller.namespace, pools=self.pools, metrics=self.metrics)
+        owner = find_owner(caller, spec.user)
+        if spec.session is not None:
+            self.sessions.admit(spec.session, caller=caller, owner=owner)
+        if spec.workspace is not None:
+            await self.workspaces.admit(owner, spec.workspace.name, caller=caller)
+        return spec
+
+    @asynccontextmanager
+    async def starting(
+        self,
+        spec: CodeExecutionSpec,
+        *,
+        metadata: ExecutionMetadata,
+        marks: Mapping[str, str],
+        caller: Caller,
+        idempotency_key: str | None,
+        until: Predicate,
+        note_abandoned: Callable[[ObjectKey], None],
+    ) -> AsyncIterator[StartedExecution]:
+        """Create an execution of a checked spec, and watch it until the predicate holds or the context ends.
+
+        `marks` are labels of the gateway's own. If the request is cancelled during the creation, the creation goes on
+        to its end, and `note_abandoned` is called with the key of the execution that it made.
+        """
+        for _ in range(_MAX_NAMES):
+            submission = self.submitter.build_submission(
+                spec, metadata=metadata, marks=marks, caller=caller, idempotency_key=idempotency_key
+            )
+            # the wait starts before the creation, so that no event between the two is lost
+            with self.index.wait_for(submission.key, until) as future:
+                with self.metrics.measure_stage("create"):
+                    execution = await self._submit(submission, caller, note_abandoned)
+                if execution is not None:
+                    yield StartedExecution(key=submission.key, execution=execution, future=future)
+                    return
+        raise unavailable(f"{_MAX_NAMES} names in a row were taken")
+
+    async def _submit(
+        self, submission: Submission, caller: Caller, note_abandoned: Callable[[ObjectKey], None]
+    ) -> Object | None:
+        creating = asyncio.ensure_future(self.submitter.submit(submission, caller=caller))
+        try:
+            return await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            await asyncio.wait({creating})
+            # without a result, the name is that of another's execution
+            if not creating.cancelled() and not creating.exception() and creating.result() is not None:
+                note_abandoned(submission.key)
+            raise
+
     async def get(self, request: Request, name: str, *, caller: Caller, wait_seconds: float) -> Object:
         """Return one execution, at its end if that comes within the wait."""
         key = (caller.namespace, name)
         _trace(request, key)
-        with self._hold_wait(caller, wait_seconds), self.index.wait_for(key, is_finished) as ending:
+        with self.hold_wait(caller, wait_seconds), self.index.wait_for(key, is_finished) as ending:
             execution = await self.find(key)
             if wait_seconds <= 0 or is_finished(execution):
                 return execution
@@ -106,29 +178,15 @@ class ExecutionService:
         return ended or await self.find(key)
 
     async def list_page(self, namespace: str, query: ListQuery) -> Object:
-        """Return one page: `items`, and `continue` if there are more."""
-        token = query.continue_token
-        for _ in range(_MAX_PAGES):
-            page = await self._fetch_page(namespace, query, token)
-            token = page.token
-            summaries = [build_summary(row, attestor=self.submitter.attestor) for row in page.rows]
-            matches = [summary for summary in summaries if query.phase in (None, summary["phase"])]
-            if matches or token is None:
-                break
-        return {"items": matches, **({"continue": token} if token else {})}
-
-    async def _fetch_page(self, namespace: str, query: ListQuery, token: str | None) -> TablePage:
-        path = custom_resource_path(EXECUTIONS, namespace=namespace)
+        """Return one page, newest first: `items`, and `continue` if there are more."""
         try:
-            return await self.kube.get_table(path, limit=query.limit, token=token, selector=query.label_selector or "")
-        except ApiError as error:
-            if error.code == 410:
-                detail = "the `continue` has expired; list again from the start"
-                raise HttpProblem("expired", 410, detail) from error
-            if error.code == 400:
-                field = "continue" if "continue" in error.message else "labelSelector"
-                raise invalid_field(field, error.message) from error
-            raise
+            before = decode_position(query.continue_token) if query.continue_token else None
+        except ValueError as error:
+            raise invalid_field("continue", str(error)) from error
+        chosen = ExecutionFilter.from_query(query)
+        entries, last = await self.index.lists.find_page(namespace, chosen.matches, limit=query.limit, before=before)
+        items = [build_summary(entry, namespace=namespace) for entry in entries]
+        return {"items": items, **({"continue": encode_position(last)} if last else {})}
 
     async def cancel(self, request: Request, key: ObjectKey) -> Object:
         """Request the cancellation of an execution, unless it has ended, and return it."""
@@ -136,7 +194,7 @@ class ExecutionService:
         execution = await self.find(key)
         if is_finished(execution):
             return execution
-        requested = await self._request_cancellation(key)
+        requested = await self.request_cancellation(key)
         if requested is None:
             raise not_found(*key)
         return requested
@@ -159,10 +217,11 @@ class ExecutionService:
         except ClientDisconnected:
             # a retry with the same Idempotency-Key may wait for the same execution
             if query.on_disconnect == "cancel" and not self.index.has_waits(key):
-                await self._request_cancellation(key)
+                await self.request_cancellation(key)
             raise
 
-    async def _request_cancellation(self, key: ObjectKey) -> Object | None:
+    async def request_cancellation(self, key: ObjectKey) -> Object | None:
+        """Request the cancellation of an execution and return it, or None if it does not exist."""
         path = custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1])
         try:
             return await self.kube.patch(path, {"spec": {"cancelRequested": True}})
@@ -171,7 +230,8 @@ class ExecutionService:
                 return None
             raise
 
-    def _hold_wait(self, caller: Caller, seconds: float) -> AbstractContextManager[None]:
+    def hold_wait(self, caller: Caller, seconds: float) -> AbstractContextManager[None]:
+        """Hold one of the caller's slots for requests that wait. Raises HttpProblem if none is free."""
         return self.wait_slots.hold(caller.name, limit=caller.limits.max_waits) if seconds > 0 else nullcontext()
 
     def check_wait(self, seconds: float) -> None:

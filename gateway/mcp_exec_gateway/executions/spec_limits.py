@@ -1,11 +1,15 @@
 """Limits of caller and pool applied to the spec of a new execution."""
 
+from collections.abc import Iterable
+
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.meta import FieldError
 from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.executions.pools import CachedPool, PoolCache
+from mcp_exec_gateway.auth.users import check_user
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
-from mcp_exec_tools.patterns import is_within, name_matches
+from mcp_exec_gateway.pools.cache import CachedPool, PoolCache
+from mcp_exec_gateway.pools.choice import check_pool, find_pool
+from mcp_exec_tools.patterns import is_within
 
 
 def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> CodeExecutionSpec:
@@ -13,40 +17,27 @@ def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> Co
 
     Raises HttpProblem: 403 for a pool, tool or user that the API key may not use, 422 for a value beyond a limit.
     """
-    name, allowed_pools = spec.pool_ref.name, caller.limits.pools
-    if allowed_pools is not None and name not in allowed_pools:
-        message = f"the API key {caller.name} may use only {', '.join(allowed_pools)}"
-        raise HttpProblem("forbidden", 403, message, errors=[FieldError(field="poolRef.name", message=message)])
-    _check_tools(spec, caller=caller)
-    _check_user(spec, caller=caller)
-    pool = pools.find(caller.namespace, name)
-    if pool is None:
-        names = ", ".join(pools.list_names(caller.namespace)) or "none"
-        message = f"there is no pool {name} in namespace {caller.namespace}; there are: {names}"
-        raise invalid_field("poolRef.name", message)
+    name = spec.pool_ref.name
+    check_pool(name, caller=caller, field="poolRef.name")
+    check_tools(spec.tools, caller=caller)
+    check_user(spec.user, caller=caller)
+    pool = find_pool(name, caller=caller, pools=pools, field="poolRef.name")
     return _fit_priority(_fit_timeout(spec, caller=caller, pool=pool), caller=caller)
 
 
-def _check_tools(spec: CodeExecutionSpec, *, caller: Caller) -> None:
+def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:
+    """Raise HttpProblem, a 403, if the API key may not use all tools that the patterns match."""
     allowed = caller.limits.tools
     if allowed is None:
         return
     limit = f"the API key {caller.name} may use only {', '.join(allowed) or 'none'}"
     errors = [
         FieldError(field=f"tools.{number}", message=f"{pattern}: {limit}")
-        for number, pattern in enumerate(spec.tools)
+        for number, pattern in enumerate(patterns)
         if not is_within(pattern, allowed)
     ]
     if errors:
         raise HttpProblem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)
-
-
-def _check_user(spec: CodeExecutionSpec, *, caller: Caller) -> None:
-    allowed = caller.limits.users
-    if spec.user is None or allowed is None or any(name_matches(pattern, spec.user) for pattern in allowed):
-        return
-    message = f"the API key {caller.name} may name only {', '.join(allowed) or 'none'}"
-    raise HttpProblem("forbidden", 403, f"user: {message}", errors=[FieldError(field="user", message=message)])
 
 
 def _fit_timeout(spec: CodeExecutionSpec, *, caller: Caller, pool: CachedPool) -> CodeExecutionSpec:

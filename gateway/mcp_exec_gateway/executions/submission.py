@@ -1,7 +1,9 @@
 """Creates each execution once, also if the API server's response is lost or the client retries."""
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, spec_digest
@@ -20,8 +22,10 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
+from mcp_exec_gateway.executions.metadata import ExecutionMetadata
 from mcp_exec_gateway.executions.naming import (
     ANNOTATION_DIGEST,
     ANNOTATION_IDEMPOTENCY,
@@ -30,8 +34,9 @@ from mcp_exec_gateway.executions.naming import (
     derive_name,
     digest_idempotency_key,
 )
-from mcp_exec_gateway.executions.pools import PoolCache
 from mcp_exec_gateway.http.problems import HttpProblem, too_many, unavailable
+from mcp_exec_gateway.http.refusals import translate_refusal
+from mcp_exec_gateway.pools.cache import PoolCache
 
 _MAX_ATTEMPTS: Final = 5
 
@@ -44,6 +49,8 @@ class Submission:
     manifest: Object
     idempotency: str | None = None
     """Digest of the Idempotency-Key, if the request has one."""
+    is_named: bool = False
+    """Whether the request chose the name."""
 
     @property
     def pool(self) -> str:
@@ -72,28 +79,49 @@ class Submitter:
     attestor: Attestor
     namer: ExecutionNamer = field(default_factory=ExecutionNamer)
 
-    def build_submission(self, spec: CodeExecutionSpec, *, caller: Caller, idempotency_key: str | None) -> Submission:
-        """Build the manifest with a new name, or with the name that belongs to the Idempotency-Key."""
+    def build_submission(
+        self,
+        spec: CodeExecutionSpec,
+        *,
+        metadata: ExecutionMetadata,
+        caller: Caller,
+        idempotency_key: str | None,
+        marks: Mapping[str, str] = MappingProxyType({}),
+    ) -> Submission:
+        """Build the manifest with the requested name, the one that belongs to the Idempotency-Key, or a new one.
+
+        `marks` are labels of the gateway's own.
+        """
         annotations = {ANNOTATION_CREATED: micro_time(now()), ANNOTATION_REQUEST: uuid.uuid4().hex}
         idempotency = None
-        data = spec.to_api()
+        data = drop_empty_fields(spec.to_api())  # Kubernetes 1.20 reads an empty text as null
         if idempotency_key is not None:
             idempotency = digest_idempotency_key(namespace=caller.namespace, caller=caller.name, key=idempotency_key)
-            annotations |= {ANNOTATION_IDEMPOTENCY: idempotency, ANNOTATION_DIGEST: spec_digest(data)}
-        name = derive_name(idempotency) if idempotency else self.namer.create_name()
+            annotations |= {
+                ANNOTATION_IDEMPOTENCY: idempotency,
+                ANNOTATION_DIGEST: metadata.extend_digest(spec_digest(data)),
+            }
+        name = metadata.name or (derive_name(idempotency) if idempotency else self.namer.create_name())
         manifest: Object = {
             "apiVersion": API_VERSION,
             "kind": "CodeExecution",
             "metadata": {
                 "name": name,
                 "namespace": caller.namespace,
-                "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_CALLER: caller.label},
+                "labels": {
+                    **metadata.build_labels(),
+                    **marks,
+                    LABEL_MANAGED_BY: MANAGED_BY,
+                    LABEL_CALLER: caller.label,
+                },
                 "annotations": annotations,
             },
             "spec": data,
         }
         annotations[ANNOTATION_CALLER_PROOF] = self.attestor.sign_caller(manifest)
-        return Submission(key=(caller.namespace, name), manifest=manifest, idempotency=idempotency)
+        return Submission(
+            key=(caller.namespace, name), manifest=manifest, idempotency=idempotency, is_named=bool(metadata.name)
+        )
 
     async def submit(self, submission: Submission, *, caller: Caller) -> Object | None:
         """Create the execution and return it as stored; with an Idempotency-Key, it may exist already.
@@ -102,6 +130,7 @@ class Submitter:
         was created, or if that is unknown (503 with the execution's name).
         """
         key = submission.key
+        await self._check_other_name(submission)
         try:
             self._check_limits(submission, caller)
         except HttpProblem:
@@ -110,13 +139,28 @@ class Submitter:
                 return self._resolve_conflict(submission, existing)
             raise
         self.index.add_expectation(key, caller.label)
+        digest = submission.idempotency
+        is_new_key = digest is not None and self.index.request_keys.add(key, digest)
         created: Object | None = None
         try:
             created = await self._create(submission)
         finally:
             if created is None:
                 self.index.remove_expectation(key)
+                if is_new_key and digest is not None:
+                    self.index.request_keys.discard(key, digest)
         return created
+
+    async def _check_other_name(self, submission: Submission) -> None:
+        """Raise HttpProblem if the Idempotency-Key belongs to an execution of another name."""
+        namespace, name = submission.key
+        digest = submission.idempotency
+        other = digest and self.index.request_keys.find(namespace, digest)
+        if not other or other == name:
+            return
+        existing = await self._find((namespace, other))
+        if existing is None or submission.is_origin_of(existing):
+            raise _key_reused(other)
 
     def _check_limits(self, submission: Submission, caller: Caller) -> None:
         limit = caller.limits.max_concurrent
@@ -140,7 +184,7 @@ class Submitter:
                 return self._resolve_conflict(submission, existing)
             except ApiError as error:
                 if error.code != 409:
-                    raise translate_refusal(error, namespace=submission.key[0]) from error
+                    raise translate_refusal(error, namespace=submission.key[0], kind="CodeExecution") from error
                 # the API client retries, so this can be the execution of its first attempt
                 if (existing := await self._find(submission.key)) is not None:
                     return self._resolve_conflict(submission, existing)
@@ -160,30 +204,20 @@ class Submitter:
         name = submission.key[1]
         self.index.remove_expectation(submission.key)  # the execution exists, so the watch counts it
         if not submission.is_origin_of(existing):
+            if submission.is_named:
+                detail = f"an execution {name} exists and is not a result of this request; choose another name"
+                errors = [FieldError(field="name", message=f"{name} is taken")]
+                raise HttpProblem("conflict", 409, detail, errors=errors, execution=name)
             if submission.idempotency:
                 detail = f"another object has the name {name}, which belongs to this Idempotency-Key"
                 raise HttpProblem("conflict", 409, detail)
             return None
         if submission.idempotency and not submission.has_spec_of(existing):
-            detail = f"the Idempotency-Key belongs to execution {name}, which was created with another body"
-            errors = [FieldError(field="Idempotency-Key", message="already used with another body")]
-            raise HttpProblem("key-reused", 422, detail, errors=errors, execution=name)
+            raise _key_reused(name)
         return existing
 
 
-def translate_refusal(error: ApiError, *, namespace: str) -> HttpProblem:
-    """Return the problem for an API server that rejects a creation."""
-    if error.code == 404:
-        return unavailable(f"namespace {namespace} or the resource CodeExecution does not exist")
-    if error.code == 413 or "request is too large" in error.message:
-        return HttpProblem("body-too-large", 413, "the execution is larger than the API server accepts")
-    if error.code == 403 and "exceeded quota" in error.message:
-        return too_many(f"a quota of namespace {namespace} is used up: {error.message}", retry_after=5)
-    if error.code in (400, 422) or "admission webhook" in error.message:
-        causes = error.details.get("causes") or []
-        errors = [
-            FieldError(field=str(cause.get("field", "")).removeprefix("spec."), message=str(cause.get("message", "")))
-            for cause in causes
-        ]
-        return HttpProblem("refused", 422, error.message, errors=errors)
-    return unavailable(f"the API server rejected the execution: {error.message or error.reason}")
+def _key_reused(name: str) -> HttpProblem:
+    detail = f"the Idempotency-Key belongs to execution {name}, which was created with another body"
+    errors = [FieldError(field="Idempotency-Key", message="already used with another body")]
+    return HttpProblem("key-reused", 422, detail, errors=errors, execution=name)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,6 +20,11 @@ _SEND_SECONDS: Final = 60.0
 def to_json(data: object) -> bytes:
     """Encode data as compact UTF-8. A lone surrogate becomes a question mark."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def replace_surrogates(data: Any) -> Any:
+    """Return JSON data with question marks for lone surrogates, which pydantic's models refuse."""
+    return json.loads(to_json(data))
 
 
 def json_response(

@@ -7,7 +7,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from mcp_exec_api.meta import FieldError
+from mcp_exec_api.field_hints import describe, format_path
+from mcp_exec_api.meta import MAX_FIELD_ERRORS, FieldError
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -15,13 +16,17 @@ TITLES: Final = {
     "bad-json": "The body is not valid JSON",
     "unauthenticated": "Authentication is required",
     "forbidden": "Not allowed",
+    "misdirected": "The host is not served here",
     "not-found": "Not found",
     "method-not-allowed": "The method is not allowed for this path",
     "request-timeout": "The body arrived too slowly",
     "conflict": "Another object has this name",
     "decided": "The approval is already decided",
     "deleted": "The execution was deleted",
-    "expired": "The page token expired",
+    "expired": "The link has expired",
+    "changed": "Somebody else changed the same files",
+    "outdated": "The file or workspace is not as the request expects",
+    "quota": "A quota is used up",
     "body-too-large": "The body is too large",
     "media-type": "The body's media type is not supported",
     "not-acceptable": "No accepted media type is available",
@@ -108,17 +113,22 @@ def invalid_field(field: str, message: str) -> HttpProblem:
     return invalid(FieldError(field=field, message=message))
 
 
-def invalid_parameters(errors: Sequence[Any]) -> HttpProblem:
-    """Return a 422 for path, query and header parameters, from FastAPI's validation errors."""
+def invalid_parameters(errors: Sequence[Any], query: type[BaseModel] | None = None) -> HttpProblem:
+    """Return a 422 for path, query and header parameters, from FastAPI's validation errors.
+
+    `query` is the model of the route's query parameters.
+    """
     return invalid(
         *(
-            FieldError(
-                field=".".join(str(part) for part in error["loc"][1:]),
-                message=f"unknown {error['loc'][0]} parameter" if error["type"] == "extra_forbidden" else error["msg"],
-            )
-            for error in errors
+            FieldError(field=format_path(error["loc"][1:]), message=_describe_parameter(error, query))
+            for error in errors[:MAX_FIELD_ERRORS]
         )
     )
+
+
+def _describe_parameter(error: Any, query: type[BaseModel] | None) -> str:
+    message = describe(error, query if error["loc"][0] == "query" else None)
+    return message.replace("unknown field", f"unknown {error['loc'][0]} parameter", 1)
 
 
 def not_found(namespace: str, name: str) -> HttpProblem:

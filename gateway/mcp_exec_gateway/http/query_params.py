@@ -9,7 +9,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
-from mcp_exec_api.code_execution import Phase
+from mcp_exec_api.code_execution import Phase, UseCase
+from mcp_exec_api.skills.skill import SkillState
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_gateway.http.repeated import find_repeated
 from mcp_exec_tools.search.index import DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERY, DetailLevel
@@ -30,6 +31,70 @@ class NamespaceQuery(BaseModel):
             description="Namespace of the request; the default is the caller's own. An API key works in its own only.",
         ),
     ] = None
+
+
+class OwnerQuery(NamespaceQuery):
+    """Parameters of routes about what a caller owns."""
+
+    user: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=253,
+            description="User whose sessions and workspaces are meant: those of executions with this `user`. By "
+            "default those without a user; lists of sessions have all.",
+        ),
+    ] = None
+
+
+class ReadFilesQuery(OwnerQuery):
+    """Parameters of reading files of a workspace."""
+
+    version: Annotated[int | None, Field(ge=1, description="Version to read; the newest by default.")] = None
+
+
+class ListFilesQuery(ReadFilesQuery):
+    """Parameters of listing the files of a workspace."""
+
+    prefix: Annotated[str, Field(max_length=1024, description="Only files whose path begins so.")] = ""
+    after: Annotated[str, Field(max_length=1024, description="The `next` of the previous page.")] = ""
+    limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number of files on a page.")] = 1000
+
+
+class ReadArchiveQuery(ReadFilesQuery):
+    """Parameters of reading a workspace as an archive."""
+
+    prefix: Annotated[str, Field(max_length=1024, description="Only files whose path begins so.")] = ""
+
+
+class PutFileQuery(OwnerQuery):
+    """Parameters of writing a file."""
+
+    executable: Annotated[bool, Field(description="Whether the file can be executed.")] = False
+
+
+class PutArchiveQuery(OwnerQuery):
+    """Parameters of writing the files of an archive."""
+
+    replace: Annotated[bool, Field(description="Remove all files that the archive does not have.")] = False
+
+
+class ArtifactsQuery(NamespaceQuery):
+    """Parameters of listing an execution's artifacts."""
+
+    link_seconds: Annotated[
+        int, Field(alias="linkSeconds", ge=1, le=24 * 3600, description="Seconds for which the links work.")
+    ] = 900
+
+
+class LinkQuery(BaseModel):
+    """Parameters of a link to an artifact, which the gateway wrote."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uid: Annotated[str, Field(max_length=64)]
+    expires: Annotated[int, Field(ge=0, le=2**53)]
+    signature: Annotated[str, Field(max_length=64)]
 
 
 class CreateQuery(NamespaceQuery):
@@ -54,6 +119,10 @@ class CreateQuery(NamespaceQuery):
     ] = "cancel"
 
 
+Include = Literal["code"]
+"""Parts of an execution that a response has on request only."""
+
+
 class GetQuery(NamespaceQuery):
     """Parameters of getting an execution."""
 
@@ -61,25 +130,77 @@ class GetQuery(NamespaceQuery):
         float,
         Field(ge=0, allow_inf_nan=False, description="Seconds to wait for the end of an unfinished execution."),
     ] = 0
+    include: Annotated[
+        Include | None, Field(description="What the response has in addition: `code`, the code of the execution.")
+    ] = None
 
 
 class ListQuery(NamespaceQuery):
     """Parameters of listing executions."""
 
     label_selector: Annotated[
-        str | None, Field(alias="labelSelector", max_length=2048, description="Kubernetes label selector.")
-    ] = None
-    phase: Annotated[
-        Phase | None,
+        str | None,
         Field(
-            description="Only executions in this phase. The filter applies to each page, so a page can have fewer "
-            "than `limit` items, or none, and still have a `continue`."
+            alias="labelSelector",
+            max_length=2048,
+            description="Kubernetes label selector, such as `report=weekly,mcp-exec.dev/use-case!=polling`.",
         ),
     ] = None
+    phase: Annotated[Phase | None, Field(description="Only executions in this phase.")] = None
+    caller: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=512,
+            description="Only executions of this caller: the name of an API key or ServiceAccount, or a `caller` of a "
+            "response.",
+        ),
+    ] = None
+    conversation: Annotated[
+        str | None, Field(min_length=1, max_length=63, description="Only executions of this conversation.")
+    ] = None
+    use_case: Annotated[UseCase | None, Field(alias="useCase", description="Only executions with this use case.")] = (
+        None
+    )
     limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of executions on a page.")] = 100
     continue_token: Annotated[
         str | None, Field(alias="continue", max_length=4096, description="The `continue` of the previous page.")
     ] = None
+
+
+class ApprovalsQuery(NamespaceQuery):
+    """Parameters of listing the approvals of a namespace."""
+
+    state: Annotated[
+        Literal["pending"],
+        Field(
+            description="Only pending approvals are listed. Those of one execution, in all states, are at "
+            "`/v1/executions/{name}/approvals`."
+        ),
+    ] = "pending"
+    limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of approvals.")] = 100
+
+
+AsApprover = Annotated[
+    bool, Field(alias="asApprover", description="Include drafts of other callers. Only approvers may send true.")
+]
+
+
+class SkillQuery(NamespaceQuery):
+    """Parameters of getting a version of a skill."""
+
+    as_approver: AsApprover = False
+
+
+class SkillsQuery(SkillQuery):
+    """Parameters of listing skills."""
+
+    query: Annotated[
+        str, Field(max_length=MAX_QUERY, description="What the skills should do; the best come first.")
+    ] = ""
+    name: Annotated[str | None, Field(max_length=50, description="Only versions of the skill of this name.")] = None
+    state: Annotated[SkillState | None, Field(description="Only versions in this state.")] = None
+    limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of versions.")] = 100
 
 
 class EventsQuery(NamespaceQuery):
@@ -124,6 +245,9 @@ class AuditQuery(NamespaceQuery):
         str | None, Field(min_length=1, max_length=256, description="A tool as SERVER.TOOL, or a server as SERVER.")
     ] = None
     outcome: Annotated[str | None, Field(min_length=1, max_length=64, description="Outcome of the call.")] = None
+    source: Annotated[
+        Literal["code", "direct"] | None, Field(description="code: calls of executions. direct: calls of MCP clients.")
+    ] = None
     since: Annotated[Moment | None, Field(description="Only calls at or after this time (RFC 3339).")] = None
     until: Annotated[Moment | None, Field(description="Only calls before this time (RFC 3339).")] = None
     limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of records on a page.")] = 100
@@ -137,8 +261,13 @@ def reject_repeated_parameters(request: Request) -> None:
         raise invalid_field(repeated, "the query parameter is present twice; send it once")
 
 
+def is_idempotency_key(key: str) -> bool:
+    """Return whether a text can be an Idempotency-Key."""
+    return _IDEMPOTENCY_KEY.fullmatch(key) is not None
+
+
 def _check_idempotency_key(key: str) -> str:
-    if not _IDEMPOTENCY_KEY.fullmatch(key):
+    if not is_idempotency_key(key):
         raise PydanticCustomError("idempotency_key", "1 to 255 printable ASCII characters are allowed")
     return key
 

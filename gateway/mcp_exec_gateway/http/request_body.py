@@ -35,6 +35,7 @@ _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
 
 ParsedModel = TypeVar("ParsedModel", bound=Model)
+ParsedSpec = TypeVar("ParsedSpec", bound=CodeExecutionSpec)
 
 
 class ClientDisconnected(Exception):
@@ -92,20 +93,21 @@ def _too_large(limit: int) -> HttpProblem:
     return HttpProblem("body-too-large", 413, detail, errors=errors, headers={"Connection": "close"})
 
 
-def parse_spec(body: bytes, memory: Reservation | None = None) -> CodeExecutionSpec:
-    """Parse the spec of a new execution, and count it in `memory`.
+def parse_spec(model: type[ParsedSpec], body: bytes, memory: Reservation | None = None) -> ParsedSpec:
+    """Parse the spec of a new execution as a model of it, and count it in `memory`.
 
     Raises HttpProblem: 400 for invalid JSON, 422 for an invalid field, 503 if there is not enough memory.
     """
-    data = _parse_json(body)
+    data = parse_json(body)
     errors = []
     if isinstance(data, dict):
-        errors = [FieldError(field=name, message="unknown field") for name in FIELDS_SET_LATER if name in data]
+        message = "it cannot be set at creation"
+        errors = [FieldError(field=name, message=message) for name in FIELDS_SET_LATER if name in data]
     try:
         # from JSON, so that strict means JSON's types; by alias only, so that there is one spelling
-        spec = CodeExecutionSpec.model_validate_json(body, strict=True, by_alias=True, by_name=False)
+        spec = model.model_validate_json(body, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise invalid(*errors, *field_errors(error)) from None
+        raise invalid(*errors, *field_errors(error, model, hidden=FIELDS_SET_LATER)) from None
     if not errors and (reason := _find_lossy_number(spec.context)):
         errors = [FieldError(field="context", message=reason)]
     if errors:
@@ -117,14 +119,15 @@ def parse_spec(body: bytes, memory: Reservation | None = None) -> CodeExecutionS
 
 def parse_model(model: type[ParsedModel], body: bytes) -> ParsedModel:
     """Parse a body as a model. Raises HttpProblem: 400 for invalid JSON, 422 for an invalid field."""
-    _parse_json(body)
+    parse_json(body)
     try:
         return model.model_validate_json(body, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise invalid(*field_errors(error)) from None
+        raise invalid(*field_errors(error, model)) from None
 
 
-def _parse_json(body: bytes) -> object:
+def parse_json(body: bytes) -> object:
+    """Parse JSON strictly. Raises HttpProblem, a 400."""
     try:
         return json.loads(body.decode(), object_pairs_hook=_build_object, parse_constant=_reject_constant)
     except RecursionError:

@@ -3,27 +3,32 @@
 FastAPI adds the parameters. A route uses its part as `**openapi.CREATE`.
 """
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from mcp_exec_api.approvals import Approval
-from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_gateway.events.models import STREAM_EVENTS, StreamEvent
 from mcp_exec_gateway.executions.approvals import NewDecision
+from mcp_exec_gateway.executions.metadata import NewExecution
+from mcp_exec_gateway.executions.stats import NamespaceStats
 from mcp_exec_gateway.executions.views import (
     ApprovalList,
     CallList,
     ExecutionList,
     ExecutionView,
     FoundTool,
+    PendingApprovalList,
     ServerTools,
 )
-from mcp_exec_gateway.http.problems import MEDIA_TYPE, TITLES, ProblemDetails
+from mcp_exec_gateway.http.problems import ProblemDetails
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
-from mcp_exec_gateway.openapi import examples
+from mcp_exec_gateway.openapi import examples, files, sessions, skills
+from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
 
 DESCRIPTION: Final = """\
 Runs code in warm, single-use sandbox pods. A request that waits receives **200** when the execution has ended, also if
@@ -33,35 +38,8 @@ itself are problem details (RFC 9457).
 If a client disconnects while it waits, its execution is cancelled, unless the request has `onDisconnect=continue`.
 """
 
-_REF: Final = "#/components/schemas/"
 _NEW_EXECUTION: Final = "NewExecution"
-_JSON: Final = "application/json"
-
-
-def _describe_problems(*codes: int) -> dict[int | str, dict[str, Any]]:
-    return {code: _describe_problem(code) for code in (*codes, 401, 403, 422, 503)}
-
-
-def _describe_problem(code: int) -> dict[str, Any]:
-    kind, detail, errors = examples.PROBLEMS[code]
-    example = {
-        "type": f"urn:mcp-exec:problem:{kind}",
-        "title": TITLES[kind],
-        "status": code,
-        "detail": detail,
-        "errors": errors,
-    }
-    content = {MEDIA_TYPE: {"schema": {"$ref": _REF + "ProblemDetails"}, "example": example}}
-    headers = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}} if code in (429, 503) else {}
-    return {"description": TITLES[kind], "content": content, **({"headers": headers} if headers else {})}
-
-
-def _describe_response(description: str, schema: str, **values: dict[str, Any]) -> dict[str, Any]:
-    named = {name: {"value": value} for name, value in values.items()}
-    return {
-        "description": description,
-        "content": {_JSON: {"schema": {"$ref": _REF + schema}, "examples": named}},
-    }
+_EVENT: Final = "Event"
 
 
 _LOCATION: Final = {"headers": {"Location": {"schema": {"type": "string"}, "description": "Path of the execution"}}}
@@ -73,31 +51,36 @@ CREATE: Final[dict[str, Any]] = {
     "openapi_extra": {
         "requestBody": {
             "required": True,
-            "content": {_JSON: {"schema": {"$ref": _REF + _NEW_EXECUTION}, "examples": examples.BODIES}},
+            "content": {JSON: {"schema": {"$ref": REF + _NEW_EXECUTION}, "examples": examples.BODIES}},
         },
     },
     "responses": {
-        200: _describe_response(
+        200: describe_response(
             "The execution has ended; `phase` has the outcome",
             "Execution",
             succeeded=examples.SUCCEEDED,
             failed=examples.FAILED,
         ),
-        202: {**_describe_response("The execution continues", "Execution", pending=examples.PENDING), **_LOCATION},
-        **_describe_problems(400, 408, 409, 410, 413, 415, 429),
+        202: {**describe_response("The execution continues", "Execution", pending=examples.PENDING), **_LOCATION},
+        **describe_problems(400, 408, 409, 410, 413, 415, 429),
     },
 }
 """`POST /v1/executions`."""
 
 LIST: Final[dict[str, Any]] = {
     "summary": "List executions",
-    "description": "Returns a page of the namespace's executions without their output, in the API server's order.",
+    "description": (
+        "Returns a page of the namespace's executions without their output, newest first. It comes from a cache that "
+        "is usually some milliseconds old. With several filters, all must match."
+    ),
     "response_model": None,
     "responses": {
-        200: _describe_response(
-            "A page", "ExecutionList", page={"items": [examples.LISTED], "continue": "eyJ2IjoibWV0YS5rOHMuaW8vdjEi"}
+        200: describe_response(
+            "A page",
+            "ExecutionList",
+            page={"items": [examples.LISTED], "continue": "WzE3OTUsICJleGVjLTAxIl0"},
         ),
-        **_describe_problems(410),
+        **describe_problems(),
     },
 }
 """`GET /v1/executions`."""
@@ -107,8 +90,8 @@ GET: Final[dict[str, Any]] = {
     "description": "Returns one execution as it is now; with `wait`, as it is at its end or when the wait ends.",
     "response_model": None,
     "responses": {
-        200: _describe_response("The execution", "Execution", succeeded=examples.SUCCEEDED, pending=examples.PENDING),
-        **_describe_problems(404, 410, 429),
+        200: describe_response("The execution", "Execution", succeeded=examples.SUCCEEDED, pending=examples.PENDING),
+        **describe_problems(404, 410, 429),
     },
 }
 """`GET /v1/executions/{name}`."""
@@ -118,9 +101,9 @@ CANCEL: Final[dict[str, Any]] = {
     "description": "Requests the cancellation. The execution ends shortly after, and its object stays for its TTL.",
     "response_model": None,
     "responses": {
-        200: _describe_response("The execution had already ended", "Execution", succeeded=examples.SUCCEEDED),
-        202: _describe_response("The execution will end", "Execution", pending=examples.PENDING),
-        **_describe_problems(404),
+        200: describe_response("The execution had already ended", "Execution", succeeded=examples.SUCCEEDED),
+        202: describe_response("The execution will end", "Execution", pending=examples.PENDING),
+        **describe_problems(404),
     },
 }
 """`DELETE /v1/executions/{name}`."""
@@ -132,19 +115,27 @@ EVENTS: Final[dict[str, Any]] = {
         "the sandbox, and from the status once the sandbox is gone, which does not have the single tool calls. Ids are "
         "opaque; a client that sends the last id it received resumes exactly after it. If the execution was deleted, "
         "`end` has the phase null and the reason Deleted. With `Accept: application/x-ndjson`, events are lines of "
-        "JSON."
+        "JSON. The schema is that of one event: the `data` of a server-sent event, or one line."
     ),
     "response_model": None,
     "responses": {
         200: {
             "description": "The events, up to `end`",
             "content": {
-                "text/event-stream": {"schema": {"type": "string"}, "example": examples.EVENTS},
-                "application/x-ndjson": {"schema": {"type": "string"}},
+                "text/event-stream": {
+                    "schema": {
+                        "type": "string",
+                        "description": f"Server-sent events. The `data` of each is an {_EVENT} as JSON.",
+                    },
+                    "example": examples.EVENTS,
+                },
+                "application/x-ndjson": {
+                    "schema": {"$ref": REF + _EVENT},
+                },
             },
         },
         204: {"description": "The client has received all events"},
-        **_describe_problems(404, 406, 429),
+        **describe_problems(404, 406, 429),
     },
 }
 """`GET /v1/executions/{name}/events`."""
@@ -154,11 +145,24 @@ APPROVALS: Final[dict[str, Any]] = {
     "description": "Returns the newest 50 tool calls of the execution that need or needed an approval.",
     "response_model": None,
     "responses": {
-        200: _describe_response("The approvals", "ApprovalList", one={"items": [examples.APPROVAL]}),
-        **_describe_problems(404),
+        200: describe_response("The approvals", "ApprovalList", one={"items": [examples.APPROVAL]}),
+        **describe_problems(404),
     },
 }
 """`GET /v1/executions/{name}/approvals`."""
+
+PENDING_APPROVALS: Final[dict[str, Any]] = {
+    "summary": "List pending approvals",
+    "description": "Returns the tool calls of the namespace that wait for an approval, newest first.",
+    "response_model": None,
+    "responses": {
+        200: describe_response(
+            "The approvals", "PendingApprovalList", one={"items": [examples.PENDING_APPROVAL], "complete": True}
+        ),
+        **describe_problems(),
+    },
+}
+"""`GET /v1/approvals`."""
 
 DECIDE: Final[dict[str, Any]] = {
     "summary": "Approve or deny a tool call",
@@ -170,13 +174,13 @@ DECIDE: Final[dict[str, Any]] = {
     "openapi_extra": {
         "requestBody": {
             "required": True,
-            "content": {_JSON: {"schema": {"$ref": _REF + "NewDecision"}, "example": {"decision": "Approve"}}},
+            "content": {JSON: {"schema": {"$ref": REF + "NewDecision"}, "example": {"decision": "Approve"}}},
         },
     },
     "responses": {
-        200: _describe_response("The approval", "Approval", approved=examples.DECIDED),
-        409: {**_describe_problem(409), "description": "The approval is decided, expired or withdrawn"},
-        **_describe_problems(400, 404, 408, 413, 415),
+        200: describe_response("The approval", "Approval", approved=examples.DECIDED),
+        409: {**describe_problem(409), "description": "The approval is decided, expired or withdrawn"},
+        **describe_problems(400, 404, 408, 413, 415),
     },
 }
 """`POST /v1/executions/{name}/approvals/{id}`."""
@@ -185,20 +189,20 @@ SEARCH: Final[dict[str, Any]] = {
     "summary": "Search for tools",
     "description": (
         "Returns tools that code in the namespace can call, best match first. `name_only` has name and server; "
-        "`with_description` adds description and import; `full` adds input_schema and output_schema."
+        "`with_description` adds description and import; `full` adds signature, input_schema and output_schema."
     ),
     "response_model": None,
     "responses": {
         200: {
             "description": "The tools",
             "content": {
-                _JSON: {
-                    "schema": {"type": "array", "items": {"$ref": _REF + "FoundTool"}},
+                JSON: {
+                    "schema": {"type": "array", "items": {"$ref": REF + "FoundTool"}},
                     "example": examples.FOUND,
                 },
             },
         },
-        **_describe_problems(),
+        **describe_problems(),
     },
 }
 """`GET /api/v1/mcp/tools/search`."""
@@ -211,9 +215,9 @@ TOOLS: Final[dict[str, Any]] = {
     ),
     "response_model": None,
     "responses": {
-        200: _describe_response("The tools", "ServerTools", one=examples.TOOLS),
-        404: {**_describe_problem(404), "description": "The server does not exist or has no tools"},
-        **_describe_problems(),
+        200: describe_response("The tools", "ServerTools", one=examples.TOOLS),
+        404: {**describe_problem(404), "description": "The server does not exist or has no tools"},
+        **describe_problems(),
     },
 }
 """`GET /api/v1/mcp/servers/{name}/tools`."""
@@ -223,38 +227,75 @@ AUDIT: Final[dict[str, Any]] = {
     "description": "Returns records of all tool calls in the namespace, newest first, with redacted arguments.",
     "response_model": None,
     "responses": {
-        200: _describe_response(
+        200: describe_response(
             "A page", "CallList", page={"items": [examples.RECORD], "next": "eyJ1bnRpbCI6IjIwMjYifQ=="}
         ),
-        **_describe_problems(),
+        **describe_problems(),
     },
 }
 """`GET /v1/audit`."""
 
+STATS: Final[dict[str, Any]] = {
+    "summary": "Get statistics of a namespace",
+    "description": (
+        "Returns the pools that the caller may use, with their limits and pods, the tool servers, the number of "
+        "unfinished executions, and the caller's limits. All of it comes from caches."
+    ),
+    "response_model": None,
+    "responses": {
+        200: describe_response("The statistics", "NamespaceStats", one=examples.STATS),
+        **describe_problems(),
+    },
+}
+"""`GET /v1/stats`."""
+
 _MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
-    (CodeExecutionSpec, "validation"),
+    (NewExecution, "validation"),
     (ExecutionView, "serialization"),
     (ExecutionList, "serialization"),
     (Approval, "serialization"),
     (ApprovalList, "serialization"),
+    (PendingApprovalList, "serialization"),
     (NewDecision, "validation"),
     (FoundTool, "serialization"),
     (ServerTools, "serialization"),
     (CallList, "serialization"),
+    (NamespaceStats, "serialization"),
     (ProblemDetails, "serialization"),
+    *skills.MODELS,
+    *((event, "serialization") for event in STREAM_EVENTS),
+    *sessions.MODELS,
+    *files.MODELS,
 ]
 
 
 def build_schemas() -> dict[str, Any]:
     """Build the schemas of request and response bodies, by name."""
-    _, document = models_json_schema(_MODELS, ref_template=_REF + "{model}")
+    _, document = models_json_schema(_MODELS, ref_template=REF + "{model}")
     schemas: dict[str, Any] = document["$defs"]
     schemas["Execution"] = {**schemas.pop("ExecutionView"), "title": "Execution"}
-    spec = schemas.pop("CodeExecutionSpec")
+    references = {kind: REF + event.__name__ for event in STREAM_EVENTS for kind in _list_types(event)}
+    schemas[_EVENT] = {
+        "oneOf": [{"$ref": reference} for reference in dict.fromkeys(references.values())],
+        "discriminator": {"propertyName": "type", "mapping": references},
+        "description": "An event of an execution's stream.",
+    }
+    del schemas["NewSession"]["properties"]["resets"]
+    new = schemas[_NEW_EXECUTION]
     for name in FIELDS_SET_LATER:
-        del spec["properties"][name]
-    schemas[_NEW_EXECUTION] = {**spec, "title": _NEW_EXECUTION, "description": "The code and its limits."}
+        del new["properties"][name]
+    schemas[_NEW_EXECUTION] = {**new, "description": "The code, its limits, and what identifies the execution."}
     return schemas
+
+
+def _list_types(event: type[StreamEvent]) -> tuple[str, ...]:
+    return get_args(event.model_fields["type"].annotation)
+
+
+def build_operation_id(route: APIRoute) -> str:
+    """Return the id of a route's operation, from which clients are generated: `list_executions` is listExecutions."""
+    first, *rest = route.name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def add_schemas(app: FastAPI) -> None:

@@ -7,12 +7,17 @@ SUCCEEDED: Final[dict[str, Any]] = {
     "namespace": "agents",
     "pool": "default",
     "caller": "team-a",
+    "description": "Expenses over $100",
+    "labels": {"report": "weekly"},
+    "conversation": "c-42",
+    "useCase": "filtering",
     "phase": "Succeeded",
     "reason": "",
     "createdAt": "2026-11-21T20:00:00.000000Z",
     "start": "Warm",
     "podName": "default-7k2mq",
     "durations": {"queued": 1.2, "bind": 2.1, "dispatch": 1.8, "run": 12.4, "collect": 2.0, "total": 19.9},
+    "usage": {"cpuSeconds": 0.011, "peakMemoryBytes": 31457280, "sandboxSeconds": 0.017, "codeBytes": 142},
     "output": {
         "stdout": "17 of 1000 are over $100\n",
         "stderr": "",
@@ -66,6 +71,13 @@ APPROVAL: Final[dict[str, Any]] = {
 """A pending approval."""
 DECIDED: Final[dict[str, Any]] = {**APPROVAL, "state": "Approved", "decidedBy": "release-team"}
 """An approved tool call."""
+PENDING_APPROVAL: Final[dict[str, Any]] = {
+    **APPROVAL,
+    "execution": "exec-01k9x3v5t8q2",
+    "namespace": "agents",
+    "caller": "team-a",
+}
+"""A pending approval, with its execution."""
 FOUND: Final[list[dict[str, Any]]] = [
     {
         "name": "create_pull_request",
@@ -102,8 +114,34 @@ RECORD: Final[dict[str, Any]] = {
     "outcome": "ok",
 }
 """An audit record of a tool call."""
+STATS: Final[dict[str, Any]] = {
+    "namespace": "agents",
+    "caller": "team-a",
+    "executions": {"active": 12, "own": 3},
+    "pools": [
+        {
+            "name": "default",
+            "memoryBytes": 536870912,
+            "cpus": 1.0,
+            "runtime": "gvisor",
+            "maxTimeoutSeconds": 300,
+            "maxPods": 100,
+            "warm": 3,
+            "starting": 0,
+            "busy": 12,
+            "queued": 0,
+            "maxQueued": 1000,
+        }
+    ],
+    "servers": [{"name": "expenses", "tools": 3}, {"name": "github", "tools": 26}],
+    "tools": 29,
+    "sessions": {"own": 2, "limit": 20},
+    "limits": {"maxConcurrent": 50},
+    "gateway": {"maxWaitSeconds": 310.0, "maxBodyBytes": 1048576},
+}
+"""Statistics of a namespace."""
 LISTED: Final[dict[str, Any]] = {
-    name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations", "toolCalls")
+    name: value for name, value in SUCCEEDED.items() if name not in ("output", "durations", "usage", "toolCalls")
 }
 """An execution in a list."""
 EVENTS: Final = """\
@@ -134,6 +172,17 @@ BODIES: Final[dict[str, Any]] = {
             "ttlSecondsAfterFinished": 600,
         },
     },
+    "identified": {
+        "summary": "Name, labels and conversation identify the execution",
+        "value": {
+            "code": "print('report')",
+            "name": "weekly-report-48",
+            "description": "Expenses over $100",
+            "labels": {"report": "weekly"},
+            "conversation": "c-42",
+            "useCase": "filtering",
+        },
+    },
     "tools": {
         "summary": "The code calls tools, allowed by name or by pattern",
         "value": {
@@ -157,6 +206,11 @@ PROBLEMS: Final[dict[int, tuple[str, str, list[dict[str, str]]]]] = {
     404: ("not-found", "there is no execution exec-01k9x3v5t8q2 in namespace agents", []),
     406: ("not-acceptable", "events are available as text/event-stream and application/x-ndjson", []),
     408: ("request-timeout", "the body was not complete after 30 seconds", []),
+    412: (
+        "outdated",
+        "If-Match: the workspace has another tag, in version 8; read it again, and repeat the change",
+        [],
+    ),
     409: ("conflict", "another object has the name exec-01k9x3v5t8q2, which belongs to this Idempotency-Key", []),
     410: ("deleted", "execution exec-01k9x3v5t8q2 was deleted before it ended", []),
     413: ("body-too-large", "the body has more than 1048576 bytes", []),

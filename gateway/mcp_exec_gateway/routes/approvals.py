@@ -1,4 +1,4 @@
-"""Routes of approvals: list, decide."""
+"""Routes of approvals: list those of an execution or of a namespace, decide."""
 
 from typing import Annotated, Final
 
@@ -6,22 +6,32 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_gateway.dependencies import ApproveCaller, GetCaller, Injected
+from mcp_exec_gateway.dependencies import ApproveCaller, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.executions import approvals
 from mcp_exec_gateway.executions.naming import is_object_name
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found
-from mcp_exec_gateway.http.query_params import NamespaceQuery
+from mcp_exec_gateway.http.query_params import ApprovalsQuery, NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import document as openapi
 
-router = APIRouter(prefix="/v1/executions", tags=["executions"])
+router = APIRouter(prefix="/v1", tags=["approvals"])
 
 _MAX_BODY_BYTES: Final = 16 * 1024
 
 
-@router.get("/{name}/approvals", **openapi.APPROVALS)
+@router.get("/approvals", **openapi.PENDING_APPROVALS)
+async def list_pending_approvals(
+    dependencies: Injected, caller: ListCaller, query: Annotated[ApprovalsQuery, Query()]
+) -> Response:
+    """List the pending approvals of a namespace."""
+    return json_response(
+        await approvals.list_pending_approvals(dependencies.broker, namespace=caller.namespace, limit=query.limit)
+    )
+
+
+@router.get("/executions/{name}/approvals", **openapi.APPROVALS)
 async def list_approvals(
     request: Request,
     dependencies: Injected,
@@ -35,7 +45,7 @@ async def list_approvals(
     return json_response({"items": approvals.list_approvals(execution, attestor=dependencies.attestor)})
 
 
-@router.post("/{name}/approvals/{id}", **openapi.DECIDE)
+@router.post("/executions/{name}/approvals/{id}", **openapi.DECIDE)
 async def decide_approval(
     request: Request,
     dependencies: Injected,

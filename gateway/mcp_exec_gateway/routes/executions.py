@@ -10,9 +10,17 @@ from starlette.responses import Response
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller, PatchCaller
+from mcp_exec_gateway.executions.metadata import NewExecution
 from mcp_exec_gateway.executions.views import build_view
 from mcp_exec_gateway.http.json import json_response
-from mcp_exec_gateway.http.query_params import CreateQuery, GetQuery, IdempotencyKey, ListQuery, NamespaceQuery
+from mcp_exec_gateway.http.query_params import (
+    CreateQuery,
+    GetQuery,
+    IdempotencyKey,
+    Include,
+    ListQuery,
+    NamespaceQuery,
+)
 from mcp_exec_gateway.http.request_body import parse_spec, read_body
 from mcp_exec_gateway.openapi import document as openapi
 
@@ -35,7 +43,12 @@ async def create_execution(
     with dependencies.memory.reserving(caller.namespace) as memory:
         execution = await service.create(
             request,
-            parse_spec(await read_body(request, limit=dependencies.settings.max_body_bytes, memory=memory), memory),
+            # no variable, which would keep the code during the wait
+            parse_spec(
+                NewExecution,
+                await read_body(request, limit=dependencies.settings.max_body_bytes, memory=memory),
+                memory,
+            ),
             caller=caller,
             query=query,
             idempotency_key=idempotency_key,
@@ -61,7 +74,7 @@ async def get_execution(
     """Get an execution, optionally at its end."""
     dependencies.executions.check_wait(query.wait)
     execution = await dependencies.executions.get(request, name, caller=caller, wait_seconds=query.wait)
-    return _respond(execution, dependencies, status=200)
+    return _respond(execution, dependencies, status=200, include=query.include)
 
 
 @router.delete("/{name}", **openapi.CANCEL)
@@ -84,8 +97,13 @@ async def cancel_execution(
 
 
 def _respond(
-    execution: Object, dependencies: Dependencies, *, status: int, headers: dict[str, str] | None = None
+    execution: Object,
+    dependencies: Dependencies,
+    *,
+    status: int,
+    headers: dict[str, str] | None = None,
+    include: Include | None = None,
 ) -> Response:
-    view = build_view(execution, attestor=dependencies.attestor)
+    view = build_view(execution, attestor=dependencies.attestor, include=include)
     namespace = execution["metadata"]["namespace"]
     return json_response(view, status=status, headers=headers, memory=dependencies.memory, namespace=namespace)

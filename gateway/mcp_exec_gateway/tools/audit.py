@@ -139,7 +139,7 @@ async def _fetch_pages(
 
 def _build_params(namespace: str, query: AuditQuery, cursor: _Cursor) -> dict[str, str]:
     params = {"namespace": namespace, "until": micro_time(cursor.until), "limit": str(cursor.limit)}
-    for name in ("execution", "tool", "outcome"):
+    for name in ("execution", "tool", "outcome", "source"):
         if value := getattr(query, name):
             params[name] = value
     return params | ({"since": micro_time(query.since)} if query.since else {})

@@ -8,10 +8,12 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_findings import CodeCheck
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS
+from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.http.problems import too_many
+from mcp_exec_gateway.pools.capacity import PoolCapacity, read_capacity
 
 _DEFAULT_RETRY_SECONDS: Final = 5
 """Retry-After if the pool's status has no expected wait."""
@@ -32,6 +34,10 @@ class CachedPool:
     expected_wait_seconds: float | None
     """Expected wait of the last execution in the queue."""
     code_check: CodeCheck
+    capacity: PoolCapacity
+    """What the pool offers, for clients."""
+    tools: PoolTools
+    """Tools that executions of the pool, and direct calls, may use."""
 
     @classmethod
     def from_object(cls, pool: Object) -> Self:
@@ -45,6 +51,8 @@ class CachedPool:
             queued=int(status.get("queued", 0)),
             expected_wait_seconds=None if wait is None else float(wait),
             code_check=_parse_code_check(spec),
+            capacity=read_capacity(pool),
+            tools=_parse_tools(spec),
         )
 
     @property
@@ -86,6 +94,10 @@ class PoolCache:
         """Return the pool, or None if it does not exist."""
         return self._pools.get((namespace, name))
 
+    def list_capacities(self, namespace: str) -> list[PoolCapacity]:
+        """Return what the pools of a namespace offer, in alphabetical order."""
+        return [self._pools[namespace, name].capacity for name in self.list_names(namespace)]
+
     def list_names(self, namespace: str) -> list[str]:
         """Return the names of a namespace's pools in alphabetical order."""
         return sorted(name for space, name in self._pools if space == namespace)
@@ -96,6 +108,13 @@ def _parse_code_check(spec: Object) -> CodeCheck:
         return CodeCheck.model_validate(spec.get("codeCheck") or {})
     except ValidationError:
         return CodeCheck()  # the operator runs nothing in a pool with an invalid spec
+
+
+def _parse_tools(spec: Object) -> PoolTools:
+    try:
+        return PoolTools.model_validate(spec.get("tools") or {})
+    except ValidationError:
+        return PoolTools(allow=[])
 
 
 def _strip_pool(pool: Object) -> Object:

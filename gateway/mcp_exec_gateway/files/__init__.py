@@ -1,0 +1,1 @@
+"""Files that outlive their execution: artifacts and workspaces, which the broker stores."""

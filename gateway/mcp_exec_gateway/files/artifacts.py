@@ -1,0 +1,101 @@
+"""Artifacts of executions: what the status lists, links to them, and their bytes from the broker."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from mcp_exec_api.files.artifact import Artifact
+from mcp_exec_api.meta import MicroTime, Model, micro_time
+from mcp_exec_api.owner import Owner
+from mcp_exec_common.broker.attestations import CLAIMED, Attestor
+from mcp_exec_common.broker.files_client import FilesClient, FileStream
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_gateway.files.links import DEFAULT_LINK_SECONDS, ArtifactAddress, LinkSigner
+from mcp_exec_gateway.files.refusals import translating_refusals
+from mcp_exec_gateway.http.problems import HttpProblem, unavailable
+
+
+class ArtifactView(Artifact):
+    """One artifact of an execution, with a link to it."""
+
+    url: str
+    """Link that needs no key until it expires."""
+    expires_at: MicroTime
+    """Time from which the link is refused."""
+
+
+class ArtifactList(Model):
+    """An execution's artifacts."""
+
+    items: list[ArtifactView]
+    """Artifacts, in the order in which the code produced them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactService:
+    """Artifacts as status and broker have them."""
+
+    client: FilesClient | None
+    """None if no broker is configured."""
+    attestor: Attestor
+    links: LinkSigner
+
+    def list_views(self, execution: Object, *, base_url: str, seconds: int = DEFAULT_LINK_SECONDS) -> list[Object]:
+        """Return an execution's artifacts as responses show them, with links that expire after so many seconds."""
+        return [
+            {**item, **self._build_link(execution, item["id"], base_url=base_url, seconds=seconds)}
+            for item in list_artifacts(execution)
+        ]
+
+    def _build_link(self, execution: Object, artifact: str, *, base_url: str, seconds: int) -> dict[str, Any]:
+        metadata = execution["metadata"]
+        address = ArtifactAddress(
+            namespace=metadata["namespace"], execution=metadata["name"], uid=metadata["uid"], id=artifact
+        )
+        path, expires = self.links.build_path(address, seconds=seconds)
+        return {"url": base_url + path, "expiresAt": micro_time(datetime.fromtimestamp(expires, UTC))}
+
+    def find(self, execution: Object, artifact: str) -> Object:
+        """Return one artifact as the status has it. Raises HttpProblem, a 404."""
+        for item in list_artifacts(execution):
+            if item["id"] == artifact:
+                return item
+        name = execution["metadata"]["name"]
+        detail = f"execution {name} has no artifact {artifact[:64]}; GET /v1/executions/{name}/artifacts lists them"
+        raise HttpProblem("not-found", 404, detail, execution=name)
+
+    @asynccontextmanager
+    async def open(self, execution: Object, artifact: str) -> AsyncIterator[FileStream]:
+        """Open the bytes of an artifact. Raises HttpProblem: 404, 429, 503."""
+        if self.client is None:
+            raise unavailable("no tool broker is configured, so that no files are stored")
+        owner = _find_owner(execution, self.attestor)
+        with translating_refusals():
+            async with self.client.open_artifact(owner, execution["metadata"]["uid"], artifact) as stream:
+                yield stream
+
+    async def read(self, execution: Object, artifact: str, *, limit: int) -> bytes | None:
+        """Return the bytes of an artifact, or None if there are more than `limit`. Raises HttpProblem."""
+        content = bytearray()
+        async with self.open(execution, artifact) as stream:
+            async for part in stream.chunks:
+                content += part
+                if len(content) > limit:
+                    return None
+        return bytes(content)
+
+
+def list_artifacts(execution: Object) -> list[Object]:
+    """Return an execution's artifacts as its status has them."""
+    return (execution.get("status") or {}).get("artifacts") or []
+
+
+def _find_owner(execution: Object, attestor: Attestor) -> Owner:
+    caller = attestor.read_caller(execution)
+    return Owner(
+        namespace=execution["metadata"]["namespace"],
+        caller="" if caller.startswith(CLAIMED) else caller,
+        user=(execution.get("spec") or {}).get("user") or "",
+    )

@@ -1,0 +1,57 @@
+"""Cancellation by a notification, which may reach another replica than the request that it cancels.
+
+Revisions with sessions cancel a request by its id. Each execution is labelled with a digest of the request's caller,
+session and id, so every replica finds it. A direct call has no execution: only the replica that makes it finds it. In
+revision 2026-07-28 a client cancels a request by closing its connection.
+"""
+
+import hashlib
+from typing import Any, Final
+
+from mcp.shared.dispatcher import as_request_id
+from mcp_types import RequestId
+
+from mcp_exec_api.constants import EXECUTIONS, LABEL_MCP_REQUEST
+from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_gateway.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.mcp.transport.messages import RpcMessage
+from mcp_exec_gateway.mcp.transport.session import Session
+
+_DIGEST_CHARACTERS: Final = 40
+
+
+def mark_request(request: McpRequest) -> dict[str, str]:
+    """Return the label of executions that a request creates; none if the request cannot be cancelled by its id."""
+    digest = digest_request(request)
+    return {} if digest is None else {LABEL_MCP_REQUEST: digest}
+
+
+def digest_request(request: McpRequest) -> str | None:
+    """Return a digest of a request's caller, session and id, or None if it cannot be cancelled by its id."""
+    if request.session is None or request.exchange.request_id is None:
+        return None
+    return _digest(request.sender, request.session, request.exchange.request_id)
+
+
+async def cancel_request(sender: Sender, session: Session, message: RpcMessage) -> None:
+    """Cancel the direct call or the execution of a request of this session, if it has one that runs."""
+    request_id = as_request_id(message.params.get("requestId"))
+    if request_id is None:
+        return
+    digest = _digest(sender, session, request_id)
+    if sender.dependencies.running_calls.cancel(digest):
+        return
+    selector = f"{LABEL_MCP_REQUEST}={digest}"
+    path = custom_resource_path(EXECUTIONS, namespace=sender.namespace)
+    dependencies = sender.dependencies
+    page = await dependencies.kube.get_table(path, limit=1, token=None, selector=selector)
+    for row in page.rows:
+        metadata: Any = row.metadata
+        if dependencies.attestor.read_listed_caller(metadata) == sender.caller.label:
+            sender.trace_execution(metadata["name"])
+            await dependencies.executions.request_cancellation((sender.namespace, metadata["name"]))
+
+
+def _digest(sender: Sender, session: Session, request_id: RequestId) -> str:
+    content = (sender.namespace, sender.caller.name, session.id, type(request_id).__name__, str(request_id))
+    return hashlib.sha256("\0".join(content).encode()).hexdigest()[:_DIGEST_CHARACTERS]

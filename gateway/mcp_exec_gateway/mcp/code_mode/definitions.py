@@ -1,0 +1,214 @@
+"""What clients see of the tools: names, descriptions and schemas. Models read them in every request, so they are short.
+
+The list is the same for every caller and at every time, so that clients' prompt caches stay valid.
+"""
+
+from typing import Any, Final
+
+from mcp_types import Tool, ToolAnnotations
+
+from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
+from mcp_exec_tools.search.index import LEVELS, MAX_QUERY
+
+MAX_FOUND: Final = 50
+"""Most tools that a search returns."""
+DEFAULT_FOUND: Final = 10
+MAX_DESCRIBED: Final = 20
+"""Most tools that one call describes."""
+
+MAX_WRITTEN: Final = 512 * 1024
+"""Characters of a file that one call writes."""
+
+INSTRUCTIONS: Final = """\
+Work by code: find tools with search_tools, read the schemas you need with describe_tools, then write one block of \
+Python for run_code that calls them, filters what they return and prints only what the answer needs. The prompt \
+`code-mode` has the details."""
+
+_TOOL: Final = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "server": {"type": "string"},
+        "description": {"type": "string"},
+        "import": {"type": "string"},
+        "input_schema": {"type": "object"},
+        "output_schema": {"type": ["object", "null"]},
+    },
+    "required": ["name", "server"],
+}
+_TOOLS: Final = {"type": "object", "properties": {"tools": {"type": "array", "items": _TOOL}}, "required": ["tools"]}
+
+
+def _describe_input(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+RUN_CODE: Final = Tool(
+    name="run_code",
+    title="Run Python",
+    description="Run Python in a sandbox, fresh unless `session` is set. "
+    "`from servers.SERVER import TOOL` and `await TOOL(name=value)` call "
+    "tools; await works at the top level. You get stdout, stderr and the value of the last expression: print little. "
+    "progress(done, total, text) reports progress.",
+    input_schema=_describe_input(
+        {
+            "code": {"type": "string"},
+            "context": {"type": "object", "description": "values that the code has as variables"},
+            "tools": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "tools that the code may call, such as github.get_* (default: all)",
+            },
+            "timeout": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_TIMEOUT_SECONDS,
+                "description": "seconds (default: 30)",
+            },
+            "description": {"type": "string", "maxLength": 200, "description": "what the code is for, in a line"},
+            "session": {
+                "type": "string",
+                "maxLength": 50,
+                "description": "a name: variables, imports and files are there in the next call with it",
+            },
+            "workspace": {
+                "type": "string",
+                "maxLength": 50,
+                "description": "a name: files in the working folder are saved under it for later calls",
+            },
+        },
+        "code",
+    ),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "execution": {"type": "string"},
+            "phase": {"type": "string"},
+            "reason": {"type": "string"},
+            "stdout": {"type": "string"},
+            "stderr": {"type": "string"},
+            "result": {},
+            "truncated": {"type": "boolean"},
+            "error": {
+                "type": "object",
+                "properties": {
+                    "type": {"type": "string"},
+                    "message": {"type": "string"},
+                    "line": {"type": "integer"},
+                    "traceback": {"type": "string"},
+                },
+            },
+            "toolCalls": {"type": "object"},
+            "artifacts": {"type": "array", "items": {"type": "object"}},
+            "skills": {"type": "object"},
+            "milliseconds": {"type": "number"},
+        },
+        "required": ["execution", "phase", "stdout", "stderr", "truncated"],
+    },
+    annotations=ToolAnnotations(
+        read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
+    ),
+)
+RUN_SKILL: Final = Tool(
+    name="run_skill",
+    title="Run a skill",
+    description="Run an approved skill, which search_tools marks with kind=skill. You get what run_code returns.",
+    input_schema=_describe_input(
+        {
+            "name": {"type": "string"},
+            "version": {"type": "integer", "minimum": 1, "description": "default: the newest approved one"},
+            "arguments": {"type": "object"},
+            "timeout": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_SECONDS, "description": "seconds"},
+        },
+        "name",
+    ),
+    output_schema=RUN_CODE.output_schema,
+    annotations=RUN_CODE.annotations,
+)
+SAVE_SKILL: Final = Tool(
+    name="save_skill",
+    title="Save a skill",
+    description="Keep code for later as a draft of a skill: Python with a function `run`, or an execution that "
+    "succeeded.",
+    input_schema=_describe_input(
+        {
+            "name": {"type": "string", "description": "such as weekly-report"},
+            "description": {"type": "string", "description": "what it does and when to use it, in a line"},
+            "code": {"type": "string"},
+            "execution": {"type": "string", "description": "name of the execution, instead of code"},
+        },
+        "name",
+        "description",
+    ),
+    annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False),
+)
+_READ_ONLY: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+SEARCH_TOOLS: Final = Tool(
+    name="search_tools",
+    title="Search tools",
+    description="Find tools and skills that code may use, best match first.",
+    input_schema=_describe_input(
+        {
+            "query": {"type": "string", "maxLength": MAX_QUERY, "description": "a few words; empty lists all"},
+            "detail_level": {"type": "string", "enum": list(LEVELS), "default": "with_description"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": DEFAULT_FOUND},
+        },
+        "query",
+    ),
+    output_schema=_TOOLS,
+    annotations=_READ_ONLY,
+)
+DESCRIBE_TOOLS: Final = Tool(
+    name="describe_tools",
+    title="Describe tools",
+    description="Show the import line and the schemas of tools.",
+    input_schema=_describe_input(
+        {
+            "names": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": MAX_DESCRIBED,
+                "description": "SERVER.TOOL each",
+            }
+        },
+        "names",
+    ),
+    output_schema=_TOOLS,
+    annotations=_READ_ONLY,
+)
+_WORKSPACE: Final = {"type": "string", "maxLength": 50, "description": "name, as in run_code"}
+READ_FILE: Final = Tool(
+    name="read_file",
+    title="Read a file",
+    description="Show a text or an image of a workspace, or the files of a folder.",
+    input_schema=_describe_input(
+        {
+            "workspace": _WORKSPACE,
+            "path": {"type": "string", "maxLength": 1024, "default": "", "description": "file or folder; empty: all"},
+            "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "first character of a text"},
+        },
+        "workspace",
+    ),
+    annotations=_READ_ONLY,
+)
+WRITE_FILE: Final = Tool(
+    name="write_file",
+    title="Write a file",
+    description="Write a text as a file of a workspace, which is created if it does not exist.",
+    input_schema=_describe_input(
+        {
+            "workspace": _WORKSPACE,
+            "path": {"type": "string", "maxLength": 1024},
+            "content": {"type": "string", "maxLength": MAX_WRITTEN},
+        },
+        "workspace",
+        "path",
+        "content",
+    ),
+    annotations=ToolAnnotations(
+        read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+    ),
+)
+TOOLS: Final = (DESCRIBE_TOOLS, READ_FILE, RUN_CODE, RUN_SKILL, SAVE_SKILL, SEARCH_TOOLS, WRITE_FILE)
+"""All tools, by name."""

@@ -1,0 +1,133 @@
+"""`read_file` and `write_file`: files of workspaces, without running code."""
+
+import base64
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
+
+from mcp_exec_common.broker.files_client import FileStream
+from mcp_exec_gateway.files.upload import UploadBody
+from mcp_exec_gateway.http.json import replace_surrogates
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.code_mode.artifacts import MAX_IMAGE_BYTES, find_image_type
+from mcp_exec_gateway.mcp.code_mode.definitions import MAX_WRITTEN
+from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names
+from mcp_exec_gateway.mcp.code_mode.output import MAX_CHARACTERS
+from mcp_exec_gateway.mcp.request import Sender
+from mcp_exec_gateway.sessions.service import find_owner
+
+_MAX_READ: Final = MAX_IMAGE_BYTES
+"""Bytes of a file that are read: of a text the model sees the part that it asks for."""
+_MAX_LISTED: Final = 200
+_MAX_OFFSET: Final = 2**31
+
+
+async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
+    """Return a text or an image, or the list of a folder. Raises InvalidArguments and HttpProblem."""
+    check_names(arguments, "workspace", "path", "offset")
+    workspace, path = _read_text(arguments, "workspace"), _read_text(arguments, "path", default="")
+    offset = arguments.get("offset", 0)
+    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= _MAX_OFFSET:
+        raise InvalidArguments("offset must be a number of characters, 0 or more")
+    caller = await sender.authorize("get")
+    owner = find_owner(caller, sender.options.user)
+    service = sender.dependencies.workspaces
+    if not path.strip("/"):
+        return await _list_files(sender, workspace, "")
+    try:
+        with sender.dependencies.transfer_slots.hold(caller.name), _reserving(sender):
+            async with service.open_file(owner, workspace, path) as stream:
+                content = await _read_content(stream, path)
+    except HttpProblem as problem:
+        if problem.status == 404:
+            return await _list_files(sender, workspace, path.rstrip("/") + "/")
+        raise _explain(problem) from None
+    return _show(path, content, offset)
+
+
+async def write_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
+    """Write a text as a file of a workspace. Raises InvalidArguments and HttpProblem."""
+    check_names(arguments, "workspace", "path", "content")
+    workspace, path = _read_text(arguments, "workspace"), _read_text(arguments, "path")
+    content = _read_text(arguments, "content", limit=MAX_WRITTEN).encode("utf-8", "replace")
+    caller = await sender.authorize("create")
+    owner = find_owner(caller, sender.options.user)
+    try:
+        result = await sender.dependencies.workspaces.put_file(
+            owner, workspace, path, UploadBody.of(content), caller=caller
+        )
+    except HttpProblem as problem:
+        raise _explain(problem) from None
+    text = f"{path} has {len(content)} bytes in version {result.version} of workspace {workspace}"
+    return CallToolResult(content=[TextContent(text=replace_surrogates(text))], structured_content=result.to_api())
+
+
+@contextmanager
+def _reserving(sender: Sender) -> Iterator[None]:
+    """Reserve the memory of a file that is read. Raises HttpProblem, a 503, if memory is short."""
+    with sender.dependencies.memory.reserving(sender.namespace) as memory:
+        memory.require(2 * _MAX_READ)
+        yield
+
+
+async def _read_content(stream: FileStream, path: str) -> bytes:
+    if stream.size is not None and stream.size > _MAX_READ:
+        raise InvalidArguments(
+            f"{path} has {stream.size} bytes, at most {_MAX_READ} can be read so; read a part of it in run_code"
+        )
+    content = bytearray()
+    async for part in stream.chunks:
+        content += part
+        if len(content) > _MAX_READ:
+            raise InvalidArguments(f"{path} has more than {_MAX_READ} bytes; read a part of it in run_code")
+    return bytes(content)
+
+
+def _show(path: str, content: bytes, offset: int) -> CallToolResult:
+    structured: dict[str, Any] = {"path": path, "bytes": len(content)}
+    if media_type := find_image_type(content):
+        shown: list[ContentBlock] = [ImageContent(data=base64.b64encode(content).decode(), mime_type=media_type)]
+        return CallToolResult(content=shown, structured_content=structured)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise InvalidArguments(f"{path} is neither text nor a PNG or JPEG image; read it in run_code") from None
+    part = text[offset : offset + MAX_CHARACTERS]
+    structured |= {"characters": len(text), "text": part}
+    end = offset + len(part)
+    more = f"\n({len(text) - end} more characters: read on with offset {end})" if end < len(text) else ""
+    return CallToolResult(content=[TextContent(text=part + more)], structured_content=structured)
+
+
+async def _list_files(sender: Sender, workspace: str, prefix: str) -> CallToolResult:
+    caller = await sender.authorize("get")
+    owner = find_owner(caller, sender.options.user)
+    try:
+        page = await sender.dependencies.workspaces.list_files(
+            owner, workspace, version=None, prefix=prefix, after="", limit=_MAX_LISTED
+        )
+    except HttpProblem as problem:
+        raise _explain(problem) from None
+    if not page.items:
+        raise InvalidArguments(f"workspace {workspace} has no file {prefix.rstrip('/')!r}; list it with path ''")
+    files = [{"path": item.path, "bytes": item.size} for item in page.items]
+    lines = [f"{item['path']} ({item['bytes']} bytes)" for item in files]
+    lines += ["(more files: name a folder to list)"] if page.next else []
+    text = replace_surrogates("\n".join(lines)[:MAX_CHARACTERS])
+    return CallToolResult(content=[TextContent(text=text)], structured_content={"files": files})
+
+
+def _read_text(arguments: Mapping[str, Any], name: str, *, default: str | None = None, limit: int = 1024) -> str:
+    value = arguments.get(name, default)
+    if not isinstance(value, str):
+        raise InvalidArguments(f"{name} must be a text")
+    if len(value) > limit:
+        raise InvalidArguments(f"{name} has {len(value)} characters; at most {limit} are allowed")
+    return value
+
+
+def _explain(problem: HttpProblem) -> Exception:
+    """Return InvalidArguments for what the model can correct, or else the problem."""
+    return InvalidArguments(problem.detail) if problem.status in (404, 409, 413, 422) else problem

@@ -1,0 +1,280 @@
+"""One run as its client follows it: progress, approvals, the end, and what happens if the client leaves."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from mcp_types import CallToolResult, ElicitRequest, InputRequest, InputRequiredResult
+
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.execution_state import is_finished
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.events.follower import EventFollower
+from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
+from mcp_exec_gateway.executions.metadata import ExecutionMetadata
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.cancellation import mark_request
+from mcp_exec_gateway.mcp.code_mode.approvals import build_approval_form, list_pending
+from mcp_exec_gateway.mcp.code_mode.artifacts import build_content, list_run_artifacts
+from mcp_exec_gateway.mcp.code_mode.output import build_error, build_result
+from mcp_exec_gateway.mcp.code_mode.progress import ProgressRelay
+from mcp_exec_gateway.mcp.request import McpRequest
+from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
+from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
+
+log = logging.getLogger(__name__)
+
+_LAST_EVENTS_SECONDS: Final = 2.0
+"""Time for the last events of a run to arrive after its status shows the end."""
+_RELAY_SECONDS: Final = 2.0
+"""Time for the events of a run to be followed before a decision lets it go on."""
+_FIRST_RESUMABLE: Final = "2025-11-25"
+"""Revision whose clients accept an event without a message, from which they can resume."""
+_LONGEST_SECONDS: Final = 3600.0
+"""Time that one request of a revision with sessions may last; the client then resumes the run."""
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A run of one client's code."""
+
+    request: McpRequest
+    elicits: bool
+    """Whether the client's user decides on approvals."""
+    position: StreamPosition
+    asked: dict[str, str]
+    """Arguments' digest of each approval that the client was asked for, by id."""
+    resumed: bool
+    key: ObjectKey = ("", "")
+    """Namespace and name of the execution, once it is known."""
+    latest: StreamPosition | None = None
+    """Position after the last event that the client was sent."""
+    _future: "asyncio.Future[Object | None]" = field(init=False)
+    _relay: "asyncio.Task[None] | None" = field(default=None, init=False)
+    _relayed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    @classmethod
+    async def prepare(cls, request: McpRequest, point: ResumePoint | None = None) -> Self:
+        """Prepare a new run, or one that is followed from a point."""
+        can_ask = request.elicitation and (request.is_modern or request.exchange.accepts_events)
+        return cls(
+            request=request,
+            elicits=can_ask and await request.sender.may("approve"),
+            position=point.position if point else StreamPosition(),
+            asked=dict(point.asked) if point else {},
+            resumed=point is not None,
+        )
+
+    @asynccontextmanager
+    async def starting(
+        self, spec: CodeExecutionSpec, *, metadata: ExecutionMetadata, caller: Caller, idempotency_key: str | None
+    ) -> AsyncIterator[Object]:
+        """Create the execution and follow it within the context."""
+        service = self.request.sender.dependencies.executions
+        async with self._handling_departure(), AsyncExitStack() as stack:
+            started = await stack.enter_async_context(
+                service.starting(
+                    spec,
+                    metadata=metadata,
+                    marks=mark_request(self.request),
+                    caller=caller,
+                    idempotency_key=idempotency_key,
+                    until=self.has_news,
+                    note_abandoned=self._note_key,
+                )
+            )
+            del spec
+            self._future = started.future
+            await self._begin(started.key)
+            stack.push_async_callback(self._end_relay)
+            yield started.execution
+
+    @asynccontextmanager
+    async def watching(self, key: ObjectKey) -> AsyncIterator[Object]:
+        """Follow an execution that exists within the context."""
+        dependencies = self.request.sender.dependencies
+        async with self._handling_departure(), AsyncExitStack() as stack:
+            self._future = stack.enter_context(dependencies.index.wait_for(key, self.has_news))
+            await self._begin(key)
+            stack.push_async_callback(self._end_relay)
+            yield await dependencies.executions.find(key)
+
+    def has_news(self, execution: Object) -> bool:
+        """Return whether an execution has ended, or waits for an approval that the client was not asked for."""
+        return is_finished(execution) or (self.elicits and bool(self._list_new(execution)))
+
+    def _list_new(self, execution: Object) -> list[Object]:
+        return [
+            approval for approval in list_pending(self.request.sender, execution) if approval["id"] not in self.asked
+        ]
+
+    def _note_key(self, key: ObjectKey) -> None:
+        self.key = key
+        self.request.sender.trace_execution(key[1])
+
+    async def _begin(self, key: ObjectKey) -> None:
+        self._note_key(key)
+        request = self.request
+        if not request.is_modern and request.version >= _FIRST_RESUMABLE:
+            await request.exchange.send_position(self._format_point(self.position))
+        if request.exchange.wants_progress:
+            self._relay = asyncio.create_task(self._relay_progress())
+
+    async def follow(self, execution: Object) -> CallToolResult | InputRequiredResult:
+        """Return the outcome, or the approvals that the run waits for. Raises HttpProblem."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                while not is_finished(execution):
+                    if not self.has_news(execution):
+                        execution = await self._wait()
+                        continue
+                    if (question := await self._ask(execution)) is not None:
+                        return question
+                    execution = await self._watch_again()
+                await self._finish_relay()
+                return await self._build_result(execution)
+        except ExecutionDeleted:
+            return build_error(f"execution {self.key[1]} was deleted before it ended")
+        except (TimeoutError, ShuttingDown):
+            if self.request.is_modern:
+                return InputRequiredResult(request_state=self._format_point(self._current_position))
+            raise ContinueElsewhere from None
+
+    async def _build_result(self, execution: Object) -> CallToolResult:
+        sender = self.request.sender
+        artifacts = list_run_artifacts(sender, execution)
+        content = await build_content(sender, execution, artifacts, memory=self.request.memory) if artifacts else ()
+        return build_result(execution, artifacts=artifacts, content=content)
+
+    @property
+    def _seconds(self) -> float:
+        longest = self.request.sender.dependencies.executions.max_wait_seconds
+        return longest if self.request.is_modern else _LONGEST_SECONDS
+
+    async def _wait(self) -> Object:
+        """Return the execution at its next news."""
+        service = self.request.sender.dependencies.executions
+        with service.metrics.measure_stage("wait"):
+            return await self._future or await service.find(self.key)
+
+    async def _watch_again(self) -> Object:
+        """Return the execution at its next news, with a watch that starts before it is read."""
+        dependencies = self.request.sender.dependencies
+        with dependencies.index.wait_for(self.key, self.has_news) as future:
+            execution = await dependencies.executions.find(self.key)
+            if self.has_news(execution):
+                return execution
+            self._future = future
+            return await self._wait()
+
+    async def _ask(self, execution: Object) -> InputRequiredResult | None:
+        """Ask the client for the pending approvals: by the result, or by requests before it."""
+        forms: dict[str, ElicitRequest] = {}
+        for approval in self._list_new(execution):
+            forms[approval["id"]] = build_approval_form(self.key[1], approval)
+            self.asked[approval["id"]] = approval.get("argumentsDigest", "")
+        if self.request.is_modern:
+            requests: dict[str, InputRequest] = dict(forms)
+            await self._end_relay()
+            return InputRequiredResult(
+                input_requests=requests, request_state=self._format_point(self._current_position)
+            )
+        for approval_id, form in forms.items():
+            token = ApprovalToken(execution=self.key[1], approval=approval_id, digest=self.asked[approval_id])
+            message = form.model_dump(by_alias=True, mode="json", exclude_none=True)
+            await self.request.exchange.send_message({"id": str(token), **message})
+        return None
+
+    # progress
+
+    async def wait_for_relay(self) -> None:
+        """Wait until the events are followed, if the client wants progress.
+
+        A run that a decision lets go on may end, and its pod with it, before a stream that starts afterwards.
+        """
+        if self._relay is not None:
+            opened = asyncio.ensure_future(self._relayed.wait())
+            try:
+                await asyncio.wait({opened, self._relay}, timeout=_RELAY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                opened.cancel()
+
+    async def _relay_progress(self) -> None:
+        sender = self.request.sender
+        dependencies, caller = sender.dependencies, sender.caller
+        relay = ProgressRelay(
+            exchange=self.request.exchange,
+            format_position=self._note_position,
+        )
+        follower = EventFollower(
+            key=self.key,
+            kube=dependencies.kube,
+            supervisors=dependencies.supervisors,
+            index=dependencies.index,
+            memory=dependencies.memory,
+            position=self.position,
+            resumed=self.resumed,
+            opened=self._relayed,
+        )
+        try:
+            with ExitStack() as slots:
+                slots.enter_context(dependencies.stream_slots.hold(caller.name, limit=caller.limits.max_streams))
+                slots.enter_context(dependencies.follower_slots.hold("/".join(self.key)))
+                await relay.relay(follower.read_frames())
+        except (ApiError, ShuttingDown, HttpProblem) as error:
+            # the run and its outcome do not need the stream
+            log.info("no more progress of %s/%s: %s %s", *self.key, type(error).__name__, error)
+        except Exception:
+            log.exception("progress of %s/%s failed", *self.key)
+
+    def _note_position(self, position: StreamPosition) -> str | None:
+        self.latest = position
+        return None if self.request.is_modern else self._format_point(position)
+
+    @property
+    def _current_position(self) -> StreamPosition:
+        return self.latest or self.position
+
+    def _format_point(self, position: StreamPosition) -> str:
+        exchange = self.request.exchange
+        sessions = not self.request.is_modern
+        return str(
+            ResumePoint(
+                execution=self.key[1],
+                position=position,
+                request_id=exchange.request_id if sessions else None,
+                progress_token=exchange.progress_token if sessions else None,
+                asked=tuple(self.asked.items()),
+            )
+        )
+
+    async def _finish_relay(self) -> None:
+        if self._relay is not None:
+            await asyncio.wait({self._relay}, timeout=_LAST_EVENTS_SECONDS)
+
+    async def _end_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.cancel()
+            await asyncio.gather(self._relay, return_exceptions=True)
+
+    # the client leaves
+
+    @asynccontextmanager
+    async def _handling_departure(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            index = self.request.sender.dependencies.index
+            # a retry with the same Idempotency-Key may follow the same execution
+            is_mine = self.key[1] and not index.has_waits(self.key)
+            if is_mine and self.request.cancels_on_disconnect:
+                with suppress(ApiError):
+                    await self.request.sender.dependencies.executions.request_cancellation(self.key)
+            raise

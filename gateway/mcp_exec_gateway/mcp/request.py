@@ -1,0 +1,85 @@
+"""One request to the endpoint, as the tools see it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi.security import HTTPAuthorizationCredentials
+from mcp.server.context import ServerRequestContext
+from starlette.requests import Request
+
+from mcp_exec_gateway.auth.authenticator import Caller, Verb
+from mcp_exec_gateway.dependencies import Dependencies
+from mcp_exec_gateway.http.access_log import get_trace
+from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.options import McpOptions
+from mcp_exec_gateway.mcp.transport.exchange import Exchange
+from mcp_exec_gateway.mcp.transport.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """The authenticated sender of one message."""
+
+    http: Request
+    dependencies: Dependencies
+    credentials: HTTPAuthorizationCredentials
+    caller: Caller
+    """Who sent the message, with the right to list; `authorize` checks further rights."""
+    options: McpOptions
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of everything that the message reads and runs."""
+        return self.caller.namespace
+
+    async def authorize(self, verb: Verb) -> Caller:
+        """Return the caller, who may do this as well. Raises HttpProblem: 403."""
+        return await self.dependencies.callers.authorize(self.caller, self.credentials, verb)
+
+    async def may(self, verb: Verb) -> bool:
+        """Return whether the caller may do this as well."""
+        try:
+            await self.authorize(verb)
+        except HttpProblem:
+            return False
+        return True
+
+    def trace_execution(self, name: str) -> None:
+        """Record the execution's name in the access log."""
+        get_trace(self.http.scope).execution = name
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpRequest:
+    """One request with everything that serves it."""
+
+    sender: Sender
+    exchange: Exchange
+    memory: Reservation
+    """Memory of the body."""
+    version: str
+    """The protocol's revision."""
+    is_modern: bool
+    """Whether the revision has no sessions (2026-07-28)."""
+    session: Session | None = None
+    """Session of the revisions before; None if the client sent none."""
+    elicitation: bool = False
+    """Whether the client can show forms to its user."""
+
+    @property
+    def cancels_on_disconnect(self) -> bool:
+        """Whether the execution is cancelled if the client disconnects."""
+        choice = self.sender.options.on_disconnect
+        return self.is_modern if choice is None else choice == "cancel"
+
+
+Context = ServerRequestContext[Any, Any]
+"""What the SDK passes to a handler; its `request` is an McpRequest."""
+
+
+def get_request(context: Context) -> McpRequest:
+    """Return the request of a handler's context."""
+    request = context.request
+    assert isinstance(request, McpRequest)  # noqa: S101 - the endpoint sets it
+    return request

@@ -1,0 +1,143 @@
+"""The SDK's server of each mode."""
+
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, TypeVar
+
+from mcp.server.caching import CacheHint
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    InputRequiredResult,
+    ListPromptsResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    RequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
+
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_gateway.executions.index import ShuttingDown
+from mcp_exec_gateway.http.problems import HttpProblem, unavailable
+from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
+from mcp_exec_gateway.mcp.direct_mode.changes import ToolChanges
+from mcp_exec_gateway.mcp.direct_mode.tools import DirectTools, HybridTools
+from mcp_exec_gateway.mcp.options import Mode
+from mcp_exec_gateway.mcp.request import Context, get_request
+from mcp_exec_gateway.mcp.toolset import Toolset
+from mcp_exec_gateway.mcp.transport.messages import CHANGES_METHOD
+
+log = logging.getLogger(__name__)
+
+McpServer = Server[Any]
+Result = TypeVar("Result")
+
+TRY_LATER: Final = -32000
+"""Code of errors that may succeed later: a limit of the caller is reached, or a part of the system is unavailable."""
+_CACHED_MS: Final = 60_000
+
+
+def build_servers() -> Mapping[Mode, McpServer]:
+    """Build the server of each mode."""
+    direct, hybrid = DirectTools(), HybridTools()
+    return {
+        "code": build_server(CodeTools()),
+        "direct": build_server(direct, changes=ToolChanges(direct)),
+        "hybrid": build_server(hybrid, changes=ToolChanges(hybrid.direct)),
+    }
+
+
+class _ChangingServer(McpServer):
+    """A server whose tools change: it says so in the revisions with sessions, too."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *options: Any, **more: Any
+    ) -> InitializationOptions:
+        """Return what the server declares in `initialize`."""
+        changing = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(changing, *options, **more)
+
+
+def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> McpServer:
+    """Build the SDK's server with a mode's tools and prompts. `changes` reports changes of the tools."""
+
+    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        cursor = params.cursor if params else None
+        return await _translate_problems(toolset.list_tools(get_request(context), cursor))
+
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        return await _translate_problems(toolset.call_tool(get_request(context), params))
+
+    async def list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+        return await _translate_problems(toolset.list_prompts(get_request(context)))
+
+    async def get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        return await _translate_problems(toolset.get_prompt(get_request(context), params))
+
+    hint = CacheHint(ttl_ms=_CACHED_MS, scope="private")
+    server = (McpServer if changes is None else _ChangingServer)(
+        "mcp-exec",
+        title="mcp-exec",
+        version="v1alpha1",
+        instructions=toolset.instructions,
+        cache_hints={"tools/list": hint, "prompts/list": hint, "server/discover": hint},
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+    )
+    if changes is not None:
+        add_change_streams(server, changes)
+    return server
+
+
+def add_change_streams(server: McpServer, changes: ToolChanges) -> None:
+    """Let a server report changes of its tools."""
+
+    async def listen(context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        return await _translate_problems(changes.listen(context, params))
+
+    async def stream(context: Context, params: RequestParams) -> EmptyResult:
+        return await _translate_problems(changes.stream(context, params))
+
+    server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    server.add_request_handler(CHANGES_METHOD, RequestParams, stream)
+
+
+async def _translate_problems(call: Awaitable[Result]) -> Result:
+    """Return the result. Problems, and the API server's errors, become protocol errors."""
+    try:
+        return await call
+    except HttpProblem as problem:
+        raise translate_problem(problem) from problem
+    except ApiError as error:
+        log.error("the API server failed an MCP request: %s", error)
+        raise translate_problem(unavailable("the API server failed the request")) from error
+    except ShuttingDown as error:
+        raise translate_problem(unavailable("this replica of the gateway is shutting down; try again")) from error
+
+
+def translate_problem(problem: HttpProblem) -> MCPError:
+    """Return the protocol error of a problem, with the problem's fields as its data."""
+    code = INVALID_PARAMS if problem.status < 500 else INTERNAL_ERROR
+    if problem.status in (429, 503):
+        code = TRY_LATER
+    data: dict[str, Any] = {
+        "type": f"urn:mcp-exec:problem:{problem.kind}",
+        "status": problem.status,
+        "errors": [error.model_dump() for error in problem.errors],
+    }
+    if problem.execution is not None:
+        data["execution"] = problem.execution
+    if retry_after := problem.headers.get("Retry-After"):
+        data["retryAfterSeconds"] = int(retry_after)
+    return MCPError(code, problem.detail, data)

@@ -1,0 +1,158 @@
+"""Serves one request by the SDK's server of its mode, and accepts notifications and responses."""
+
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from mcp.server.connection import Connection
+from mcp.server.runner import serve_one
+from mcp.server.streamable_http import check_accept_headers
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
+
+from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.cancellation import cancel_request
+from mcp_exec_gateway.mcp.code_mode.approvals import decide
+from mcp_exec_gateway.mcp.options import Mode
+from mcp_exec_gateway.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.mcp.server import McpServer
+from mcp_exec_gateway.mcp.transport.exchange import Exchange
+from mcp_exec_gateway.mcp.transport.messages import (
+    CHANGES_METHOD,
+    Envelope,
+    InvalidMessage,
+    RpcMessage,
+    check_modern_version,
+    format_error,
+    is_modern,
+    offers_form_elicitation,
+    read_modern_envelope,
+)
+from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere, McpResponse
+from mcp_exec_gateway.mcp.transport.session import SESSION_HEADER, Session, find_version
+from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+
+
+def respond(
+    sender: Sender,
+    message: RpcMessage,
+    *,
+    servers: Mapping[Mode, McpServer],
+    memory: Reservation,
+    resources: ExitStack,
+) -> McpResponse:
+    """Return the response to a request. It takes over the resources. Raises InvalidMessage and HttpProblem."""
+    with resources:
+        request, connection = _open(sender, message, memory)
+        server = servers[sender.options.mode]
+
+        async def serve() -> Body:
+            return await _serve(server, request, connection)
+
+        def write_headers(body: Mapping[str, Any]) -> dict[str, str]:
+            is_session = message.method == "initialize" and "result" in body
+            return {SESSION_HEADER: _create_session(message, body).id} if is_session else {}
+
+        return McpResponse(
+            request.exchange,
+            serve,
+            memory=sender.dependencies.memory,
+            namespace=sender.namespace,
+            write_headers=write_headers,
+            maps_errors=request.is_modern or sender.http.method == "GET",
+            resources=resources.pop_all(),
+        )
+
+
+def read_resumption(sender: Sender) -> RpcMessage:
+    """Return the request whose response a GET resumes, or the one that waits for changes of the tools.
+
+    Raises HttpProblem, a 405, if there is no such stream: tools for code do not change.
+    """
+    event_id = sender.http.headers.get("last-event-id")
+    if event_id is None and not is_modern(sender.http) and sender.options.mode != "code":
+        return RpcMessage(kind="request", id="changes", method=CHANGES_METHOD, params={})
+    if event_id is None or is_modern(sender.http):
+        detail = "a GET resumes the response of a request by its Last-Event-ID; there is no other stream of events"
+        raise HttpProblem("method-not-allowed", 405, detail, headers={"Allow": "POST, DELETE"})
+    point = ResumePoint.parse(event_id, field="Last-Event-ID")
+    meta = {} if point.progress_token is None else {"progressToken": point.progress_token}
+    params = {"name": "run_code", "requestState": event_id, "_meta": meta}
+    return RpcMessage(kind="request", id=point.request_id, method="tools/call", params=params)
+
+
+def _open(sender: Sender, message: RpcMessage, memory: Reservation) -> tuple[McpRequest, Connection]:
+    accepts_json, accepts_events = check_accept_headers(sender.http)
+    if not accepts_json and not (accepts_events and sender.http.method == "GET"):
+        raise HttpProblem("not-acceptable", 406, "accept application/json and text/event-stream")
+    exchange = Exchange(message=message, accepts_events=accepts_events)
+    modern = is_modern(sender.http)
+    session = None if modern else Session.read(sender.http)
+    if modern:
+        envelope = read_modern_envelope(message, sender.http)
+    else:
+        envelope = Envelope(version=find_version(sender.http, session))
+    request = McpRequest(
+        sender=sender,
+        exchange=exchange,
+        memory=memory,
+        version=envelope.version,
+        is_modern=modern,
+        session=session,
+        elicitation=session.elicitation if session else offers_form_elicitation(envelope.client_capabilities),
+    )
+    exchange.message_metadata = ServerMessageMetadata(request_context=request)
+    return request, Connection.from_envelope(envelope.version, envelope.client_info, envelope.client_capabilities)
+
+
+async def _serve(server: McpServer, request: McpRequest, connection: Connection) -> Body:
+    message = request.exchange.message
+    try:
+        result = await serve_one(
+            server,
+            request.exchange,
+            message.method,
+            # a request without parameters has none of their required fields either
+            message.params or None,
+            connection=connection,
+            lifespan_state=None,
+        )
+    except ContinueElsewhere:
+        raise
+    except Exception as error:
+        data = handler_exception_to_error_data(error)
+        if data is None:
+            log.exception("an MCP request failed unexpectedly")
+            return _reply(message, error=format_error(INTERNAL_ERROR, "the gateway failed and logged the error"))
+        return _reply(message, error=format_error(data.code, data.message, data.data))
+    return _reply(message, result=result)
+
+
+def _reply(message: RpcMessage, **outcome: Any) -> Body:
+    return {"jsonrpc": "2.0", "id": message.id, **outcome}
+
+
+def _create_session(message: RpcMessage, body: Mapping[str, Any]) -> Session:
+    elicitation = offers_form_elicitation(message.params.get("capabilities"))
+    return Session.create(version=str(body["result"]["protocolVersion"]), elicitation=elicitation)
+
+
+async def accept(sender: Sender, message: RpcMessage) -> None:
+    """Accept a notification or a response. Raises InvalidMessage if the revision does not allow it."""
+    if is_modern(sender.http):
+        check_modern_version(sender.http)
+        if message.kind == "response":
+            raise InvalidMessage(INVALID_REQUEST, "the server sends no requests, so there is nothing to respond to")
+        return
+    session = Session.read(sender.http)
+    if message.method == "notifications/cancelled" and session is not None:
+        await cancel_request(sender, session, message)
+    elif message.kind == "response" and (token := ApprovalToken.parse(message.id or "")) is not None:
+        await decide(sender, token, message.result)

@@ -1,0 +1,1 @@
+"""Streamable HTTP of both revisions, without state in the gateway."""

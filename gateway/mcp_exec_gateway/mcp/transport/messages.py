@@ -1,0 +1,146 @@
+"""JSON-RPC messages of a request's body, and the revision that they belong to."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from mcp.shared.dispatcher import as_request_id
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    classify_inbound_request,
+    find_duplicated_routing_header,
+    unsupported_protocol_version_rejection,
+)
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp_types import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, RequestId
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mcp_exec_gateway.http.json import json_response
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.http.request_body import parse_json
+
+CHANGES_METHOD: Final = "mcp-exec/changes"
+"""Method that stands for a GET without `Last-Event-ID`: a stream of notifications."""
+Object = dict[str, Any]
+Kind = Literal["request", "notification", "response"]
+
+_MAX_ID: Final = 256
+"""Characters of a request's id and of its progress token, which come back in every event of the response."""
+
+
+class InvalidMessage(Exception):
+    """A body that is no message of the protocol, or a request that its revision does not allow."""
+
+    def __init__(self, code: int, message: str, *, data: Any = None, request_id: RequestId | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data, self.request_id = code, message, data, request_id
+
+    def response(self) -> Response:
+        """Build the response: a JSON-RPC error with the status that the protocol assigns to its code."""
+        error = format_error(self.code, self.message, self.data)
+        body = {"jsonrpc": "2.0", "id": self.request_id, "error": error}
+        return json_response(body, status=ERROR_CODE_HTTP_STATUS.get(self.code, 400))
+
+
+def format_error(code: int, message: str, data: Any = None) -> Object:
+    """Return the error object of a response."""
+    return {"code": code, "message": message, **({"data": data} if data is not None else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RpcMessage:
+    """One message from a client."""
+
+    kind: Kind
+    id: RequestId | None
+    """Id of a request or a response."""
+    method: str
+    """Empty for a response."""
+    params: Object
+    result: Object | None = None
+    """Result of a response; None if it reports an error."""
+
+
+def is_modern(request: Request) -> bool:
+    """Return whether a request belongs to a revision without sessions, or claims to belong to an unknown one."""
+    version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+    return version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def parse_message(body: bytes) -> RpcMessage:
+    """Parse the body of a POST. Raises InvalidMessage."""
+    try:
+        data = parse_json(body)
+    except HttpProblem as problem:
+        raise InvalidMessage(PARSE_ERROR, problem.detail) from None
+    if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
+        raise InvalidMessage(INVALID_REQUEST, "the body must be one JSON-RPC 2.0 object; batches are not supported")
+    params, method = data.get("params"), data.get("method")
+    request_id = _read_id(data)
+    if params is not None and not isinstance(params, dict):
+        raise InvalidMessage(INVALID_REQUEST, "params must be an object", request_id=request_id)
+    if len(str(progress_token_from_params(params) or "")) > _MAX_ID:
+        message = f"progressToken must be an integer or a string of at most {_MAX_ID} characters"
+        raise InvalidMessage(INVALID_REQUEST, message, request_id=request_id)
+    if isinstance(method, str):
+        kind: Kind = "request" if "id" in data else "notification"
+        return RpcMessage(kind=kind, id=request_id, method=method, params=params or {})
+    if method is None and request_id is not None and ("result" in data) != ("error" in data):
+        result = data.get("result")
+        return RpcMessage(
+            kind="response", id=request_id, method="", params={}, result=result if isinstance(result, dict) else None
+        )
+    raise InvalidMessage(INVALID_REQUEST, "the body is no request, notification or response", request_id=request_id)
+
+
+def _read_id(data: Object) -> RequestId | None:
+    if "id" not in data:
+        return None
+    request_id = as_request_id(data["id"])
+    if request_id is None or len(str(request_id)) > _MAX_ID:
+        raise InvalidMessage(INVALID_REQUEST, f"id must be an integer or a string of at most {_MAX_ID} characters")
+    return request_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """What a request says about its client."""
+
+    version: str
+    """The protocol's revision."""
+    client_info: Any = None
+    client_capabilities: Any = None
+
+
+def read_modern_envelope(message: RpcMessage, request: Request) -> Envelope:
+    """Return the envelope of a request without a session. Raises InvalidMessage if headers and body differ."""
+    duplicated = find_duplicated_routing_header(request.headers.items())
+    if duplicated is not None:
+        raise InvalidMessage(
+            HEADER_MISMATCH, f"the header {duplicated} is present twice; send it once", request_id=message.id
+        )
+    body = {"method": message.method, "params": message.params}
+    route = classify_inbound_request(body, headers=dict(request.headers))
+    if isinstance(route, InboundLadderRejection):
+        raise InvalidMessage(route.code, route.message, data=route.data, request_id=message.id)
+    return Envelope(
+        version=route.protocol_version,
+        client_info=route.client_info,
+        client_capabilities=route.client_capabilities,
+    )
+
+
+def check_modern_version(request: Request) -> None:
+    """Raise InvalidMessage if the version header of a notification names a revision that is not served."""
+    rejection = unsupported_protocol_version_rejection(request.headers.get(MCP_PROTOCOL_VERSION_HEADER, ""))
+    if rejection is not None:
+        raise InvalidMessage(rejection.code, rejection.message, data=rejection.data)
+
+
+def offers_form_elicitation(capabilities: object) -> bool:
+    """Return whether a client can show forms to its user: the capability `elicitation`, with `form` or empty."""
+    elicitation = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
+    return isinstance(elicitation, dict) and ("form" in elicitation or not elicitation)

@@ -1,0 +1,140 @@
+"""Response to one request: JSON, or a stream of events if anything precedes the result."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any, Final
+
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from mcp_exec_gateway.http.json import json_response
+from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_gateway.http.problems import HttpProblem, unavailable
+from mcp_exec_gateway.http.request_body import wait_for_disconnect
+from mcp_exec_gateway.mcp.transport.exchange import Exchange, encode_event
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS: Final = 15.0
+_SEND_SECONDS: Final = 60.0
+"""Time in which a client must accept one event."""
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+Body = Mapping[str, Any]
+"""A JSON-RPC response."""
+
+
+class ContinueElsewhere(Exception):
+    """Ends a response without a result: the client resumes it, perhaps at another replica."""
+
+
+class McpResponse(Response):
+    """Serves one exchange and sends its response. If the client disconnects, the serving task is cancelled."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        serve: Callable[[], Coroutine[Any, Any, Body]],
+        *,
+        memory: MemoryBudget,
+        namespace: str,
+        resources: ExitStack,
+        write_headers: Callable[[Body], dict[str, str]] = lambda body: {},
+        maps_errors: bool = True,
+        keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.raw_headers = list(_HEADERS)
+        self._exchange = exchange
+        self._serve = serve
+        self._memory = memory
+        self._namespace = namespace
+        self._resources = resources
+        self._write_headers = write_headers
+        self._maps_errors = maps_errors
+        self._keep_alive_seconds = keep_alive_seconds
+        self._started = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request and release its resources."""
+        with self._resources:
+            serving = asyncio.create_task(self._serve())
+            leaving = asyncio.create_task(wait_for_disconnect(receive))
+            try:
+                body = await self._send_events(serving, leaving, send)
+                if body is not None:
+                    await self._send_body(body, scope, receive, send)
+            except ContinueElsewhere:
+                await self._end(scope, receive, send)
+            except TimeoutError:
+                log.info("MCP stream cut: the client is slow")
+            finally:
+                for task in (serving, leaving):
+                    task.cancel()
+                await asyncio.gather(serving, leaving, return_exceptions=True)
+
+    async def _send_events(
+        self, serving: "asyncio.Task[Body]", leaving: "asyncio.Task[None]", send: Send
+    ) -> Body | None:
+        """Send events until the response is there, and return it; None if the client disconnects."""
+        events = self._exchange.events
+        getting: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                getting = getting or asyncio.create_task(events.get())
+                first: set[asyncio.Task[Any]] = {serving, getting, leaving}
+                done, _ = await asyncio.wait(
+                    first, timeout=self._keep_alive_seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if leaving in done:
+                    return None
+                if getting in done:
+                    event, getting = getting.result(), None
+                    await self._send_event(event, send)
+                elif serving in done:
+                    return serving.result()
+                elif self._exchange.accepts_events:
+                    # proxies close connections that are silent for long
+                    await self._send_event(b": keep-alive\n\n", send)
+        finally:
+            if getting is not None:
+                getting.cancel()
+
+    async def _send_event(self, event: bytes, send: Send, *, more: bool = True) -> None:
+        if not self._started:
+            self._started = True
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with asyncio.timeout(_SEND_SECONDS):
+            await send({"type": "http.response.body", "body": event, "more_body": more})
+
+    async def _send_body(self, body: Body, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._started:
+            error = body.get("error") if self._maps_errors else None
+            status = ERROR_CODE_HTTP_STATUS.get(error["code"], 200) if error else 200
+            response = json_response(
+                body, status=status, headers=self._write_headers(body), memory=self._memory, namespace=self._namespace
+            )
+            await response(scope, receive, send)
+            return
+        event = encode_event(body)
+        with self._memory.reserving(self._namespace) as reservation, suppress(HttpProblem):
+            # without memory the stream ends without a response, and the client may resume or repeat its request
+            reservation.require(len(event))
+            await self._send_event(event, send, more=False)
+            return
+        await self._end(scope, receive, send)
+
+    async def _end(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._started:
+            await self._send_event(b"", send, more=False)
+        else:
+            await unavailable("this replica of the gateway is shutting down").response()(scope, receive, send)

@@ -1,0 +1,1 @@
+"""Pools of executions: a cache of their specs, and what their pods offer."""

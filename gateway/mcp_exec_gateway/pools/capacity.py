@@ -1,0 +1,96 @@
+"""What a pool offers to an execution, from the pool's spec and status."""
+
+from typing import Final
+
+from pydantic import ValidationError
+
+from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, SANDBOX_CONTAINER
+from mcp_exec_api.meta import Model
+from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.sandbox_pool import Resources, SandboxPoolSpec
+from mcp_exec_common.kube.objects import Object
+
+_MAX_VARIANTS: Final = 8
+_MAX_CONTAINERS: Final = 16
+_MAX_PODS: Final[int] = SandboxPoolSpec.model_fields["max_pods"].default
+
+
+class PoolCapacity(Model):
+    """A pool, what its pods offer to code, and how many there are."""
+
+    name: str
+    """Name of the pool, for `poolRef.name`."""
+    memory_bytes: int | None = None
+    """Memory limit of a sandbox in bytes, the smallest of all variants. Not set if the spec is invalid."""
+    cpus: float | None = None
+    """CPU limit of a sandbox in cores, the smallest of all variants. Not set if the spec is invalid."""
+    runtime: str | None = None
+    """RuntimeClass of the pods. Not set if it is the nodes' default, or if variants differ in it."""
+    max_timeout_seconds: int
+    """Maximum `timeoutSeconds` of an execution."""
+    max_pods: int
+    """Maximum number of pods."""
+    warm: int
+    """Pods that are ready and idle."""
+    starting: int
+    """Pods that are not ready yet."""
+    busy: int
+    """Pods that run an execution."""
+    queued: int
+    """Executions that wait for a pod."""
+    max_queued: int
+    """Maximum number of executions that wait."""
+
+
+def read_limits(spec: Object) -> tuple[int | None, float | None]:
+    """Return memory in bytes and CPU in cores that each pod of a pool has, or None for what the spec has not validly.
+
+    A variant's resources replace the pool's, and the template's container has precedence, as in the operator.
+    """
+    own = _read_template_limits(spec)
+    variants = [each for each in (spec.get("variants") or [])[:_MAX_VARIANTS] if each.get("weight")]
+    memory, cpus = [], []
+    try:
+        for resources in [each.get("resources") or spec.get("resources") or {} for each in variants or [{}]]:
+            limits = {**Resources.model_validate(resources).limits.to_api(), **own}
+            memory.append(int(parse_quantity(str(limits["memory"]))))
+            cpus.append(float(parse_quantity(str(limits["cpu"]))))
+    except (ValidationError, ValueError, OverflowError):
+        return None, None
+    return min(memory), min(cpus)
+
+
+def read_runtime(spec: Object) -> str | None:
+    """Return the RuntimeClass of all pods, or None if it is the default or differs."""
+    variants = [each for each in (spec.get("variants") or [])[:_MAX_VARIANTS] if each.get("weight")]
+    found = {each.get("runtimeClassName") or spec.get("runtimeClassName") for each in variants or [{}]}
+    return found.pop() if len(found) == 1 else None
+
+
+def read_capacity(pool: Object) -> PoolCapacity:
+    """Return what a pool offers."""
+    spec, status = pool.get("spec") or {}, pool.get("status") or {}
+    memory, cpus = read_limits(spec)
+    counts = {name: int(status.get(name) or 0) for name in ("warm", "starting", "busy", "queued")}
+    return PoolCapacity(
+        name=pool["metadata"]["name"],
+        memory_bytes=memory,
+        cpus=cpus,
+        runtime=read_runtime(spec),
+        max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
+        max_pods=int(spec.get("maxPods", _MAX_PODS)),
+        max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
+        **counts,
+    )
+
+
+def _read_template_limits(spec: Object) -> Object:
+    """Return the limits that the template sets for the sandbox's container."""
+    template = (spec.get("template") or {}).get("spec")
+    containers = template.get("containers") if isinstance(template, dict) else None
+    for container in (containers if isinstance(containers, list) else [])[:_MAX_CONTAINERS]:
+        if isinstance(container, dict) and container.get("name") == SANDBOX_CONTAINER:
+            resources = container.get("resources")
+            limits = resources.get("limits") if isinstance(resources, dict) else None
+            return limits if isinstance(limits, dict) else {}
+    return {}

@@ -1,0 +1,86 @@
+"""Routes of artifacts: of an execution, and by links that need no key until they expire."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mcp_exec_gateway.dependencies import GetCaller, Injected
+from mcp_exec_gateway.files.content import build_content_headers
+from mcp_exec_gateway.files.links import ArtifactAddress
+from mcp_exec_gateway.files.response import ContentResponse
+from mcp_exec_gateway.http.access_log import get_trace
+from mcp_exec_gateway.http.base_url import find_base_url
+from mcp_exec_gateway.http.json import json_response
+from mcp_exec_gateway.http.problems import not_found
+from mcp_exec_gateway.http.query_params import ArtifactsQuery, LinkQuery, NamespaceQuery
+from mcp_exec_gateway.openapi import files as openapi
+
+router = APIRouter(prefix="/v1", tags=["artifacts"])
+
+Name = Annotated[str, Path(description="Name of the execution.")]
+Id = Annotated[str, Path(description="Id of the artifact.")]
+
+
+@router.get("/executions/{name}/artifacts", **openapi.LIST_ARTIFACTS)
+async def list_artifacts(
+    request: Request, dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[ArtifactsQuery, Query()]
+) -> Response:
+    """List the artifacts of an execution, with links."""
+    execution = await dependencies.executions.find((caller.namespace, name))
+    base_url = find_base_url(request, public_url=dependencies.settings.public_url)
+    views = dependencies.artifacts.list_views(execution, base_url=base_url, seconds=query.link_seconds)
+    return json_response({"items": views}, memory=dependencies.memory, namespace=caller.namespace)
+
+
+@router.get("/executions/{name}/artifacts/{id}", **openapi.GET_ARTIFACT)
+async def get_artifact(
+    request: Request,
+    dependencies: Injected,
+    caller: GetCaller,
+    name: Name,
+    id: Id,
+    query: Annotated[NamespaceQuery, Query()],
+) -> Response:
+    """Get an artifact of an execution."""
+    execution = await dependencies.executions.find((caller.namespace, name))
+    item = dependencies.artifacts.find(execution, id)
+    get_trace(request.scope).execution = name
+    return ContentResponse(
+        dependencies.artifacts.open(execution, id),
+        headers=build_content_headers(name=item["name"], media_type=item.get("mediaType", ""), shows=True),
+        slots=[dependencies.transfer_slots.hold(caller.name)],
+        memory=dependencies.memory,
+        namespace=caller.namespace,
+        if_none_match=request.headers.get("if-none-match", ""),
+    )
+
+
+@router.get("/artifacts/{namespace}/{name}/{id}", **openapi.FOLLOW_LINK)
+async def follow_link(
+    request: Request,
+    dependencies: Injected,
+    namespace: Annotated[str, Path(description="Namespace of the execution.")],
+    name: Name,
+    id: Id,
+    query: Annotated[LinkQuery, Query()],
+) -> Response:
+    """Get an artifact by a link, which needs no key."""
+    peer = dependencies.callers.limit_anonymous(request)
+    address = ArtifactAddress(namespace=namespace, execution=name, uid=query.uid, id=id)
+    dependencies.artifacts.links.verify(address, expires=query.expires, signature=query.signature)
+    trace = get_trace(request.scope)
+    trace.namespace, trace.execution = namespace, name
+    execution = await dependencies.executions.find((namespace, name))
+    if execution["metadata"]["uid"] != query.uid:
+        raise not_found(namespace, name)
+    item = dependencies.artifacts.find(execution, id)
+    return ContentResponse(
+        dependencies.artifacts.open(execution, id),
+        headers=build_content_headers(name=item["name"], media_type=item.get("mediaType", ""), shows=True),
+        slots=[dependencies.transfer_slots.hold(f"link {peer}")],
+        memory=dependencies.memory,
+        namespace=namespace,
+        if_none_match=request.headers.get("if-none-match", ""),
+    )

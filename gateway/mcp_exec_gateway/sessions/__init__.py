@@ -1,0 +1,1 @@
+"""Sessions of callers: their quota, and the operations on them."""

@@ -1,0 +1,1 @@
+"""Skills: list, save, review, delete and export."""

@@ -1,0 +1,196 @@
+"""Operations on skills: save, find, review, delete, export."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from mcp_exec_api.constants import SKILLS
+from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.skills.skill import ReviewDecision, SkillSpec, SkillState, content_digest, object_name
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.skill_manifests import build_skill
+from mcp_exec_common.code_check.rules import find_issues
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.skills.folder import SkillFolder, build_archive
+from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.executions.service import ExecutionService
+from mcp_exec_gateway.executions.spec_limits import check_tools
+from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many, unavailable
+from mcp_exec_gateway.http.refusals import translate_refusal
+from mcp_exec_gateway.skills.cache import SkillCache
+from mcp_exec_gateway.skills.content import build_spec, check_execution, check_source
+from mcp_exec_gateway.skills.models import NewReview, NewSkill
+
+MAX_DRAFTS: Final = 100
+"""Drafts of one caller in one namespace."""
+_MAX_ATTEMPTS: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillService:
+    """Skills as the API server has them."""
+
+    kube: KubeClient
+    cache: SkillCache
+    attestor: Attestor
+    executions: ExecutionService
+    self_approval: bool = False
+    """Whether approvers may approve what they saved themselves."""
+
+    async def save(self, new: NewSkill, *, caller: Caller) -> Object:
+        """Save a draft of the caller and return it. Raises HttpProblem."""
+        check_source(new)
+        execution = None
+        if new.from_execution is not None:
+            execution = await self.executions.find((caller.namespace, new.from_execution))
+            check_execution(execution, caller=self.attestor.read_caller(execution), label=caller.label)
+        spec = await build_spec(new, execution)
+        check_tools(spec.tools, caller=caller)
+        check_user(spec.user, caller=caller)
+        if self.cache.count_drafts(caller.namespace, caller.label) >= MAX_DRAFTS:
+            raise too_many(f"the caller has {MAX_DRAFTS} drafts; delete some, or have them approved", retry_after=60)
+        found = await asyncio.to_thread(_inspect, spec.code)
+        return await self._create(spec, found, caller=caller)
+
+    def list_visible(self, caller: Caller, *, drafts_of_all: bool = False) -> list[Object]:
+        """Return the versions that the caller may see: all but drafts of others, unless the caller is an approver."""
+        skills = self.cache.list_all(caller.namespace)
+        return [skill for skill in skills if drafts_of_all or _is_visible(skill, caller)]
+
+    def list_versions(self, name: str, *, caller: Caller, drafts_of_all: bool = False) -> list[Object]:
+        """Return the versions of a skill that the caller may see, newest first. Raises HttpProblem, a 404, if none."""
+        skills = self.list_visible(caller, drafts_of_all=drafts_of_all)
+        if found := [skill for skill in skills if skill["spec"]["name"] == name]:
+            return found
+        raise _not_found(caller, name[:50])
+
+    async def find(self, name: str, version: int, *, caller: Caller, drafts_of_all: bool = False) -> Object:
+        """Return a version with its code. Raises HttpProblem, a 404, if the caller may not see it."""
+        path = self._path(caller, name, version)
+        try:
+            skill = await self.kube.get(path)
+        except ApiError as error:
+            if error.code == 404:
+                raise _not_found(caller, object_name(name, version)) from error
+            raise
+        skill = {**skill, "status": self.cache.read_status(skill)}
+        if not drafts_of_all and not _is_visible(skill, caller):
+            raise _not_found(caller, object_name(name, version))
+        return skill
+
+    async def review(
+        self, name: str, version: int, decision: ReviewDecision, new: NewReview, *, caller: Caller
+    ) -> Object:
+        """Write the decision of an approver, and return the version. Raises HttpProblem."""
+        for _ in range(_MAX_ATTEMPTS):
+            skill = await self.find(name, version, caller=caller, drafts_of_all=True)
+            digest = content_digest(skill["spec"])
+            if new.digest is not None and new.digest != digest:
+                raise HttpProblem("conflict", 409, f"digest: version {version} has another content, {digest}")
+            if decision is ReviewDecision.APPROVE:
+                self._check_author(skill, caller)
+                _check_code(skill["spec"]["code"])
+            review = {"decision": str(decision), "by": caller.name[:253], "at": micro_time(now())}
+            review |= {"comment": new.comment} if new.comment else {}
+            review["proof"] = self.attestor.sign_review(review, uid=skill["metadata"]["uid"], digest=digest)
+            # with the version that was read, the second of two concurrent decisions gets a 409 and reads again
+            metadata = {"resourceVersion": skill["metadata"]["resourceVersion"]}
+            patch = {"metadata": metadata, "spec": {"review": {"comment": None, **review}}}
+            try:
+                stored = await self.kube.patch(self._path(caller, name, version), patch)
+            except ApiError as error:
+                if error.code != 409:
+                    raise
+                continue
+            self.cache.on_change(stored, False)
+            return {**stored, "status": self.cache.read_status(stored)}
+        raise unavailable(f"the skill changed during each of {_MAX_ATTEMPTS} attempts")
+
+    async def delete(self, skill: Object) -> None:
+        """Delete a version that was found."""
+        meta = skill["metadata"]
+        path = custom_resource_path(SKILLS, namespace=meta["namespace"], name=meta["name"])
+        await self.kube.delete(path, uid=meta["uid"])
+        self.cache.on_change(skill, True)
+
+    @staticmethod
+    def is_own_draft(skill: Object, caller: Caller) -> bool:
+        """Return whether a skill that was found is a draft of the caller's own."""
+        status = skill["status"]
+        return bool(status["state"] == SkillState.DRAFT and status.get("author") == caller.label)
+
+    @staticmethod
+    def export(skill: Object) -> bytes:
+        """Return a version's folder as a tar archive."""
+        spec = skill["spec"]
+        folder = SkillFolder(
+            name=spec["name"],
+            description=spec["description"],
+            code=spec["code"],
+            instructions=spec.get("instructions") or "",
+            tools=spec.get("tools") or [],
+            tags=spec.get("tags") or [],
+        )
+        return build_archive(folder, version=spec["version"])
+
+    async def _create(self, spec: SkillSpec, found: Object, *, caller: Caller) -> Object:
+        first = self.cache.next_version(caller.namespace, spec.name)
+        for number in range(_MAX_ATTEMPTS):
+            numbered = spec.model_copy(update={"version": first + number})
+            manifest = build_skill(
+                numbered, namespace=caller.namespace, author=caller.label, attestor=self.attestor, moment=now()
+            )
+            try:
+                skill = await self.kube.create(custom_resource_path(SKILLS, namespace=caller.namespace), manifest)
+            except ApiError as error:
+                if error.code != 409:
+                    raise translate_refusal(error, kind="Skill", namespace=caller.namespace) from error
+                continue
+            self.cache.on_change(skill, False)
+            return {**skill, "status": {**self.cache.read_status(skill), **found}}
+        raise unavailable(f"{_MAX_ATTEMPTS} versions in a row were taken")
+
+    def _check_author(self, skill: Object, caller: Caller) -> None:
+        """Raise HttpProblem, a 403, if the caller saved the skill itself and nobody may approve what is their own."""
+        if skill["status"].get("author") == caller.label and not self.self_approval:
+            raise HttpProblem(
+                "forbidden",
+                403,
+                f"{caller.label} saved {skill['metadata']['name']}, so another approver must approve it "
+                "(the chart's value skills.selfApproval lifts this rule)",
+            )
+
+    @staticmethod
+    def _path(caller: Caller, name: str, version: int) -> str:
+        try:
+            return custom_resource_path(SKILLS, namespace=caller.namespace, name=object_name(name, version))
+        except ApiError as error:
+            raise _not_found(caller, object_name(name[:50], version)) from error
+
+
+def _is_visible(skill: Object, caller: Caller) -> bool:
+    return skill["status"]["state"] != SkillState.DRAFT or SkillService.is_own_draft(skill, caller)
+
+
+def _check_code(code: str) -> None:
+    try:
+        read_interface(code)
+    except InvalidSkill as error:
+        raise invalid_field("code", str(error)) from None
+
+
+def _inspect(code: str) -> Object:
+    """Return what the operator will write of the code. Raises HttpProblem if it is no skill's."""
+    try:
+        interface = read_interface(code)
+    except InvalidSkill as error:
+        raise invalid_field("code", str(error)) from None
+    return {"parameters": interface.parameters, "codeFindings": [each.to_api() for each in find_issues(code)]}
+
+
+def _not_found(caller: Caller, name: str) -> HttpProblem:
+    return HttpProblem("not-found", 404, f"there is no skill {name} in namespace {caller.namespace}")
