@@ -1,1 +1,54 @@
-"""The Python client and the `mcp-exec` command."""
+"""The Python client and the `mcp-exec` command.
+
+The names of the client are imported when they are used: the command's help needs none of its dependencies.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mcp_exec_client.blocking.client import Client as Client
+    from mcp_exec_client.client import AsyncClient as AsyncClient
+    from mcp_exec_client.errors import GatewayError as GatewayError
+    from mcp_exec_client.errors import GatewayUnreachable as GatewayUnreachable
+    from mcp_exec_client.errors import McpExecError as McpExecError
+    from mcp_exec_client.errors import WaitExpired as WaitExpired
+    from mcp_exec_client.executor import CodeExecutor as CodeExecutor
+    from mcp_exec_client.retry import RetryPolicy as RetryPolicy
+    from mcp_exec_client.types import Execution as Execution
+    from mcp_exec_client.types import ExecutionFailed as ExecutionFailed
+
+_MODULES: Final = {
+    "AsyncClient": "client",
+    "Client": "blocking.client",
+    "CodeExecutor": "executor",
+    "Execution": "types",
+    "ExecutionFailed": "types",
+    "GatewayError": "errors",
+    "GatewayUnreachable": "errors",
+    "McpExecError": "errors",
+    "RetryPolicy": "retry",
+    "WaitExpired": "errors",
+}
+"""Module of each public name."""
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "CodeExecutor",
+    "Execution",
+    "ExecutionFailed",
+    "GatewayError",
+    "GatewayUnreachable",
+    "McpExecError",
+    "RetryPolicy",
+    "WaitExpired",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{__name__}.{name} needs {error.name}: install the extra `client` of mcp-exec") from error

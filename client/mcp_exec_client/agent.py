@@ -7,16 +7,18 @@ The loop has the five steps of "code execution with MCP"
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Final, Literal
 
-from anthropic import AsyncAnthropic
+from anthropic import APIConnectionError, AsyncAnthropic
 from anthropic.types import Message, MessageParam, ToolParam, ToolResultBlockParam, ToolUseBlock
 
-from mcp_exec_client.gateway import GatewayClient, GatewayResponse
-from mcp_exec_client.prompt import VERSION, system_prompt
+from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.errors import GatewayError, RequestInvalid, WaitExpired
+from mcp_exec_client.types import Execution, ToolMatch
 from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.prompt import VERSION, system_prompt
+from mcp_exec_tools.search.index import DetailLevel
 
 StepKind = Literal["search", "describe", "code", "execute", "results", "answer"]
 
@@ -26,6 +28,8 @@ _MAX_TOKENS: Final = 8192
 _MAX_TOOLS: Final = 50
 _ALL_TOOLS: Final = 1000
 """The gateway's limit of a search. Tools that the code may not call are removed from its results, so all are needed."""
+_START_SECONDS: Final = 60.0
+"""Time for a block of code to get a sandbox, in addition to its time limit."""
 _MODEL_FIELDS: Final = ("code", "context")
 """Fields of an execution that come from the model; all others come from the caller."""
 _DETAIL_LEVELS: Final = ("name_only", "with_description", "full")
@@ -98,7 +102,7 @@ class Agent:
     """Runs tasks, each in a conversation of its own."""
 
     model: AsyncAnthropic
-    gateway: GatewayClient
+    gateway: AsyncClient
     model_name: str
     tools: list[str]
     """Patterns of the tools that the model's code may call, such as `github.*`."""
@@ -112,8 +116,8 @@ class Agent:
     async def run(self, task: str, trace: RunTrace) -> str:
         """Run a task and return the answer. Each step is added to `trace` as soon as it is done.
 
-        Raises AgentError if the model gives no answer within its turns or the gateway rejects the caller,
-        GatewayUnreachable, and the SDK's errors.
+        Raises AgentError if the model cannot be reached or gives no answer within its turns, or the gateway rejects the
+        caller, McpExecError if the gateway does not answer, and the SDK's errors.
         """
         system = system_prompt(await self._list_servers())
         messages: list[MessageParam] = [{"role": "user", "content": task}]
@@ -132,9 +136,14 @@ class Agent:
         raise AgentError(f"the model gave no answer within {self.max_turns} turns")
 
     async def _ask_model(self, system: str, messages: list[MessageParam], trace: RunTrace) -> Message:
-        message = await self.model.messages.create(
-            model=self.model_name, max_tokens=_MAX_TOKENS, system=system, tools=TOOLS, messages=messages
-        )
+        try:
+            message = await self.model.messages.create(
+                model=self.model_name, max_tokens=_MAX_TOKENS, system=system, tools=TOOLS, messages=messages
+            )
+        except APIConnectionError as error:
+            why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
+            hint = "check $ANTHROPIC_BASE_URL, the network and its proxy"
+            raise AgentError(f"the model at {self.model.base_url} cannot be reached{why}: {hint}") from error
         trace.turns += 1
         trace.input_tokens += message.usage.input_tokens
         trace.output_tokens += message.usage.output_tokens
@@ -145,14 +154,15 @@ class Agent:
         self.on_step(step)
 
     async def _list_servers(self) -> list[str]:
-        response = await self.gateway.request("GET", "/api/v1/mcp/tools/search", query="", limit=str(_ALL_TOOLS))
-        if response.status != HTTPStatus.OK:
-            raise AgentError(f"the gateway did not list tools: {response.error}")
-        return sorted({str(tool["server"]) for tool in self._select_callable(response)})
+        try:
+            return sorted({tool.server for tool in await self._find_callable("", "name_only")})
+        except GatewayError as error:
+            raise AgentError(f"the gateway did not list tools: {error}") from error
 
-    def _select_callable(self, response: GatewayResponse) -> list[dict[str, Any]]:
-        """Return the tools of a response that the code may call."""
-        return [tool for tool in response.items if matches_any(self.tools, server=tool["server"], tool=tool["name"])]
+    async def _find_callable(self, query: str, detail_level: DetailLevel) -> list[ToolMatch]:
+        """Return the matching tools that the code may call."""
+        found = await self.gateway.search_tools(query, detail_level=detail_level, limit=_ALL_TOOLS)
+        return [tool for tool in found if matches_any(self.tools, server=tool.server, tool=tool.name)]
 
     async def _handle(self, call: ToolUseBlock, trace: RunTrace) -> ToolResultBlockParam:
         arguments = call.input if isinstance(call.input, dict) else {}
@@ -178,16 +188,15 @@ class Agent:
                 f"detail_level must be one of {', '.join(_DETAIL_LEVELS)}, limit a number from 1 to {_MAX_TOOLS}"
             )
         began, query = perf_counter(), str(arguments.get("query", ""))
-        response = await self.gateway.request(
-            "GET", "/api/v1/mcp/tools/search", query=query, detail_level=level, limit=str(_ALL_TOOLS)
-        )
-        if response.status != HTTPStatus.OK:
-            raise AgentError(f"the gateway rejected the request: {response.error}")
+        try:
+            tools = (await self._find_callable(query, level))[:limit]
+        except GatewayError as error:
+            raise AgentError(f"the gateway rejected the request: {error}") from error
         kind: StepKind = "describe" if level == "full" else "search"
         milliseconds = (perf_counter() - began) * 1000
-        tools = self._select_callable(response)[:limit]
         self._record(trace, AgentStep(kind=kind, text=f"{query!r}: {len(tools)} tools", milliseconds=milliseconds))
-        return _cut(json.dumps(tools, separators=(",", ":"), ensure_ascii=False))
+        shown = [tool.model_dump(by_alias=True, exclude_unset=True) for tool in tools]
+        return _cut(json.dumps(shown, separators=(",", ":"), ensure_ascii=False))
 
     async def _execute(self, arguments: dict[str, Any], trace: RunTrace) -> str:
         _check_names(arguments, "code", "context")
@@ -196,46 +205,65 @@ class Agent:
             raise _InvalidToolUse("code must be a text with a block of Python")
         self._record(trace, AgentStep(kind="code", text=code))
         began = perf_counter()
-        body = {
-            "code": code,
-            "context": arguments.get("context") or {},
-            "tools": self.tools,
-            "poolRef": {"name": self.pool},
-            "timeoutSeconds": self.timeout_seconds,
-        }
-        response = await self.gateway.request("POST", "/v1/executions", body=body, wait=str(self.timeout_seconds + 60))
-        _check_response(response)
-        execution, milliseconds = response.data, (perf_counter() - began) * 1000
-        if response.status == HTTPStatus.ACCEPTED:
-            await self.gateway.request("DELETE", f"/v1/executions/{execution['name']}")
-            raise _InvalidToolUse(
-                f"the code did not start or end in time: {execution.get('phase')} {execution.get('reason') or ''}"
-            )
-        failed = execution["phase"] != "Succeeded"
-        text = f"{execution['name']}: {execution['phase']} {execution.get('reason') or ''}".rstrip()
+        execution = await self._run(code, arguments.get("context") or {})
+        milliseconds = (perf_counter() - began) * 1000
+        failed = not execution.succeeded
+        text = f"{execution.name}: {execution.phase} {execution.reason}".rstrip()
         self._record(trace, AgentStep(kind="execute", text=text, milliseconds=milliseconds, failed=failed))
-        output = execution.get("output") or {}
-        result = {"phase": execution["phase"], "reason": execution.get("reason"), "error": execution.get("error")}
-        result |= {name: output.get(name) for name in ("stdout", "stderr", "result", "truncated")}
-        text = _cut(json.dumps({name: value for name, value in result.items() if value}, ensure_ascii=False))
+        text = _cut(describe_execution(execution))
         self._record(trace, AgentStep(kind="results", text=text, failed=failed))
         return text
+
+    async def _run(self, code: str, context: dict[str, Any]) -> Execution:
+        """Run code. Raises _InvalidToolUse if the model can correct code or context, AgentError if it cannot."""
+        try:
+            return await self.gateway.run(
+                code,
+                context=context,
+                tools=self.tools,
+                pool=self.pool,
+                timeout_seconds=self.timeout_seconds,
+                wait_seconds=self.timeout_seconds + _START_SECONDS,
+            )
+        except WaitExpired as error:
+            raise _InvalidToolUse(str(error)) from error
+        except ValueError as error:
+            raise _InvalidToolUse(f"the code and its context cannot be sent: {error}") from error
+        except GatewayError as error:
+            fields = {each.field.partition(".")[0] for each in error.errors}
+            too_large = error.kind == "body-too-large"
+            if isinstance(error, RequestInvalid) and (too_large or (fields and fields <= set(_MODEL_FIELDS))):
+                raise _InvalidToolUse(str(error)) from error
+            raise AgentError(f"the gateway rejected the request: {error}") from error
+
+
+_MAX_ARTIFACTS: Final = 20
+"""Artifacts of one execution that the model receives by name and preview."""
+
+
+def describe_execution(execution: Execution) -> str:
+    """Return the outcome of a block of code as the model receives it: without empty fields, but with any result."""
+    error = execution.error.to_api() if execution.error else None
+    fields: dict[str, Any] = {"phase": execution.phase, "reason": execution.reason, "error": error}
+    if output := execution.output:
+        fields |= {name: getattr(output, name) for name in ("stdout", "stderr", "truncated")}
+    fields = {name: value for name, value in fields.items() if value}
+    if execution.output is not None and execution.output.result is not None:
+        fields["result"] = execution.output.result
+    if execution.artifacts:
+        fields["artifacts"] = [
+            {"name": each.name, "mediaType": each.media_type, "bytes": each.bytes, "preview": each.preview or ""}
+            for each in execution.artifacts[:_MAX_ARTIFACTS]
+        ]
+    if (skills := execution.skills) and (skills.saved or skills.refused):
+        fields["skills"] = {"saved": skills.saved, "refused": skills.refused}
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def _check_names(arguments: dict[str, Any], *names: str) -> None:
     unknown = sorted(set(arguments) - set(names))
     if unknown:
         raise _InvalidToolUse(f"unknown: {', '.join(unknown)}; allowed are {', '.join(names)}")
-
-
-def _check_response(response: GatewayResponse) -> None:
-    """Raise _InvalidToolUse if the model can correct code or context, AgentError for any other error."""
-    if response.status in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
-        return
-    fields = {str(error.get("field")).partition(".")[0] for error in response.data.get("errors") or []}
-    if response.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or (fields and fields <= set(_MODEL_FIELDS)):
-        raise _InvalidToolUse(response.error)
-    raise AgentError(f"the gateway rejected the request: {response.error}")
 
 
 def _cut(text: str) -> str:

@@ -10,25 +10,23 @@ import asyncio
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from mcp_exec_client.cli import (
+from mcp_exec_client.cli.connection import resolve_gateway
+from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
     add_command,
     add_gateway_options,
-    read_api_key,
-    read_gateway,
     seconds_between,
 )
-from mcp_exec_client.generate import catalog_sources
-from mcp_exec_client.generate.file_tree import apply_changes, plan_changes
-from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.wrappers import HEADER, build_files
+
+if TYPE_CHECKING:
+    from mcp_exec_tools.catalog import Catalog
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-_INIT: Final = f'{HEADER}\n"""MCP servers: one package per server, with one function per tool."""\n'
+_INIT: Final = '"""MCP servers: one package per server, with one function per tool."""'
 
 
 def add_to(commands: Subcommands) -> None:
@@ -74,6 +72,9 @@ def add_to(commands: Subcommands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command. Raises CommandError."""
+    from mcp_exec_client.cli.generate.file_tree import apply_changes, plan_changes
+    from mcp_exec_tools.wrappers import HEADER, build_files
+
     _check_options(options)
     catalogs = asyncio.run(_load_catalogs(options))
     if invalid := [catalog.server for catalog in catalogs if not _NAME.fullmatch(catalog.server)]:
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(message)
     if len({catalog.server for catalog in catalogs}) < len(catalogs):
         raise CommandError("two catalogs have the same server name")
-    files = {"__init__.py": _INIT} | build_files(catalogs, stubs=options.stubs)
+    files = {"__init__.py": f"{HEADER}\n{_INIT}\n"} | build_files(catalogs, stubs=options.stubs)
     try:
         changes = plan_changes(options.out, files)
         if not options.check:
@@ -94,7 +95,9 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.out}: {tools} tools of {len(catalogs)} servers, {len(changes)} files changed")  # noqa: T201
 
 
-async def _load_catalogs(options: argparse.Namespace) -> list[Catalog]:
+async def _load_catalogs(options: argparse.Namespace) -> "list[Catalog]":
+    from mcp_exec_client.cli.generate import catalog_sources
+
     if options.from_file:
         return [catalog_sources.read_file(path, options.name) for path in options.from_file]
     if options.from_url:
@@ -107,11 +110,10 @@ async def _load_catalogs(options: argparse.Namespace) -> list[Catalog]:
             options.from_command, options.name, environment=environment, seconds=options.timeout
         )
     else:
-        gateway = read_gateway(options)
-        if not gateway:
-            raise CommandError("--from-toolserver needs --gateway or $MCP_EXEC_GATEWAY")
+        connection = resolve_gateway(options)
+        gateway = connection.require_gateway("--from-toolserver")
         catalog = await catalog_sources.fetch_from_gateway(
-            gateway, options.from_toolserver, key=read_api_key(options), seconds=options.timeout
+            gateway, options.from_toolserver, key=connection.api_key, seconds=options.timeout
         )
     return [catalog]
 
@@ -123,6 +125,7 @@ def _check_options(options: argparse.Namespace) -> None:
         ("--env", options.env, options.from_command, "--from-command"),
         ("--gateway", options.gateway, options.from_toolserver, "--from-toolserver"),
         ("--api-key", options.api_key, options.from_toolserver, "--from-toolserver"),
+        ("--profile", options.profile, options.from_toolserver, "--from-toolserver"),
     ):
         if value and not source:
             raise CommandError(f"{option} is allowed only with {name}")

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import aiohttp
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from yarl import URL
 
-from mcp_exec_client.cli import CommandError
+from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.errors import McpExecError
+from mcp_exec_client.retry import NO_RETRIES
 from mcp_exec_tools.catalog import Catalog
 
 _MAX_PAGES: Final = 100
@@ -64,22 +65,16 @@ async def fetch_from_command(command: str, name: str, *, environment: Mapping[st
 
 async def fetch_from_gateway(gateway: str, server: str, *, key: str | None, seconds: float) -> Catalog:
     """Fetch the catalog of a ToolServer from a gateway. Raises CommandError."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    address = f"{gateway.rstrip('/')}/api/v1/mcp/servers/{quote(server, safe='')}/tools"
+    path = f"/api/v1/mcp/servers/{quote(server, safe='')}/tools"
     try:
-        async with (
-            aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=seconds)) as session,
-            session.get(URL(address, encoded=True)) as response,
-        ):
-            if response.status != 200:
-                text = (await response.text(errors="replace"))[:500]
-                raise CommandError(f"{address} returned {response.status}: {text}")
-            data = await response.json(content_type=None)
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise CommandError(f"{address}: {error or 'no response in time'}") from error
+        async with AsyncClient(gateway, api_key=key, timeout_seconds=seconds, retries=NO_RETRIES) as client:
+            # as it was sent: a schema may have null, which typed results could drop
+            data = (await client.transport.request("GET", path)).to_json()
+    except McpExecError as error:
+        raise CommandError(str(error)) from error
     tools = data.get("tools") if isinstance(data, dict) else None
     if not isinstance(tools, list):
-        raise CommandError(f"{address} returned no list of tools")
+        raise CommandError(f"{gateway}{path} returned no list of tools")
     return _build_catalog(server, tools)
 
 

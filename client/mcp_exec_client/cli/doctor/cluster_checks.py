@@ -6,40 +6,54 @@ from pathlib import Path
 from typing import Final
 
 from mcp_exec_api.constants import POOLS, TOOL_SERVERS
-from mcp_exec_client.doctor.hints import hint_for_reason
-from mcp_exec_client.doctor.report import CheckReport
+from mcp_exec_client.cli.doctor.hints import hint_for_reason, hint_for_server_reason
+from mcp_exec_client.cli.doctor.report import CheckReport
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 
 _NO_STATUS: Final = "it has no status yet"
-_CONTROLLER_HINT: Final = "are operator and broker running? kubectl get pods in the release's namespace"
+_CONTROLLER_HINT: Final = (
+    "is the namespace among the chart's `namespaces`, and are operator and broker running? "
+    "kubectl get pods in the release's namespace"
+)
 _API_HINTS: Final = {403: "get the right to list them", 404: "install the chart: its CRDs do not exist"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterChecks:
-    """Checks of one namespace, with the current context of a kubeconfig file."""
+    """Checks of one namespace, with a context of a kubeconfig file."""
 
-    kubeconfig: Path
-    namespace: str
+    kubeconfig: Path | None
+    """None means the pod's service account."""
+    context: str | None
+    """None means the current context."""
+    namespace: str | None
+    """None means the context's own."""
     report: CheckReport
 
     async def run(self) -> None:
         """Check the pools, then the ToolServers."""
         try:
-            async with KubeClient.connect(kubeconfig=self.kubeconfig) as kube:
+            async with KubeClient.connect(kubeconfig=self.kubeconfig, context=self.context) as kube:
+                namespace = self.namespace or kube.credentials.namespace or "default"
                 await self._check_all(
-                    kube, "pools", POOLS, self._check_pool, none_hint="create one: the chart's `pool.enabled`"
+                    kube,
+                    namespace,
+                    "pools",
+                    POOLS,
+                    self._check_pool,
+                    none_hint="create one: the chart's `pool.enabled`",
                 )
-                await self._check_all(kube, "toolservers", TOOL_SERVERS, self._check_server)
+                await self._check_all(kube, namespace, "toolservers", TOOL_SERVERS, self._check_server)
         except (CredentialsError, OSError) as error:
             self.report.problem("cluster", f"{self.kubeconfig}: {error}", "name a kubeconfig file that works")
 
     async def _check_all(
         self,
         kube: KubeClient,
+        namespace: str,
         subject: str,
         plural: str,
         check: Callable[[str, Object], None],
@@ -48,7 +62,7 @@ class ClusterChecks:
     ) -> None:
         """Check all objects of a kind. That there are none is a problem if there is a hint for it."""
         try:
-            items, _ = await kube.list(custom_resource_path(plural, namespace=self.namespace))
+            items, _ = await kube.list(custom_resource_path(plural, namespace=namespace))
         except ApiError as error:
             hint = _API_HINTS.get(error.code, "is the API server reachable from here?")
             self.report.problem(subject, str(error), hint)
@@ -56,9 +70,9 @@ class ClusterChecks:
         for item in sorted(items, key=lambda item: str(item["metadata"]["name"])):
             check(str(item["metadata"]["name"]), item.get("status") or {})
         if not items and none_hint:
-            self.report.problem(subject, f"namespace {self.namespace} has none", none_hint)
+            self.report.problem(subject, f"namespace {namespace} has none", none_hint)
         elif not items:
-            self.report.ok(subject, f"namespace {self.namespace} has none")
+            self.report.ok(subject, f"namespace {namespace} has none")
 
     def _check_pool(self, name: str, status: Object) -> None:
         conditions = status.get("conditions") or []
@@ -84,4 +98,4 @@ class ClusterChecks:
         if not reason and not message:
             self.report.problem(subject, _NO_STATUS, _CONTROLLER_HINT)
             return
-        self.report.problem(subject, f"{reason}: {message}", hint_for_reason(reason))
+        self.report.problem(subject, f"{reason}: {message}", hint_for_server_reason(reason))

@@ -1,4 +1,4 @@
-"""`mcp-exec run`: gives a model a task, which it does by code in sandboxes.
+"""`mcp-exec agent`: gives a model a task, which it does by code in sandboxes.
 
 The answer is written to standard output, each step to standard error. The SDK reads the model's key and address from
 $ANTHROPIC_API_KEY and $ANTHROPIC_BASE_URL.
@@ -12,16 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mcp_exec_client.cli import (
-    CommandError,
-    Subcommands,
-    add_command,
-    add_gateway_options,
-    number_between,
-    read_api_key,
-    read_gateway,
-)
-from mcp_exec_client.gateway import GatewayClient, GatewayUnreachable
+from mcp_exec_client.cli.connection import Connection, resolve_gateway
+from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, add_gateway_options, number_between
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent import AgentStep, RunTrace
@@ -32,8 +24,8 @@ _WIDTH: Final = 100
 
 def add_to(commands: Subcommands) -> None:
     """Add the command and its options."""
-    command = add_command(commands, "run", summary="give a model a task that it does by code", description=__doc__)
-    command.add_argument("task", metavar="TASK")
+    command = add_command(commands, "agent", summary="give a model a task that it does by code", description=__doc__)
+    command.add_argument("task", metavar="TASK", help="what the model does")
     command.add_argument(
         "--tool",
         metavar="PATTERN",
@@ -70,16 +62,16 @@ def run(options: argparse.Namespace) -> None:
     from anthropic import AnthropicError
 
     from mcp_exec_client.agent import AgentError, RunTrace
+    from mcp_exec_client.errors import McpExecError
 
-    gateway = read_gateway(options)
-    if not gateway:
-        raise CommandError("run needs --gateway (or $MCP_EXEC_GATEWAY)")
+    connection = resolve_gateway(options)
+    connection.require_gateway("agent")
     if options.trace is not None and not options.trace.parent.is_dir():
         raise CommandError(f"--trace: the folder {options.trace.parent} does not exist")
     trace = RunTrace(task=options.task, model=options.model)
     try:
-        answer = asyncio.run(_run_agent(options, gateway, trace))
-    except (AgentError, GatewayUnreachable, AnthropicError) as error:
+        answer = asyncio.run(_run_agent(options, connection, trace))
+    except (AgentError, McpExecError, AnthropicError) as error:
         raise CommandError(str(error)) from error
     finally:
         if options.trace is not None:
@@ -87,17 +79,20 @@ def run(options: argparse.Namespace) -> None:
     sys.stdout.write(answer + "\n")
 
 
-async def _run_agent(options: argparse.Namespace, gateway: str, trace: "RunTrace") -> str:
+async def _run_agent(options: argparse.Namespace, connection: Connection, trace: "RunTrace") -> str:
     from anthropic import AsyncAnthropic
 
     from mcp_exec_client.agent import Agent
+    from mcp_exec_client.client import AsyncClient
 
     async with (
-        GatewayClient.connect(url=gateway, key=read_api_key(options)) as client,
+        AsyncClient(
+            connection.require_gateway("agent"), api_key=connection.api_key, namespace=connection.namespace
+        ) as client,
         AsyncAnthropic() as model,
     ):
         if not (model.api_key or model.auth_token or model.credentials):
-            raise CommandError("run needs $ANTHROPIC_API_KEY, the key of the model's API")
+            raise CommandError("agent needs $ANTHROPIC_API_KEY, the key of the model's API")
         agent = Agent(
             model=model,
             gateway=client,

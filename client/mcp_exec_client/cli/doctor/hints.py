@@ -1,16 +1,9 @@
-"""Hints for the reasons of executions, pools and servers, and for problems of the gateway."""
+"""Hints for the reasons of executions, pools and ToolServers, and for problems of the gateway."""
 
 from typing import Final
 
-from mcp_exec_api.reasons import Reason
-
-SERVERS: Final = {
-    "Starting": "wait for its pod",
-    "CrashLoop": "read the message, which has the server's last output",
-    "CreateContainerConfigError": "create the Secret and the key that the message names",
-    "NoServersImage": "set the chart's `servers.image`",
-}
-"""Hints by a ToolServer's reason, if that is not an execution's reason."""
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.reasons.server import find_server_reason
 
 PROBLEMS: Final[dict[str, str]] = {
     "unauthenticated": "check whether the key was removed or rotated; the chart's notes say how to get the first one",
@@ -24,9 +17,16 @@ PROBLEMS: Final[dict[str, str]] = {
 """Hints by the type of a gateway's problem."""
 
 FALLBACK_HINT: Final = "see docs/kubectl/troubleshooting.md"
-_BY_REASON: Final[dict[str, str]] = {**SERVERS, **{str(reason): reason.remedy for reason in Reason}}
+_SERVERS_PAGE: Final = "see docs/platform/tool-servers.md#status"
+_BY_REASON: Final[dict[str, str]] = {str(reason): reason.remedy for reason in Reason}
 
 
 def hint_for_reason(reason: str) -> str:
-    """Return the hint for an execution, a pool or a server with that reason."""
+    """Return the hint for an execution or a pool with that reason."""
     return _BY_REASON.get(reason, FALLBACK_HINT)
+
+
+def hint_for_server_reason(reason: str) -> str:
+    """Return the hint for a ToolServer with that reason, and the page that explains it."""
+    known = find_server_reason(reason)
+    return f"{known.remedy} ({_SERVERS_PAGE})" if known is not None else _SERVERS_PAGE

@@ -1,0 +1,1 @@
+"""Where commands get and send executions: a gateway or an API server."""

@@ -1,0 +1,311 @@
+"""Executions at the API server, with the rights of a kubeconfig: for clusters whose gateway can't be reached."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
+from mcp_exec_api.execution_state import is_finished, read_created_at
+from mcp_exec_client.cli.backends import cluster_sessions
+from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection
+from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.options import CommandError, Object
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
+from mcp_exec_common.kube.credentials import CredentialsError
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.pages import TableRow
+from mcp_exec_common.util.backoff import delays
+
+_NAMESPACE: Final = "default"
+"""Namespace if neither an option nor the context names one, as in kubectl."""
+_MAX_LISTED: Final = 20_000
+_MAX_DECISIONS: Final = 256
+_CONFLICTS: Final = 8
+"""Attempts to write a decision while the operator writes, too."""
+_WATCH_DELAYS: Final = tuple(delays(first=0.1, last=5.0, factor=2.0, attempts=8))
+_AUTHENTICATION: Final = "authentication.k8s.io/v1"
+_NO_CATALOG: Final = (
+    "the API server has no catalogs of tools: use --gateway, or list the servers with kubectl get toolservers"
+)
+_SUMMARY_COLUMNS: Final = {
+    "reason": "Reason",
+    "start": "Start",
+    "duration": "Duration",
+    "description": "Description",
+    "podName": "Pod",
+    "finishedAt": "Finished",
+}
+_END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations")
+
+
+@dataclass(kw_only=True)
+class ClusterBackend:
+    """Executions of one namespace of a cluster."""
+
+    kube: KubeClient
+    namespace: str
+    streams_output: bool = field(default=False, init=False)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, *, kubeconfig: Path | None, context: str | None, namespace: str | None
+    ) -> AsyncIterator["ClusterBackend"]:
+        """Connect with a kubeconfig file, or with the pod's service account if that is None. Raises CommandError."""
+        try:
+            async with KubeClient.connect(kubeconfig=kubeconfig, context=context, connections=4) as kube:
+                yield cls(kube=kube, namespace=namespace or kube.credentials.namespace or _NAMESPACE)
+        except CredentialsError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+        except OSError as error:
+            raise CommandError(f"{kubeconfig}: {error}", ExitCode.USAGE) from error
+        except ApiError as error:
+            raise _to_command_error(error) from error
+
+    async def submit(self, new: ExecutionDraft) -> Object:
+        """Create an execution and return it without waiting for its end."""
+        labels = dict(new.labels)
+        if new.conversation:
+            labels[LABEL_CONVERSATION] = new.conversation
+        if new.use_case:
+            labels[LABEL_USE_CASE] = new.use_case
+        # the name is chosen here, so that a creation whose response is lost can be found
+        name = new.name or f"exec-{secrets.token_hex(6)}"
+        execution = {
+            "apiVersion": API_VERSION,
+            "kind": "CodeExecution",
+            "metadata": {"name": name, "namespace": self.namespace, **({"labels": labels} if labels else {})},
+            "spec": new.spec,
+        }
+        return build_view(await self.kube.create(self._path(), execution))
+
+    async def follow(self, name: str) -> AsyncGenerator[Object, None]:
+        """Yield the changes of an execution's status as events; its output follows at the end."""
+        changes = StatusChanges()
+        async with aclosing(self._watch(name)) as versions:
+            async for execution in versions:
+                for event in changes.read(execution):
+                    yield event
+                if execution is None or is_finished(execution):
+                    return
+
+    async def get(self, name: str, *, with_code: bool = False) -> Object:
+        """Return an execution, with `code` if wanted."""
+        execution = await self.kube.get(self._path(name))
+        view = build_view(execution)
+        return {**view, "code": execution["spec"].get("code", "")} if with_code else view
+
+    async def list_executions(self, selection: Selection) -> list[Object]:
+        """Return executions without their output, newest first."""
+        found: list[Object] = []
+        token = None
+        while True:
+            page = await self.kube.get_table(self._path(), limit=500, token=token, selector=selection.labels)
+            found += [_build_summary(row) for row in page.rows]
+            token = page.token
+            if token is None or len(found) >= _MAX_LISTED:
+                break
+        wanted = [
+            item
+            for item in found
+            if selection.phase in (None, item["phase"])
+            and selection.caller in (None, str(item.get("caller", "")).removeprefix("claimed:"))
+        ]
+        wanted.sort(key=lambda item: (item["createdAt"], item["name"]), reverse=True)
+        return wanted[: selection.limit]
+
+    async def cancel(self, name: str) -> Object:
+        """Request the cancellation of an execution and return it."""
+        return build_view(await self.kube.patch(self._path(name), {"spec": {"cancelRequested": True}}))
+
+    async def list_approvals(self, name: str | None) -> list[Object]:
+        """Return the approvals of an execution, or the pending ones of the namespace, each with its `execution`."""
+        names = (
+            [name]
+            if name
+            else [item["name"] for item in await self.list_executions(Selection(phase="Running", limit=500))]
+        )
+        found: list[Object] = []
+        for execution in names:
+            approvals = (await self.get(execution)).get("approvals") or []
+            found += [
+                {**approval, "execution": execution} for approval in approvals if name or approval["state"] == "Pending"
+            ]
+        return found
+
+    async def decide(self, name: str, approval: str, decision: Decision) -> Object:
+        """Append a decision to the execution's spec and return the approval. The first decision counts."""
+        entry = {"id": approval, "decision": decision.choice}
+        if username := await self._find_username():
+            entry["by"] = username
+        if decision.comment:
+            entry["comment"] = decision.comment
+        if decision.arguments_digest:
+            entry["argumentsDigest"] = decision.arguments_digest
+        for attempt in range(_CONFLICTS):
+            execution = await self.kube.get(self._path(name))
+            found = _find_pending(execution, approval)
+            earlier = (execution["spec"].get("approvals") or [])[-(_MAX_DECISIONS - 1) :]
+            version = {"resourceVersion": execution["metadata"]["resourceVersion"]}
+            try:
+                await self.kube.patch(self._path(name), {"metadata": version, "spec": {"approvals": [*earlier, entry]}})
+            except ApiError as error:
+                if error.code != 409 or attempt == _CONFLICTS - 1:
+                    raise
+            else:
+                return {**found, "state": "Approved" if decision.choice == "Approve" else "Denied"}
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _find_username(self) -> str | None:
+        """Return the own username, which admission policies require; None before Kubernetes 1.28, which has none."""
+        path = resource_path("selfsubjectreviews", group=_AUTHENTICATION)
+        try:
+            answer = await self.kube.create(path, {"apiVersion": _AUTHENTICATION, "kind": "SelfSubjectReview"})
+        except ApiError as error:
+            if error.code in (403, 404):
+                return None
+            raise
+        return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "") or None
+
+    async def search_tools(self, query: str, *, limit: int, schemas: bool = False) -> list[Object]:
+        """Raise CommandError: only a gateway can search."""
+        raise CommandError(_NO_CATALOG, ExitCode.REFUSED)
+
+    async def list_sessions(self, *, user: str | None) -> list[Object]:
+        """Return the namespace's sessions, of all users or of one, ordered by name."""
+        return await cluster_sessions.list_sessions(self.kube, namespace=self.namespace, user=user)
+
+    async def get_session(self, name: str, *, user: str | None) -> Object:
+        """Return a session."""
+        return await cluster_sessions.get_session(self.kube, name, namespace=self.namespace, user=user)
+
+    async def reset_session(self, name: str, *, user: str | None) -> Object:
+        """Request that a session starts afresh, and return it."""
+        return await cluster_sessions.reset_session(self.kube, name, namespace=self.namespace, user=user)
+
+    async def delete_session(self, name: str, *, user: str | None) -> None:
+        """End a session and delete it."""
+        await cluster_sessions.delete_session(self.kube, name, namespace=self.namespace, user=user)
+
+    def _path(self, name: str | None = None) -> str:
+        return custom_resource_path(EXECUTIONS, namespace=self.namespace, name=name)
+
+    async def _watch(self, name: str) -> AsyncGenerator[Object | None, None]:
+        """Yield each version of an execution, and None if it was deleted. Lost watches are opened again."""
+        failures = 0
+        while True:
+            execution = await self._find(name)
+            yield execution
+            if execution is None:
+                return
+            version = execution["metadata"]["resourceVersion"]
+            watch = self.kube.watch(self._path(), resource_version=version, fields=f"metadata.name={name}")
+            try:
+                async with aclosing(watch) as events:
+                    async for event in events:
+                        failures = 0
+                        if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                            yield None if event["type"] == "DELETED" else event["object"]
+            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+                failures += 1
+                gone = isinstance(error, ApiError) and error.code == 410
+                if failures > len(_WATCH_DELAYS) or (
+                    isinstance(error, ApiError) and 400 <= error.code < 500 and not gone
+                ):
+                    raise _to_command_error(error) from error
+                await asyncio.sleep(_WATCH_DELAYS[failures - 1])
+
+    async def _find(self, name: str) -> Object | None:
+        try:
+            return await self.kube.get(self._path(name))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+
+class StatusChanges:
+    """Events for what changed between two versions of an execution, in the form of the gateway's."""
+
+    def __init__(self) -> None:
+        self._state: tuple[object, object] | None = None
+        self._announced: set[str] = set()
+
+    def read(self, execution: Object | None) -> Iterator[Object]:
+        """Yield the events of a version; None stands for an execution that was deleted."""
+        if execution is None:
+            yield {"type": "end", "phase": None, "reason": "Deleted"}
+            return
+        status = execution.get("status") or {}
+        state = (status.get("phase") or "Pending", status.get("reason") or "")
+        if state != self._state and not is_finished(execution):
+            self._state = state
+            yield {"type": "status", "phase": state[0], "reason": state[1], "queue": status.get("queue")}
+        for approval in status.get("approvals") or []:
+            if approval["state"] == "Pending" and approval["id"] not in self._announced:
+                self._announced.add(approval["id"])
+                yield {
+                    "type": "approval",
+                    "approval": approval["id"],
+                    **{k: approval.get(k) for k in ("tool", "expiresAt")},
+                }
+        if is_finished(execution):
+            yield from _read_end(status)
+
+
+def _read_end(status: Object) -> Iterator[Object]:
+    output = status.get("output") or {}
+    for stream in ("stdout", "stderr"):
+        if text := output.get(stream):
+            yield {"type": stream, "text": text}
+    if "result" in output:
+        yield {"type": "result", "value": output["result"], "truncated": output.get("truncated", False)}
+    yield {"type": "end", **{name: status[name] for name in _END_FIELDS if name in status}}
+
+
+def build_view(execution: Object) -> Object:
+    """Return an execution in the form of the gateway's responses. The caller's proof can't be checked here."""
+    metadata, spec = execution["metadata"], execution.get("spec") or {}
+    caller = (metadata.get("labels") or {}).get(LABEL_CALLER)
+    return {
+        "name": metadata["name"],
+        "namespace": metadata.get("namespace", ""),
+        "pool": (spec.get("poolRef") or {}).get("name", "default"),
+        **({"caller": f"claimed:{caller}"} if caller else {}),
+        **{name: spec[name] for name in ("description", "session") if spec.get(name)},
+        "phase": "Pending",
+        "reason": "",
+        "createdAt": read_created_at(execution),
+        **(execution.get("status") or {}),
+    }
+
+
+def _build_summary(row: TableRow) -> Object:
+    cells = row.cells
+    pool = {"poolRef": {"name": cells["Pool"]}} if cells.get("Pool") else {}
+    view = build_view({"metadata": row.metadata, "spec": pool, "status": {"createdAt": cells.get("Created")}})
+    view["phase"] = cells.get("Phase") or "Pending"
+    view["createdAt"] = cells.get("Created") or row.metadata.get("creationTimestamp") or ""
+    return view | {name: cells[column] for name, column in _SUMMARY_COLUMNS.items() if cells.get(column)}
+
+
+def _find_pending(execution: Object, approval_id: str) -> Object:
+    name = execution["metadata"]["name"]
+    for approval in (execution.get("status") or {}).get("approvals") or []:
+        if approval["id"] == approval_id:
+            if approval["state"] != "Pending" or is_finished(execution):
+                raise CommandError(f"approval {approval_id} of {name} is {approval['state']}", ExitCode.REFUSED)
+            return dict(approval)
+    raise CommandError(f"{name} has no approval {approval_id}: list them with `approvals {name}`", ExitCode.REFUSED)
+
+
+def _to_command_error(error: Exception) -> CommandError:
+    if isinstance(error, ApiError) and 400 <= error.code < 500 and error.code != 429:
+        return CommandError(f"the API server refused the request: {error.message}", ExitCode.REFUSED)
+    return CommandError(f"the API server does not answer: {error}", ExitCode.UNAVAILABLE)

@@ -1,0 +1,160 @@
+"""Executions at a gateway."""
+
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection
+from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.options import CommandError, Object
+from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.errors import GatewayError, McpExecError, Unavailable
+
+_EXECUTIONS: Final = "/v1/executions"
+_SESSIONS: Final = "/v1/sessions"
+_PAGE: Final = 100
+_MAX_PAGES: Final = 200
+
+
+@dataclass(kw_only=True)
+class GatewayBackend:
+    """Executions of one namespace at a gateway. Responses are passed on as they come, with fields of newer gateways."""
+
+    client: AsyncClient
+    namespace: str | None
+    streams_output: bool = field(default=True, init=False)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, *, url: str, key: str, namespace: str | None) -> AsyncIterator["GatewayBackend"]:
+        """Open a client of the gateway at `url`. Raises CommandError."""
+        try:
+            client = AsyncClient(url, api_key=key, namespace=namespace)
+        except ValueError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+        async with client:
+            yield cls(client=client, namespace=namespace)
+
+    async def submit(self, new: ExecutionDraft) -> Object:
+        """Create an execution and return it without waiting for its end. It is created at most once."""
+        options = {
+            "name": new.name,
+            "labels": new.labels,
+            "conversation": new.conversation,
+            "useCase": new.use_case,
+        }
+        body = new.spec | {name: value for name, value in options.items() if value}
+        # the key makes a request whose response is lost repeatable
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        query = {"wait": "0", "onDisconnect": "continue"}
+        return dict(await self._request("POST", _EXECUTIONS, body=body, headers=headers, query=query))
+
+    async def follow(self, name: str) -> AsyncGenerator[Object, None]:
+        """Yield the events of an execution from its start; the last one is `end`. Lost connections are resumed."""
+        with translating():
+            async with aclosing(self.client.stream(name)) as events:
+                async for event in events:
+                    yield event.model_dump(mode="json", by_alias=True)
+
+    async def get(self, name: str, *, with_code: bool = False) -> Object:
+        """Return an execution, with `code` if wanted."""
+        return dict(await self._request("GET", _path(name), query={"include": "code" if with_code else None}))
+
+    async def list_executions(self, selection: Selection) -> list[Object]:
+        """Return executions without their output, newest first."""
+        found: list[Object] = []
+        token: str | None = None
+        for _ in range(_MAX_PAGES):
+            query = {
+                "phase": selection.phase,
+                "caller": selection.caller,
+                "labelSelector": selection.labels or None,
+                "limit": str(min(selection.limit, _PAGE)),
+                "continue": token,
+            }
+            page = await self._request("GET", _EXECUTIONS, query=query)
+            found += page.get("items") or []
+            token = page.get("continue")
+            if not token or len(found) >= selection.limit:
+                break
+        return found[: selection.limit]
+
+    async def cancel(self, name: str) -> Object:
+        """Request the cancellation of an execution and return it."""
+        return dict(await self._request("DELETE", _path(name)))
+
+    async def list_approvals(self, name: str | None) -> list[Object]:
+        """Return the approvals of an execution, or the pending ones of the namespace, each with its `execution`."""
+        path = f"{_path(name)}/approvals" if name else "/v1/approvals"
+        answer = await self._request("GET", path)
+        return [{"execution": name, **item} if name else item for item in answer.get("items") or []]
+
+    async def decide(self, name: str, approval: str, decision: Decision) -> Object:
+        """Decide on a tool call and return the approval."""
+        method = self.client.approve if decision.choice == "Approve" else self.client.deny
+        with translating():
+            decided = await method(name, approval, comment=decision.comment, arguments_digest=decision.arguments_digest)
+        return dict(decided.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+    async def search_tools(self, query: str, *, limit: int, schemas: bool = False) -> list[Object]:
+        """Return the tools that match, best first."""
+        level = "full" if schemas else "with_description"
+        params = {"query": query, "limit": str(limit), "detail_level": level}
+        return list(await self._request("GET", "/api/v1/mcp/tools/search", query=params))
+
+    async def list_sessions(self, *, user: str | None) -> list[Object]:
+        """Return the caller's sessions, of all users or of one, ordered by name."""
+        return list((await self._request("GET", _SESSIONS, query={"user": user})).get("items") or [])
+
+    async def get_session(self, name: str, *, user: str | None) -> Object:
+        """Return a session."""
+        return dict(await self._request("GET", _path(name, _SESSIONS), query={"user": user}))
+
+    async def reset_session(self, name: str, *, user: str | None) -> Object:
+        """Request that a session starts afresh, and return it."""
+        return dict(await self._request("POST", f"{_path(name, _SESSIONS)}/reset", query={"user": user}))
+
+    async def delete_session(self, name: str, *, user: str | None) -> None:
+        """End a session and delete it."""
+        with translating():
+            await self.client.sessions.delete(name, user=user)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str | None] | None = None,
+    ) -> Any:
+        with translating():
+            reply = await self.client.transport.request(
+                method, path, body=body, headers=headers, query={**(query or {}), "namespace": self.namespace}
+            )
+            return reply.to_json()
+
+
+def _path(name: str, collection: str = _EXECUTIONS) -> str:
+    if name in ("", ".", ".."):
+        raise CommandError(f"{name!r} is not the name of anything at {collection}", ExitCode.USAGE)
+    return f"{collection}/{quote(name, safe='')}"
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Raise the client's errors as CommandError."""
+    try:
+        yield
+    except GatewayError as error:
+        is_refusal = not isinstance(error, Unavailable)
+        fields = "; ".join(f"{each.field}: {each.message}" for each in error.errors[:5])
+        text = f"{'the gateway refused the request' if is_refusal else 'the gateway has a problem'}: {error}"
+        raise CommandError(
+            f"{text} ({fields})" if fields else text, ExitCode.REFUSED if is_refusal else ExitCode.UNAVAILABLE
+        ) from error
+    except McpExecError as error:
+        raise CommandError(str(error), ExitCode.UNAVAILABLE) from error

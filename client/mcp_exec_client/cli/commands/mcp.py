@@ -1,0 +1,73 @@
+"""`mcp-exec mcp`: an MCP server on stdio that passes everything to the gateway's endpoint /mcp.
+
+For clients that start their servers as programs, such as Claude Desktop. Standard output carries messages only; notes
+go to standard error. docs/agents/mcp.md shows the settings of common clients.
+"""
+
+import argparse
+import asyncio
+import sys
+
+from mcp_exec_client.cli.connection import Connection, resolve_gateway
+from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, add_gateway_options
+from mcp_exec_client.cli.terminal import print_note
+
+
+def add_to(commands: Subcommands) -> None:
+    """Add the command and its options."""
+    command = add_command(commands, "mcp", summary="serve the gateway's tools to an MCP client", description=__doc__)
+    add_gateway_options(command)
+    command.add_argument("-n", "--namespace", metavar="NAME", help="namespace of executions; default: the key's own")
+    command.add_argument("--mode", metavar="MODE", help="tools that the client sees; default: code")
+    command.add_argument("--pool", metavar="NAME", help="pool of executions; default: default")
+    command.add_argument(
+        "--tool",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="tools that code may call, such as `github.*`; may be repeated; default: all that the key may use",
+    )
+    command.add_argument("--user", metavar="NAME", help="user on whose behalf the code runs")
+    command.add_argument("--conversation", metavar="NAME", help="conversation that the executions are part of")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the command until standard input ends. Raises CommandError."""
+    connection = resolve_gateway(options, namespace=options.namespace)
+    connection.require_gateway("mcp")
+    if not connection.api_key:
+        raise CommandError("mcp needs --api-key, $MCP_EXEC_API_KEY or a profile", ExitCode.USAGE)
+    asyncio.run(_run_bridge(options, connection))
+
+
+async def _run_bridge(options: argparse.Namespace, connection: Connection) -> None:
+    from mcp_exec_client.configuration import build_transport
+    from mcp_exec_client.errors import ClientMisconfigured
+    from mcp_exec_client.mcp_bridge.bridge import StdioBridge
+    from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint
+    from mcp_exec_client.mcp_bridge.stdio import LineTooLong, LineWriter, read_lines
+
+    try:
+        transport = build_transport(connection.gateway, {"api_key": connection.api_key})
+    except ClientMisconfigured as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    query = {
+        "mode": options.mode,
+        "namespace": connection.namespace,
+        "pool": options.pool,
+        "tools": ",".join(options.tool) or None,
+        "user": options.user,
+        "conversation": options.conversation,
+    }
+    async with transport.http:
+        bridge = StdioBridge(
+            McpEndpoint(transport=transport, query=query),
+            LineWriter(sys.stdout.buffer).write,
+            lambda text: print_note(f"mcp-exec mcp: {text}"),
+        )
+        try:
+            await bridge.run(read_lines(sys.stdin.buffer))
+        except LineTooLong as error:
+            raise CommandError(str(error)) from error

@@ -1,0 +1,245 @@
+"""Runs code in a sandbox and shows its output as it comes.
+
+Standard output and the result go to standard output, all else to standard error. The exit code is that of the run:
+0 if it succeeded, 1 if the code failed, 3 if it was refused, 4 if gateway or API server failed, 5 if the run failed
+otherwise, 124 if it timed out, 130 if it was cancelled. An interrupt (Ctrl-C) cancels the execution.
+
+examples:
+  mcp-exec run program.py --tool 'github.*' --context owner=octocat --context limit:=10
+  mcp-exec run -c 'sum(range(10))'
+  mcp-exec run - --timeout 120 < program.py
+  mcp-exec run --session analysis -c 'rows = [1, 2]'
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.options import (
+    MAX_WAIT_SECONDS,
+    CommandError,
+    Object,
+    Subcommands,
+    add_command,
+    add_connection_options,
+    number_between,
+    pair,
+    seconds_between,
+    set_completer,
+)
+from mcp_exec_client.cli.output import print_data
+from mcp_exec_client.cli.terminal import print_line
+
+if TYPE_CHECKING:
+    from mcp_exec_client.cli.backends.backend import Backend, ExecutionDraft
+
+_MAX_BYTES: Final = 256 * 1024
+"""The API's limits of code and of context."""
+_USE_CASES: Final = ("filtering", "workflow", "polling", "other")
+
+
+def add_to(commands: Subcommands) -> None:
+    """Add the command and its options."""
+    command = add_command(commands, "run", summary="run code", description=__doc__)
+    code = command.add_mutually_exclusive_group(required=True)
+    set_completer(
+        code.add_argument("file", metavar="FILE", nargs="?", help="file with Python code; - is standard input"), "file"
+    )
+    code.add_argument("-c", "--code", metavar="CODE", help="Python code")
+    _add_execution_options(command)
+    command.add_argument("-d", "--detach", action="store_true", help="print the execution's name and do not wait")
+    command.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=seconds_between(1, MAX_WAIT_SECONDS),
+        default=3600.0,
+        help="longest time to wait for the end, waits for a pod and for approvals included; default: 3600",
+    )
+    command.add_argument(
+        "--no-ask", action="store_true", help="never ask for approvals, only print the command that decides"
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        choices=("text", "json", "yaml", "name"),
+        default="text",
+        help="text: output as it comes; json, yaml, name: the execution after its end; default: text",
+    )
+    add_connection_options(command)
+    command.set_defaults(run=run)
+
+
+def _add_execution_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that become fields of the execution."""
+    command.add_argument(
+        "--context",
+        metavar="KEY=VALUE",
+        type=context_value,
+        action="append",
+        default=[],
+        help="variable of the code: KEY=TEXT, or KEY:=JSON; may be repeated",
+    )
+    set_completer(
+        command.add_argument("--context-file", metavar="FILE", type=Path, help="file with a JSON object of variables"),
+        "file",
+    )
+    command.add_argument(
+        "--tool",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="pattern of tools that the code may call, such as `github.*`; may be repeated",
+    )
+    session = command.add_argument(
+        "--session", metavar="NAME", help="session whose variables, imports and files the code has; it is created"
+    )
+    set_completer(session, "session")
+    command.add_argument(
+        "--workspace",
+        metavar="NAME[:ro]",
+        type=workspace_reference,
+        help="workspace whose files the code has, and saves unless `:ro` follows; it is created",
+    )
+    command.add_argument("--pool", metavar="NAME", help="pool whose pod runs the code; default: default")
+    command.add_argument(
+        "--timeout", metavar="SECONDS", type=number_between(1, 300), help="time limit of the code; default: 30"
+    )
+    command.add_argument("--name", metavar="NAME", help="name of the execution; default: one that is made up")
+    command.add_argument("--description", metavar="TEXT", help="what the code does, at most 200 characters")
+    command.add_argument(
+        "--label", metavar="KEY=VALUE", type=pair, action="append", default=[], help="label; may be repeated"
+    )
+    command.add_argument("--conversation", metavar="ID", help="conversation that the execution belongs to")
+    command.add_argument("--use-case", metavar="CASE", choices=_USE_CASES, help=f"one of {', '.join(_USE_CASES)}")
+    command.add_argument("--user", metavar="USER", help="user on whose behalf the code runs")
+    command.add_argument(
+        "--priority", metavar="CLASS", choices=("High", "Normal", "Low"), help="High, Normal or Low; default: Normal"
+    )
+    command.add_argument(
+        "--ttl",
+        metavar="SECONDS",
+        type=number_between(0, 30 * 24 * 3600),
+        help="seconds after its end at which the execution is deleted; default: 3600",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the command. Raises CommandError with the exit code of the run."""
+    asyncio.run(_run(options, _build_execution(options)))
+
+
+async def _run(options: argparse.Namespace, draft: "ExecutionDraft") -> None:
+    from mcp_exec_client.cli.following import check_end, submit
+
+    async with open_backend(options) as backend:
+        if options.detach:
+            _print_execution(await backend.submit(draft), form=options.output)
+            return
+        name = await submit(backend, draft)
+        end = await _follow(options, backend, name)
+        if options.output != "text":
+            _print_execution(await backend.get(name), form=options.output)
+        check_end(name, end)
+
+
+def _print_execution(execution: Object, *, form: str) -> None:
+    if form in ("json", "yaml"):
+        print_data(execution, form=form)
+    else:
+        print_line(execution["name"])
+
+
+async def _follow(options: argparse.Namespace, backend: "Backend", name: str) -> Object:
+    from mcp_exec_client.cli.following import Follower
+    from mcp_exec_client.cli.printer import EventPrinter
+
+    streams = options.output == "text"
+    printer = EventPrinter(name, program=options.program, with_output=streams, with_result=streams)
+    asks = not options.no_ask and sys.stdin.isatty() and sys.stderr.isatty()
+    follower = Follower(backend=backend, name=name, printer=printer, cancels=True, asks=asks)
+    return await follower.run(seconds=options.wait)
+
+
+def context_value(text: str) -> tuple[str, Any]:
+    """Parse KEY=TEXT or KEY:=JSON."""
+    name, value = pair(text)
+    if not name.endswith(":"):
+        return name, value
+    try:
+        return name[:-1], json.loads(value)
+    except (ValueError, RecursionError):
+        raise argparse.ArgumentTypeError(f"{name}={value[:80]} must be KEY:=JSON") from None
+
+
+def workspace_reference(text: str) -> Object:
+    """Parse NAME, or NAME:ro for a copy whose changes are dropped."""
+    name, separator, mode = text.partition(":")
+    if not name or (separator and mode not in ("ro", "rw")):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} must be NAME, or NAME:ro to read only")
+    return {"name": name, "mode": "Read" if mode == "ro" else "Write"}
+
+
+def _build_execution(options: argparse.Namespace) -> "ExecutionDraft":
+    from mcp_exec_client.cli.backends.backend import ExecutionDraft
+
+    spec: Object = {"code": options.code if options.code is not None else _read_code(options.file)}
+    fields = {
+        "context": _read_context(options),
+        "tools": options.tool,
+        "poolRef": {"name": options.pool} if options.pool else None,
+        "timeoutSeconds": options.timeout,
+        "description": options.description,
+        "user": options.user,
+        "priority": options.priority,
+        "session": options.session,
+        "workspace": options.workspace,
+    }
+    spec |= {name: value for name, value in fields.items() if value}
+    if options.ttl is not None:
+        spec["ttlSecondsAfterFinished"] = options.ttl
+    return ExecutionDraft(
+        spec=spec,
+        name=options.name,
+        labels=dict(options.label),
+        conversation=options.conversation,
+        use_case=options.use_case,
+    )
+
+
+def _read_code(name: str) -> str:
+    return _read_text(name, "code").removeprefix("\ufeff")
+
+
+def _read_context(options: argparse.Namespace) -> Object:
+    context: Object = {}
+    if options.context_file is not None:
+        try:
+            context = json.loads(_read_text(str(options.context_file), "context"))
+        except (ValueError, RecursionError) as error:
+            raise CommandError(f"{options.context_file} is not valid JSON: {error}", ExitCode.USAGE) from error
+        if not isinstance(context, dict):
+            raise CommandError(f"{options.context_file} must have a JSON object", ExitCode.USAGE)
+    return context | dict(options.context)
+
+
+def _read_text(name: str, what: str) -> str:
+    try:
+        if name == "-":
+            content = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                content = file.read(_MAX_BYTES + 1)
+        text = content.decode()
+    except OSError as error:
+        raise CommandError(f"{name} can't be read: {error.strerror}", ExitCode.USAGE) from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name} is not UTF-8 at byte {error.start}", ExitCode.USAGE) from error
+    if len(content) > _MAX_BYTES:
+        raise CommandError(f"{name}: the {what} has more than {_MAX_BYTES} bytes", ExitCode.USAGE)
+    return text

@@ -1,0 +1,205 @@
+"""Workspaces: files that executions find and leave behind."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mcp_exec_client.cli.connection import open_client
+from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.options import (
+    CommandError,
+    Object,
+    Subcommands,
+    add_command,
+    add_gateway_options,
+    add_group,
+    add_output_option,
+    set_completer,
+)
+from mcp_exec_client.cli.output import FORMATS, TableColumn, print_data, print_objects
+from mcp_exec_client.cli.terminal import print_line
+from mcp_exec_client.cli.views import FILES, VERSIONS, WORKSPACES
+
+if TYPE_CHECKING:
+    from mcp_exec_client.client import AsyncClient
+    from mcp_exec_client.state.results import SyncResult
+
+Action = Callable[["AsyncClient", argparse.Namespace], Awaitable[None]]
+
+_LIST: Final = """Lists the caller's workspaces, or with NAME the files of one.
+
+examples:
+  mcp-exec workspace list
+  mcp-exec workspace list sales -o json
+"""
+_GET: Final = """Writes a workspace's files to a local folder, or one file to a local file.
+
+Only files that differ travel. With - as TARGET, one file is written to standard output. Files in .git, .venv,
+__pycache__ and node_modules are left out, because programs here execute them and code in a sandbox may have written
+them; --all writes them, too.
+
+examples:
+  mcp-exec workspace get sales ./sales
+  mcp-exec workspace get sales -f report.csv -
+  mcp-exec workspace get sales ./before --version 3
+"""
+_PUT: Final = """Writes one local file into a workspace, which is created if it does not exist.
+
+examples:
+  mcp-exec workspace put sales data.csv
+  mcp-exec workspace put sales data.csv --path input/data.csv
+"""
+_SYNC: Final = """Brings a local folder's files into a workspace. Only files that changed travel.
+
+Links, .git, .venv, __pycache__ and node_modules are left out; --delete leaves the workspace's files of these names
+alone.
+
+example:
+  mcp-exec workspace sync sales ./sales --delete
+"""
+_VERSIONS: Final = """Lists the versions of a workspace that can be read and restored, newest first.
+
+example:
+  mcp-exec workspace versions sales
+"""
+_RESTORE: Final = """Saves the files of an earlier version as a new one, so that nothing is lost.
+
+example:
+  mcp-exec workspace restore sales 3
+"""
+_RM: Final = """Deletes a workspace with all its versions, or with -f files of it.
+
+examples:
+  mcp-exec workspace rm sales
+  mcp-exec workspace rm sales -f old.csv -f drafts
+"""
+
+
+def add_to(commands: Subcommands) -> None:
+    """Add the commands and their options."""
+    group = add_group(commands, "workspace", summary="files that stay: list, get, put, sync, versions, restore, rm")
+    listing = _add(group, "list", _list, "list workspaces, or the files of one", _LIST, is_optional=True)
+    listing.add_argument("--version", metavar="N", type=int, help="with NAME: another version than the newest")
+    add_output_option(listing, *FORMATS)
+    get = _add(group, "get", _get, "write files of a workspace to a local folder", _GET)
+    set_completer(get.add_argument("target", metavar="TARGET", help="local folder; with -f, file or -"), "file")
+    get.add_argument("-f", "--file", metavar="PATH", help="one file of the workspace")
+    get.add_argument("--all", action="store_true", help="also write files in .git, .venv, __pycache__, node_modules")
+    get.add_argument("--version", metavar="N", type=int, help="another version than the newest")
+    put = _add(group, "put", _put, "write a local file into a workspace", _PUT)
+    set_completer(put.add_argument("source", metavar="FILE", type=Path, help="local file"), "file")
+    put.add_argument("--path", metavar="PATH", help="path in the workspace; default: the file's name")
+    sync = _add(group, "sync", _sync, "bring a local folder's files into a workspace", _SYNC)
+    set_completer(sync.add_argument("folder", metavar="FOLDER", type=Path, help="local folder"), "file")
+    sync.add_argument("--delete", action="store_true", help="delete files of the workspace that the folder lacks")
+    add_output_option(sync, "text", "json", "yaml")
+    versions = _add(group, "versions", _list_versions, "list the versions of a workspace", _VERSIONS)
+    add_output_option(versions, *FORMATS)
+    restore = _add(group, "restore", _restore, "save an earlier version as a new one", _RESTORE)
+    restore.add_argument("version", metavar="N", type=int, help="number of the version")
+    rm = _add(group, "rm", _remove, "delete a workspace, or files of it", _RM)
+    rm.add_argument("-f", "--file", metavar="PATH", action="append", default=[], help="file or folder; may be repeated")
+
+
+def _add(
+    group: Subcommands, name: str, action: Action, summary: str, description: str, *, is_optional: bool = False
+) -> argparse.ArgumentParser:
+    command = add_command(group, name, summary=summary, description=description)
+    command.add_argument("name", metavar="NAME", nargs="?" if is_optional else None, help="name of the workspace")
+    command.add_argument("--user", metavar="USER", help="user whose workspaces are meant")
+    add_gateway_options(command)
+    command.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
+    command.set_defaults(run=lambda options: asyncio.run(_run(action, options)))
+    return command
+
+
+async def _run(action: Action, options: argparse.Namespace) -> None:
+    async with open_client(options) as client:
+        try:
+            await action(client, options)
+        except OSError as error:
+            raise CommandError(f"{error.filename or ''}: {error.strerror or error}", ExitCode.USAGE) from error
+        except ValueError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+
+
+async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
+    if options.name is None:
+        if options.version is not None:
+            raise CommandError("--version needs NAME", ExitCode.USAGE)
+        workspaces = await client.workspaces.list(user=options.user)
+        _print([each.model_dump(mode="json", by_alias=True) for each in workspaces], options, WORKSPACES, "name")
+        return
+    files = client.files.list(options.name, version=options.version, user=options.user)
+    _print([each.model_dump(mode="json", by_alias=True) async for each in files], options, FILES, "path")
+
+
+def _print(items: list[Object], options: argparse.Namespace, columns: tuple[TableColumn, ...], name: str) -> None:
+    print_objects(items, form=options.output, columns=columns, name=lambda item: str(item[name]))
+
+
+async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
+    version, user = options.version, options.user
+    if options.file is None:
+        if options.target == "-":
+            raise CommandError("- needs -f with one file", ExitCode.USAGE)
+        from mcp_exec_client.state.folders import EXCLUDED
+
+        pulled = await client.files.pull(
+            options.name, options.target, version=version, exclude=() if options.all else EXCLUDED, user=user
+        )
+        _tell(pulled, options)
+    elif options.target == "-":
+        content = await client.files.read(options.name, options.file, version=version, user=user)
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        target = Path(options.target)
+        print_line(str(await client.files.save(options.name, options.file, target, version=version, user=user)))
+
+
+async def _put(client: "AsyncClient", options: argparse.Namespace) -> None:
+    path = options.path or options.source.name
+    saved = await client.files.write(options.name, path, options.source, user=options.user)
+    print_line(f"{path} is in version {saved.version} of {options.name}")
+
+
+async def _sync(client: "AsyncClient", options: argparse.Namespace) -> None:
+    if not await asyncio.to_thread(options.folder.is_dir):
+        raise CommandError(f"{options.folder} is not a folder", ExitCode.USAGE)
+    result = await client.files.sync(options.name, options.folder, delete=options.delete, user=options.user)
+    if options.output in ("json", "yaml"):
+        print_data(result.model_dump(mode="json", by_alias=True), form=options.output)
+    else:
+        _tell(result, options)
+
+
+def _tell(result: "SyncResult", options: argparse.Namespace) -> None:
+    for verb, paths in (("sent", result.uploaded), ("received", result.downloaded), ("deleted", result.deleted)):
+        for path in paths:
+            print_line(f"{verb} {path}")
+    for path in result.left_out:
+        print_line(f"left out {path}; --all writes it")
+    print_line(f"{result.unchanged} files unchanged; version {result.version} of {options.name}")
+
+
+async def _list_versions(client: "AsyncClient", options: argparse.Namespace) -> None:
+    versions = await client.workspaces.versions(options.name, user=options.user)
+    _print([each.model_dump(mode="json", by_alias=True) for each in versions], options, VERSIONS, "version")
+
+
+async def _restore(client: "AsyncClient", options: argparse.Namespace) -> None:
+    saved = await client.workspaces.restore(options.name, options.version, user=options.user)
+    print_line(f"version {saved.version} of {options.name} has the files of version {options.version}")
+
+
+async def _remove(client: "AsyncClient", options: argparse.Namespace) -> None:
+    for path in options.file:
+        saved = await client.files.delete(options.name, path, user=options.user)
+        print_line(f"{path} is deleted in version {saved.version} of {options.name}")
+    if not options.file:
+        await client.workspaces.delete(options.name, user=options.user)
+        print_line(f"{options.name} is deleted")

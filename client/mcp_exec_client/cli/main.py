@@ -1,0 +1,121 @@
+"""Entry points: the `mcp-exec` command, and the same commands as a plugin of kubectl."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from mcp_exec_client.cli.commands import (
+    agent,
+    approvals,
+    artifacts,
+    cancel,
+    completion,
+    get,
+    logs,
+    mcp,
+    profile,
+    run,
+    sessions,
+    tools,
+    workspace,
+)
+from mcp_exec_client.cli.completion import COMPLETE, FILES, find_candidates
+from mcp_exec_client.cli.connection import KUBECTL
+from mcp_exec_client.cli.doctor import command as doctor
+from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.generate import command as generate
+from mcp_exec_client.cli.options import CommandError, add_group
+from mcp_exec_client.cli.parser_tree import walk
+from mcp_exec_client.cli.skills import command as skills
+from mcp_exec_client.cli.terminal import print_note
+
+PROGRAM = "mcp-exec"
+_EXTRAS = {
+    "httpx": "client",
+    "aiohttp": "kubectl",
+    "kubernetes": "kubectl",
+    "anthropic": "agent",
+    "mcp": "generate",
+    "httpx2": "generate",
+}
+"""The extra that brings a package; others are in `cli`."""
+_DESCRIPTION = "Runs code in sandboxes, and shows what it did."
+
+
+def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
+    """Build the parser of all commands and options."""
+    parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
+    parser.set_defaults(program=program)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    for module in (run, get, logs, cancel, approvals, sessions, workspace, artifacts, skills, tools, doctor):
+        module.add_to(commands)
+    if program == PROGRAM:
+        generate.add_to(add_group(commands, "servers", summary="typed wrappers of MCP servers"))
+        for module in (agent, mcp, profile, completion):
+            module.add_to(commands)
+    else:
+        for command in walk(parser):  # their examples have the program's name
+            command.description = (command.description or "").replace(f"{PROGRAM} ", f"{program} ")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command. Exits with a code of ExitCode, and with one line on stderr if it fails."""
+    _run(PROGRAM, sys.argv[1:] if arguments is None else arguments)
+
+
+def kubectl_main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command as a plugin of kubectl, which finds it as the program `kubectl-mcp_exec`."""
+    _run(KUBECTL, sys.argv[1:] if arguments is None else arguments)
+
+
+def kubectl_complete_main(arguments: Sequence[str] | None = None) -> None:
+    """Complete a command line for kubectl 1.26 or later, which calls `kubectl_complete-mcp_exec`."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    found = _find_candidates(build_parser(KUBECTL), words)
+    is_file = (FILES, "") in found
+    lines = [f"{word}\t{text}" for word, text in found if word != FILES]
+    # the directive of kubectl's library: 4 means no names of files, 0 means names of files
+    sys.stdout.write("\n".join([*lines, ":0" if is_file else ":4"]) + "\n")
+
+
+def _run(program: str, arguments: Sequence[str]) -> None:
+    parser = build_parser(program)
+    if arguments and arguments[0] == COMPLETE:
+        lines = [f"{word}\t{text}\n" for word, text in _find_candidates(parser, arguments[1:])]
+        sys.stdout.write("".join(lines))
+        return
+    options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    logging.getLogger().addHandler(logging.NullHandler())  # warnings of libraries are no messages of the command
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except CommandError as error:
+        sys.stdout.flush()
+        print_note(f"{program}: {error}")
+        sys.exit(error.code)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("mcp_exec"):
+            raise
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package, "cli")
+        print_note(f"{program}: the Python package {package} is missing: install the extra `{extra}` of mcp-exec")
+        sys.exit(ExitCode.FAILED)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.CANCELLED)
+    except BrokenPipeError:
+        # what is still buffered would fail again when the interpreter exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.BROKEN_PIPE)
+
+
+def _find_candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[tuple[str, str]]:
+    try:
+        return find_candidates(parser, words)
+    except (CommandError, SystemExit):
+        return []

@@ -1,0 +1,88 @@
+"""Output of objects: JSON, YAML, tables, names."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mcp_exec_client.cli.options import Object
+from mcp_exec_client.cli.terminal import escape_line, is_safe
+
+FORMATS: Final = ("table", "wide", "json", "yaml", "name")
+_MAX_LAST_CELL: Final = 2000
+_MAX_CELL: Final = 120
+_MAX_WIDE_CELL: Final = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableColumn:
+    """TableColumn of a table."""
+
+    title: str
+    cell: Callable[[Object], object]
+    """Returns the value of an object; None and empty values are shown as nothing."""
+    wide: bool = False
+    """Whether only the format `wide` has it."""
+
+
+def print_objects(
+    items: Sequence[Object], *, form: str, columns: Sequence[TableColumn], name: Callable[[Object], str]
+) -> None:
+    """Print objects in a format: a table, a list as JSON or YAML, or a name a line."""
+    if form == "name":
+        sys.stdout.write("".join(f"{escape_line(name(item))}\n" for item in items))
+    elif form in ("json", "yaml"):
+        print_data({"items": list(items)}, form=form)
+    else:
+        shown = [column for column in columns if form == "wide" or not column.wide]
+        print_table([column.title for column in shown], [[column.cell(item) for column in shown] for item in items])
+
+
+def print_data(data: Any, *, form: str) -> None:
+    """Print a value as JSON or YAML. On a terminal, both have escapes for all that it could interpret."""
+    text = _dump(data, form, ascii_only=False)
+    if not is_safe(text):
+        text = _dump(data, form, ascii_only=sys.stdout.isatty() or _is_not_unicode())
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table, as kubectl does. A table is for people, so its cells are always escaped."""
+    limit = _MAX_WIDE_CELL if len(titles) > 8 else _MAX_CELL
+    limits = [limit] * (len(titles) - 1) + [_MAX_LAST_CELL]  # nothing stands after a link
+    texts = [list(titles), *([_cell(*each) for each in zip(row, limits, strict=True)] for row in rows)]
+    widths = [max(len(row[index]) for row in texts) for index in range(len(titles))]
+    for row in texts:
+        line = "   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        sys.stdout.write(line + "\n")
+
+
+def age(moment: object) -> str:
+    """Return how long ago an RFC 3339 time was, as kubectl does: `5s`, `3m`, `2h`, `4d`."""
+    try:
+        seconds = int((datetime.now(UTC) - datetime.fromisoformat(str(moment))).total_seconds())
+    except (TypeError, ValueError):
+        return ""
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{max(seconds, 0)}s"
+
+
+def _cell(value: object, limit: int) -> str:
+    text = "" if value is None else escape_line(str(value))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _dump(data: Any, form: str, *, ascii_only: bool) -> str:
+    if form == "json":
+        return json.dumps(data, indent=2, ensure_ascii=ascii_only)
+    import yaml
+
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=not ascii_only, width=120)
+
+
+def _is_not_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"

@@ -1,0 +1,105 @@
+"""Events of an execution as a person reads them: output as it comes, progress, approvals, the result, the error."""
+
+import json
+import sys
+from typing import Any
+
+from mcp_exec_client.cli.options import Object
+from mcp_exec_client.cli.progress import ProgressBar
+from mcp_exec_client.cli.terminal import TextWriter, escape_line
+
+
+class EventPrinter:
+    """Writes output and result to standard output, and all else to standard error."""
+
+    def __init__(self, name: str, *, program: str, with_output: bool = True, with_result: bool = True) -> None:
+        self._name = name
+        self._program = program
+        self._with_output = with_output
+        self._with_result = with_result
+        self._out, self._err = TextWriter(sys.stdout), TextWriter(sys.stderr)
+        self._bar = ProgressBar(sys.stderr)
+        self._waiting = ""
+
+    def show(self, event: Object) -> None:
+        """Write one event. Raises BrokenPipeError if the reader of the output is gone."""
+        kind = event.get("type")
+        if kind == "progress":
+            self._bar.update(event)
+        elif kind in ("stdout", "stderr"):
+            if self._with_output:
+                self._write(self._out if kind == "stdout" else self._err, str(event.get("text") or ""))
+        elif kind == "result" and self._with_result:
+            self._show_result(event.get("value"))
+        elif kind == "status":
+            self._show_status(event)
+        elif kind == "approval":
+            self._show_approval(event)
+        elif kind == "end":
+            self._bar.hide()
+            self._show_error(event.get("error"))
+
+    def note(self, text: str) -> None:
+        """Write a line about the execution to standard error."""
+        self._bar.hide()
+        self._out_line()
+        self._err.end_line()
+        self._err.write(escape_line(text) + "\n")
+        self._bar.show()
+
+    def _write(self, writer: TextWriter, text: str) -> None:
+        self._bar.hide()
+        writer.write(text)
+        if self._out.at_line_start and self._err.at_line_start:
+            self._bar.show()
+
+    def _show_result(self, value: Any) -> None:
+        if value is None:
+            return
+        self._bar.hide()
+        self._out.end_line()
+        indent = 2 if isinstance(value, dict | list) else None
+        text = value if isinstance(value, str) else json.dumps(value, indent=indent, ensure_ascii=False)
+        self._out.write(text + "\n")
+
+    def _show_status(self, event: Object) -> None:
+        reason, queue = event.get("reason") or "", event.get("queue") or {}
+        if event.get("phase") != "Pending" or not reason:
+            return
+        place = f", position {queue['position']} of {queue['of']}" if {"position", "of"} <= set(queue) else ""
+        if (text := f"{self._name} waits: {reason}{place}") != self._waiting:
+            self._waiting = text
+            self.note(text)
+
+    def _show_approval(self, event: Object) -> None:
+        until = f" until {event['expiresAt']}" if event.get("expiresAt") else ""
+        command = f"{self._program} approve {self._name} {event.get('approval')}"
+        self.note(f"{self._name} waits{until} for an approval of {event.get('tool')}; decide by: {command} (or deny)")
+
+    def _show_error(self, error: Object | None) -> None:
+        self._out_line()
+        if error and error.get("traceback"):
+            self._err.end_line()
+            self._err.write(str(error["traceback"]).rstrip("\n") + "\n")
+
+    def _out_line(self) -> None:
+        """End an unfinished line of output on a terminal, which shows both streams."""
+        if self._out.is_terminal:
+            self._out.end_line()
+
+
+def describe_end(name: str, end: Object) -> str:
+    """Return how an execution ended and what to do, on one line."""
+    from mcp_exec_api.reasons.execution import Reason
+
+    error, reason = end.get("error") or {}, str(end.get("reason") or "")
+    if end.get("phase") is None:
+        return f"{name} was deleted before its end"
+    line = f" in line {error['line']}" if error.get("line") else ""
+    cause = ": ".join(str(error[key]) for key in ("type", "message") if error.get(key) and error[key] != reason)
+    text = " ".join(filter(None, (f"{name}: {end['phase']}", reason))) + line + (f": {cause}" if cause else "")
+    try:
+        remedy = Reason(reason).remedy if reason not in ("", "UserError", "Cancelled") else ""
+    except ValueError:
+        remedy = ""
+    return f"{text} -> {remedy}" if remedy else text

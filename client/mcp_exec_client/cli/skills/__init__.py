@@ -1,0 +1,1 @@
+"""`mcp-exec skills`: list, show, save, review, export and run skills."""

@@ -1,0 +1,337 @@
+"""Asynchronous client of a gateway."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from mcp_exec_api.approvals import Approval
+from mcp_exec_client.configuration import ClientOptions, build_transport
+from mcp_exec_client.errors import (
+    McpExecError,
+    RequestInvalid,
+    UnexpectedResponse,
+    WaitExpired,
+)
+from mcp_exec_client.event_stream import follow_events
+from mcp_exec_client.events import StreamedEvent
+from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body
+from mcp_exec_client.state.artifacts import Artifacts
+from mcp_exec_client.state.channel import RequestChannel, quote_segment
+from mcp_exec_client.state.files import Files
+from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
+from mcp_exec_client.state.skills import Skills
+from mcp_exec_client.state.workspaces import Workspaces
+from mcp_exec_client.transport import HttpReply
+from mcp_exec_client.types import (
+    ApprovalItems,
+    AuditedCall,
+    AuditPage,
+    AwaitedApprovals,
+    Execution,
+    ExecutionPage,
+    ListedExecution,
+    Stats,
+    ToolDefinition,
+    ToolDefinitions,
+    ToolMatch,
+    ToolMatches,
+    parse_reply,
+)
+from mcp_exec_tools.search.index import DetailLevel
+
+_EXECUTIONS: Final = "/v1/executions"
+_MAX_WAIT_SECONDS: Final = 50.0
+"""Longest wait of one request: many proxies close a connection that is idle for 60 seconds."""
+_MIN_WAIT_SECONDS: Final = 1.0
+_ABANDON_SECONDS: Final = 5.0
+"""Time for the cancellation of an execution whose caller has given up."""
+_PAGE_SIZE: Final = 100
+_MAX_PAGES: Final = 1000
+
+
+class AsyncClient:
+    """Client of one gateway, used as `async with AsyncClient(url, api_key=key) as client`.
+
+    All methods raise subclasses of McpExecError. Requests are repeated if that is safe, within `retries`.
+    """
+
+    def __init__(self, url: str | None = None, **options: Unpack[ClientOptions]) -> None:
+        """Create a client; nothing is sent yet. `url` defaults to $MCP_EXEC_GATEWAY."""
+        self.transport: Final = build_transport(url, options)
+        self._owns_http = options.get("http") is None
+        self._channel = RequestChannel(transport=self.transport, namespace=options.get("namespace"))
+        self._max_wait = _MAX_WAIT_SECONDS
+        self.sessions: Final = Sessions(self._channel)
+        self.workspaces: Final = Workspaces(self._channel)
+        self.files: Final = Files(self._channel)
+        self.artifacts: Final = Artifacts(self._channel)
+        self.skills: Final = Skills(self._channel, self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._owns_http:
+            await self.transport.http.aclose()
+
+    async def run(
+        self,
+        code: str,
+        *,
+        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+        idempotency_key: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Execution:
+        """Run code and return the execution at its end, whatever its outcome.
+
+        The code starts at most once, also if a response is lost: the request carries an Idempotency-Key, which the
+        client makes if none is given. The execution is cancelled if the caller is cancelled or `wait_seconds` are
+        over, which raises WaitExpired.
+        """
+        body = build_body(code, options)
+        key = idempotency_key or uuid.uuid4().hex
+        deadline = _now() + wait_seconds
+        try:
+            async with self._bound(wait_seconds):
+                execution = await self._create(body, key, wait_seconds=wait_seconds)
+                return await self._wait_until(execution.name, deadline, known=execution)
+        except (WaitExpired, asyncio.CancelledError) as error:
+            await self._abandon(body, key, name=getattr(error, "execution", None))
+            raise
+
+    async def submit(
+        self, code: str, *, idempotency_key: str | None = None, **options: Unpack[RunOptions]
+    ) -> Execution:
+        """Create an execution and return it at once. It continues when the caller ends. Creates at most one."""
+        return await self._create(build_body(code, options), idempotency_key or uuid.uuid4().hex, wait_seconds=0)
+
+    async def wait(self, name: str, *, wait_seconds: float = DEFAULT_WAIT_SECONDS) -> Execution:
+        """Return an execution at its end. Raises WaitExpired; the execution then continues."""
+        async with self._bound(wait_seconds):
+            return await self._wait_until(name, _now() + wait_seconds)
+
+    async def get(self, name: str, *, include_code: bool = False) -> Execution:
+        """Return an execution as it is now."""
+        reply = await self.transport.request(
+            "GET", _path(name), query=self._query(include="code" if include_code else None)
+        )
+        return self._parse(reply)
+
+    async def cancel(self, name: str) -> Execution:
+        """Request the cancellation of an execution and return it; it ends shortly after."""
+        reply = await self.transport.request("DELETE", _path(name), query=self._query())
+        return self._parse(reply)
+
+    def session(
+        self,
+        name: str | None = None,
+        *,
+        user: str | None = None,
+        keep: bool | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> OpenSession:
+        """Return one session, for `async with client.session("analysis") as session`.
+
+        With options, the block creates it with these, unless it exists. It stays at the end of the block unless `keep`
+        is false; without a name, it gets one and is deleted unless `keep` is true.
+        """
+        return OpenSession(self, self.sessions, name, user=user, options=options, keep=keep)
+
+    async def list(
+        self,
+        *,
+        phase: str | None = None,
+        caller: str | None = None,
+        conversation: str | None = None,
+        use_case: str | None = None,
+        label_selector: str | None = None,
+        limit: int = 1000,
+    ) -> AsyncGenerator[ListedExecution, None]:
+        """Yield executions, newest first, at most `limit`. Pages are requested as they are needed."""
+        query = {"phase": phase, "caller": caller, "conversation": conversation}
+        query |= {"useCase": use_case, "labelSelector": label_selector}
+        token: str | None = None
+        for _ in range(_MAX_PAGES):
+            query |= {"limit": str(max(1, min(limit, _PAGE_SIZE))), "continue": token}
+            page = parse_reply(
+                ExecutionPage, await self.transport.request("GET", _EXECUTIONS, query=self._query(**query))
+            )
+            for item in page.items[: max(limit, 0)]:
+                yield item
+            limit -= len(page.items)
+            token = page.continue_token
+            if token is None or limit <= 0:
+                return
+        raise UnexpectedResponse(f"the list has more than {_MAX_PAGES} pages")
+
+    async def stream(self, name: str, *, last_event_id: str | None = None) -> AsyncGenerator[StreamedEvent, None]:
+        """Yield an execution's events from its start, or after `last_event_id`, up to its end.
+
+        A lost connection is opened again after the last event, so that each event comes once.
+        """
+        path = f"{_path(name)}/events"
+        async for event in follow_events(self.transport, path, query=self._query(), last_event_id=last_event_id):
+            yield event
+
+    async def approvals(self, name: str) -> Sequence[Approval]:
+        """Return an execution's approvals, oldest first."""
+        reply = await self.transport.request("GET", f"{_path(name)}/approvals", query=self._query())
+        return parse_reply(ApprovalItems, reply).items
+
+    async def pending_approvals(self, *, limit: int = 100) -> AwaitedApprovals:
+        """Return the approvals that executions of the namespace wait for."""
+        reply = await self.transport.request("GET", "/v1/approvals", query=self._query(limit=str(limit)))
+        return parse_reply(AwaitedApprovals, reply)
+
+    async def approve(
+        self, name: str, approval_id: str, *, comment: str | None = None, arguments_digest: str | None = None
+    ) -> Approval:
+        """Approve a pending tool call. With `arguments_digest`, only if the call has these arguments."""
+        return await self._decide(name, approval_id, "Approve", comment, arguments_digest)
+
+    async def deny(
+        self, name: str, approval_id: str, *, comment: str | None = None, arguments_digest: str | None = None
+    ) -> Approval:
+        """Deny a pending tool call. The code receives the comment with the error."""
+        return await self._decide(name, approval_id, "Deny", comment, arguments_digest)
+
+    async def search_tools(
+        self,
+        query: str = "",
+        *,
+        detail_level: DetailLevel = "with_description",
+        limit: int = 10,
+    ) -> Sequence[ToolMatch]:
+        """Return tools that code may call, best match first. An empty query lists all tools."""
+        params = self._query(query=query, detail_level=detail_level, limit=str(limit))
+        return parse_reply(
+            ToolMatches, await self.transport.request("GET", "/api/v1/mcp/tools/search", query=params)
+        ).root
+
+    async def tools(self, server: str) -> Sequence[ToolDefinition]:
+        """Return the tools of a server as it lists them, with their schemas."""
+        path = f"/api/v1/mcp/servers/{quote_segment(server)}/tools"
+        return parse_reply(ToolDefinitions, await self.transport.request("GET", path, query=self._query())).tools
+
+    async def stats(self) -> Stats:
+        """Return what the caller can use in the namespace, and what is in use."""
+        return parse_reply(Stats, await self.transport.request("GET", "/v1/stats", query=self._query()))
+
+    async def audit(
+        self, *, execution: str | None = None, tool: str | None = None, outcome: str | None = None, limit: int = 1000
+    ) -> AsyncGenerator[AuditedCall, None]:
+        """Yield audit records of tool calls, newest first, at most `limit`."""
+        query = {"execution": execution, "tool": tool, "outcome": outcome, "limit": str(max(1, min(limit, _PAGE_SIZE)))}
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            reply = await self.transport.request("GET", "/v1/audit", query=self._query(**query, cursor=cursor))
+            page = parse_reply(AuditPage, reply)
+            for item in page.items[: max(limit, 0)]:
+                yield item
+            limit -= len(page.items)
+            cursor = page.next
+            if cursor is None or limit <= 0:
+                return
+        raise UnexpectedResponse(f"the list has more than {_MAX_PAGES} pages")
+
+    @asynccontextmanager
+    async def _bound(self, wait_seconds: float) -> AsyncIterator[None]:
+        """Raise WaitExpired if a wait and its last response take too long, for example because of retries."""
+        seconds = wait_seconds + self.transport.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise WaitExpired(f"{self.transport.url}: no execution has ended within {seconds:g} seconds") from error
+
+    async def _create(self, body: Mapping[str, Any], key: str, *, wait_seconds: float) -> Execution:
+        # a lost connection must not cancel the execution: the next attempt finds it by its key
+        reply = await self._request_waiting(
+            "POST",
+            _EXECUTIONS,
+            wait_seconds=wait_seconds,
+            body=body,
+            headers={"Idempotency-Key": key},
+            query={"onDisconnect": "continue"},
+        )
+        return self._parse(reply)
+
+    async def _wait_until(self, name: str, deadline: float, *, known: Execution | None = None) -> Execution:
+        """Return the execution at its end. `known` is its last state, from less than a wait ago."""
+        execution = known
+        while execution is None or not execution.finished:
+            left = deadline - _now()
+            if execution is not None and left <= 0:
+                text = f"execution {name} has not ended in time: {execution.phase} {execution.reason}"
+                error = WaitExpired(text.rstrip())
+                error.execution = name
+                raise error
+            try:
+                reply = await self._request_waiting("GET", _path(name), wait_seconds=max(left, 0.0))
+                execution = self._parse(reply)
+            except McpExecError as error:
+                error.execution = error.execution or name
+                raise
+        return execution
+
+    async def _request_waiting(
+        self, method: str, path: str, *, wait_seconds: float, query: Mapping[str, str] | None = None, **request: Any
+    ) -> Any:
+        """Send a request with a wait, of which the gateway may accept less than the client assumes."""
+        while True:
+            wait = min(wait_seconds, self._max_wait)
+            params = self._query(**(query or {}), wait=f"{wait:.3f}")
+            try:
+                return await self.transport.request(method, path, query=params, wait_seconds=wait, **request)
+            except RequestInvalid as error:
+                if wait <= _MIN_WAIT_SECONDS or [each.field for each in error.errors] != ["wait"]:
+                    raise
+                self._max_wait = max(wait / 2, _MIN_WAIT_SECONDS)
+
+    async def _abandon(self, body: Mapping[str, Any], key: str, *, name: str | None = None) -> None:
+        """Cancel an execution whose caller has given up, as well as that is possible in a few seconds.
+
+        Without its name, the request is sent again: it has the same key, so the response names the execution.
+        """
+        with suppress(McpExecError, TimeoutError):
+            async with asyncio.timeout(_ABANDON_SECONDS):
+                name = name or (await self._create(body, key, wait_seconds=0)).name
+                await self.cancel(name)
+
+    async def _decide(
+        self, name: str, approval_id: str, decision: str, comment: str | None, arguments_digest: str | None
+    ) -> Approval:
+        body = {"decision": decision, "comment": comment, "argumentsDigest": arguments_digest}
+        reply = await self.transport.request(
+            "POST",
+            f"{_path(name)}/approvals/{quote_segment(approval_id)}",
+            query=self._query(),
+            body={field: value for field, value in body.items() if value is not None},
+            repeatable=False,
+        )
+        return parse_reply(Approval, reply)
+
+    def _query(self, **params: str | None) -> dict[str, str | None]:
+        return self._channel.query(**params)
+
+    def _parse(self, reply: HttpReply) -> Execution:
+        execution = parse_reply(Execution, reply)
+        self.artifacts.attach(execution.name, execution.artifacts)
+        return execution
+
+
+def _path(name: str) -> str:
+    return f"{_EXECUTIONS}/{quote_segment(name)}"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""Bridge from stdio to the gateway's MCP endpoint, for clients that start their servers as programs."""

@@ -1,0 +1,100 @@
+"""Options of an execution, as keyword arguments, and the request's body that they become."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Required, TypedDict
+
+DEFAULT_WAIT_SECONDS: Final = 900.0
+"""Wait for an execution's end, in the queue, for approvals and while it runs."""
+
+
+class WorkspaceOption(TypedDict, total=False):
+    """Workspace of an execution, with a mode."""
+
+    name: Required[str]
+    mode: Literal["Write", "Read"]
+    """Write: what the code changes is saved. Read: the code has a snapshot. Write by default."""
+
+
+class ExecutionOptions(TypedDict, total=False):
+    """Options of every function that runs code. An option that is not given has the gateway's default."""
+
+    tools: Sequence[str]
+    """Patterns of the tools that the code may call, such as `github.*`; none by default."""
+    pool: str
+    """Pool whose pod runs the code."""
+    output_bytes: int
+    """Maximum bytes kept of stdout, of stderr and of the result, each."""
+    tool_calls: int
+    """Maximum number of tool calls."""
+    priority: Literal["High", "Normal", "Low"]
+    approval_timeout_seconds: int
+    """Time for a decision on a tool call that needs an approval."""
+    user: str
+    """User on whose behalf the code runs."""
+    ttl_seconds: int
+    """Seconds after its end at which the execution is deleted."""
+    name: str
+    """Name of the execution, a DNS label that no other one has."""
+    description: str
+    """What the code does, for people; at most 200 characters."""
+    labels: Mapping[str, str]
+    """Labels of the execution, without a prefix."""
+    conversation: str
+    """Conversation that the execution belongs to."""
+    use_case: Literal["filtering", "workflow", "polling", "other"]
+    """What the code is for."""
+    skill_ref: Mapping[str, Any]
+    """Skill to run instead of code: its name, and its version if it is not the newest approved one."""
+    skills: Sequence[str]
+    """Skills that the code imports by computed names."""
+    session: str
+    """Session whose variables, imports and files the code has; it is created if it does not exist."""
+    workspace: str | WorkspaceOption
+    """Workspace whose files the code has at `/workspace`: its name, or name and mode."""
+
+
+class RunOptions(ExecutionOptions, total=False):
+    """Options of `run` and `submit`."""
+
+    context: Mapping[str, Any]
+    """Input data as JSON. The code has each key as a variable."""
+    timeout_seconds: int
+    """Time that the code may run."""
+
+
+_FIELDS: Final = {
+    "context": ("context",),
+    "tools": ("tools",),
+    "pool": ("poolRef", "name"),
+    "timeout_seconds": ("timeoutSeconds",),
+    "output_bytes": ("limits", "outputBytes"),
+    "tool_calls": ("limits", "toolCalls"),
+    "priority": ("priority",),
+    "approval_timeout_seconds": ("approvalTimeoutSeconds",),
+    "user": ("user",),
+    "ttl_seconds": ("ttlSecondsAfterFinished",),
+    "name": ("name",),
+    "description": ("description",),
+    "labels": ("labels",),
+    "conversation": ("conversation",),
+    "use_case": ("useCase",),
+    "skill_ref": ("skillRef",),
+    "skills": ("skills",),
+    "session": ("session",),
+    "workspace": ("workspace",),
+}
+"""Path in the request's body, by option."""
+
+
+def build_body(code: str, options: RunOptions) -> dict[str, Any]:
+    """Build the body of a request that creates an execution. Raises TypeError for an unknown option."""
+    body: dict[str, Any] = {"code": code} if code or "skill_ref" not in options else {}
+    for name, value in options.items():
+        if name not in _FIELDS:
+            raise TypeError(f"unknown option {name!r}; the options are {', '.join(_FIELDS)}")
+        *parents, field = _FIELDS[name]
+        target = body
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[field] = list(value) if name == "tools" else value  # type: ignore[call-overload]
+    return body

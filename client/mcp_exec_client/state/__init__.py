@@ -1,0 +1,1 @@
+"""What lasts beyond a run: sessions, workspaces and their files, artifacts."""

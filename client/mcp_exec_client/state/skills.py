@@ -1,0 +1,155 @@
+"""Skills: versions of reusable code."""
+
+import base64
+import io
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions
+from mcp_exec_client.state.channel import RequestChannel, quote_segment
+from mcp_exec_client.state.results import SkillItems, SkillVersion, drop_unset
+from mcp_exec_client.state.sessions import CodeRunner
+from mcp_exec_client.types import Execution
+
+_SKILLS: Final = "/v1/skills"
+FOLDER_FILES: Final = ("SKILL.md", "scripts/run.py")
+"""Files of a skill's folder."""
+
+
+class Skills:
+    """The skills that the caller may see: all but drafts of other callers."""
+
+    def __init__(self, channel: RequestChannel, runner: CodeRunner) -> None:
+        self._channel = channel
+        self._runner = runner
+
+    async def save(
+        self,
+        name: str,
+        description: str,
+        *,
+        code: str | None = None,
+        from_execution: str | None = None,
+        tools: Sequence[str] | None = None,
+        tags: Sequence[str] = (),
+        instructions: str = "",
+        user: str | None = None,
+    ) -> SkillVersion:
+        """Save a draft from code or from a successful execution of the caller. Returns the new version."""
+        body = {
+            "name": name,
+            "description": description,
+            "code": code,
+            "fromExecution": from_execution,
+            "tools": None if tools is None else list(tools),
+            "tags": list(tags),
+            "instructions": instructions,
+            "user": user,
+        }
+        return await self._channel.fetch(SkillVersion, "POST", _SKILLS, body=drop_unset(body), repeatable=False)
+
+    async def save_folder(self, folder: Path, *, user: str | None = None) -> SkillVersion:
+        """Save a draft from a folder with the files SKILL.md and scripts/run.py. Raises OSError if one is missing."""
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w") as archive:
+            for path in FOLDER_FILES:
+                content = (folder / path).read_bytes()
+                member = tarfile.TarInfo(path)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        body = {"archive": base64.b64encode(data.getvalue()).decode(), "user": user}
+        return await self._channel.fetch(SkillVersion, "POST", _SKILLS, body=drop_unset(body), repeatable=False)
+
+    async def list(
+        self, query: str = "", *, name: str | None = None, state: str | None = None, as_approver: bool = False
+    ) -> Sequence[SkillVersion]:
+        """Return versions, newest first; with a query those that match it, best first.
+
+        Args:
+            query: what the skills should do.
+            name: only versions of this skill.
+            state: only versions that are Draft, Approved or Deprecated.
+            as_approver: also drafts of other callers, for approvers.
+        """
+        params = {"query": query or None, "name": name, "state": state, "asApprover": "true" if as_approver else None}
+        return (await self._channel.fetch(SkillItems, "GET", _SKILLS, query=params)).items
+
+    async def versions(self, name: str, *, as_approver: bool = False) -> Sequence[SkillVersion]:
+        """Return the versions of a skill, newest first. Raises NotFound if there are none.
+
+        Args:
+            name: name of the skill.
+            as_approver: also drafts of other callers, for approvers.
+        """
+        params = {"asApprover": "true" if as_approver else None}
+        path = f"{_SKILLS}/{quote_segment(name)}/versions"
+        return (await self._channel.fetch(SkillItems, "GET", path, query=params)).items
+
+    async def get(self, name: str, version: int, *, as_approver: bool = False) -> SkillVersion:
+        """Return a version with its code."""
+        params = {"asApprover": "true" if as_approver else None}
+        return await self._channel.fetch(SkillVersion, "GET", _path(name, version), query=params)
+
+    async def approve(
+        self, name: str, version: int, *, digest: str | None = None, comment: str | None = None
+    ) -> SkillVersion:
+        """Approve a version; with the digest of what was read, only that content.
+
+        Only approvers may do this, and by default not the one who saved it.
+        """
+        return await self._review("approve", name, version, digest, comment)
+
+    async def deprecate(
+        self, name: str, version: int, *, digest: str | None = None, comment: str | None = None
+    ) -> SkillVersion:
+        """Deprecate a version: only code that names the version can use it. Only approvers may do this."""
+        return await self._review("deprecate", name, version, digest, comment)
+
+    async def export(self, name: str, version: int) -> bytes:
+        """Return the folder of a version as a tar archive."""
+        return (await self._channel.send("GET", f"{_path(name, version)}/archive")).content
+
+    async def delete(self, name: str, version: int) -> None:
+        """Delete a draft of the caller's own, or for approvers any version."""
+        await self._channel.send("DELETE", _path(name, version))
+
+    async def run(
+        self,
+        skill: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        version: int | None = None,
+        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+        **options: Unpack[RunOptions],
+    ) -> Execution:
+        """Run a skill with these arguments, and return the execution at its end, as `run` of the client does."""
+        options["context"] = dict(arguments or {})
+        options["skill_ref"] = {"name": skill, **({} if version is None else {"version": version})}
+        return await self._runner.run("", wait_seconds=wait_seconds, **options)
+
+    async def _review(
+        self, decision: str, name: str, version: int, digest: str | None, comment: str | None
+    ) -> SkillVersion:
+        body = drop_unset({"digest": digest, "comment": comment})
+        return await self._channel.fetch(SkillVersion, "POST", f"{_path(name, version)}/{decision}", body=body)
+
+
+def read_members(archive: bytes) -> dict[str, bytes]:
+    """Return the files of an exported archive by their paths below its folder. Others are left out.
+
+    Raises tarfile.TarError if it is no archive.
+    """
+    files: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
+        for member in members:
+            path = member.name.partition("/")[2]
+            content = members.extractfile(member) if path in FOLDER_FILES and member.isreg() else None
+            if content is not None:
+                files[path] = content.read()
+    return files
+
+
+def _path(name: str, version: int) -> str:
+    return f"{_SKILLS}/{quote_segment(name)}/versions/{int(version)}"

@@ -1,0 +1,127 @@
+"""Workspaces: files that executions find and leave behind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_exec_client.state.channel import RequestChannel, quote_segment
+from mcp_exec_client.state.results import (
+    SavedVersion,
+    StoredVersion,
+    StoredVersions,
+    StoredWorkspace,
+    StoredWorkspaces,
+    drop_unset,
+    write_file,
+)
+from mcp_exec_client.state.streams import Upload, open_download, send_upload
+from mcp_exec_client.types import parse_reply
+
+_WORKSPACES: Final = "/v1/workspaces"
+_TAR: Final = "application/x-tar"
+
+
+class Workspaces:
+    """The workspaces of the caller. `user` names the user whose workspaces are meant, if its executions have one."""
+
+    def __init__(self, channel: RequestChannel) -> None:
+        self._channel = channel
+
+    async def list(self, *, user: str | None = None) -> Sequence[StoredWorkspace]:
+        """Return the workspaces, in the order of their names."""
+        return (await self._channel.fetch(StoredWorkspaces, "GET", _WORKSPACES, query={"user": user})).items
+
+    async def get(self, name: str, *, user: str | None = None) -> StoredWorkspace:
+        """Return a workspace as it is now."""
+        return await self._channel.fetch(StoredWorkspace, "GET", workspace_path(name), query={"user": user})
+
+    async def put(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        max_bytes: int | None = None,
+        max_files: int | None = None,
+        ttl_seconds: int | None = None,
+        user: str | None = None,
+    ) -> StoredWorkspace:
+        """Create a workspace, or replace its settings. What is not given gets the installation's default.
+
+        A file or an execution that names a workspace which does not exist creates it as well.
+        """
+        body: dict[str, Any] = {
+            "description": description,
+            "maxBytes": max_bytes,
+            "maxFiles": max_files,
+            "ttlSeconds": ttl_seconds,
+        }
+        return await self._channel.fetch(
+            StoredWorkspace, "PUT", workspace_path(name), query={"user": user}, body=drop_unset(body)
+        )
+
+    async def delete(self, name: str, *, user: str | None = None) -> None:
+        """Delete a workspace with all its versions."""
+        await self._channel.send("DELETE", workspace_path(name), query={"user": user})
+
+    async def versions(self, name: str, *, user: str | None = None) -> Sequence[StoredVersion]:
+        """Return the versions that can be read and restored, newest first."""
+        path = workspace_path(name, "versions")
+        return (await self._channel.fetch(StoredVersions, "GET", path, query={"user": user})).items
+
+    async def restore(
+        self, name: str, version: int, *, if_match: str | None = None, user: str | None = None
+    ) -> SavedVersion:
+        """Save the files of an earlier version as a new one; with `if_match`, only if the newest has this `etag`."""
+        return await self._channel.fetch(
+            SavedVersion,
+            "POST",
+            workspace_path(name, "restore"),
+            query={"user": user},
+            body={"version": version},
+            headers=build_condition(if_match),
+            repeatable=False,
+        )
+
+    async def save_archive(
+        self, name: str, path: str | Path, *, version: int | None = None, user: str | None = None
+    ) -> Path:
+        """Write the files of a version to an uncompressed tar archive, and return its path."""
+        query = self._channel.query(user=user, version=None if version is None else str(version))
+        target = Path(path)
+        async with open_download(self._channel.transport, workspace_path(name, "archive"), query=query) as parts:
+            await write_file(target, parts, check=lambda digest: None)
+        return target
+
+    async def load_archive(
+        self,
+        name: str,
+        path: str | Path,
+        *,
+        replace: bool = False,
+        if_match: str | None = None,
+        user: str | None = None,
+    ) -> SavedVersion:
+        """Save the files of an uncompressed tar archive as one version; with `replace`, all others are removed.
+
+        With `if_match`, the `etag` of a version, only if this is the newest one; otherwise it raises Outdated.
+        """
+        reply = await send_upload(
+            self._channel.transport,
+            "PUT",
+            workspace_path(name, "archive"),
+            query=self._channel.query(user=user, replace="true" if replace else None),
+            upload=Upload.of(Path(path), media_type=_TAR),
+            headers=build_condition(if_match),
+        )
+        return parse_reply(SavedVersion, reply)
+
+
+def build_condition(if_match: str | None, *, must_be_new: bool = False) -> dict[str, str]:
+    """Return the headers of a write that takes place only if the workspace or file is as expected."""
+    headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
+    return headers | ({"If-None-Match": "*"} if must_be_new else {})
+
+
+def workspace_path(name: str, *rest: str) -> str:
+    """Return the path of a workspace or of a part of it. Raises NotFound for a name that would be another path."""
+    return "/".join([_WORKSPACES, quote_segment(name), *rest])

@@ -1,0 +1,238 @@
+"""HTTP to the gateway: one bounded response, or an error of the client, for each request; retries if they are safe."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import httpx
+from pydantic import BaseModel, Field, ValidationError
+
+from mcp_exec_api.meta import FieldError
+from mcp_exec_client.errors import (
+    ClientMisconfigured,
+    GatewayError,
+    GatewayUnreachable,
+    McpExecError,
+    UnexpectedResponse,
+    find_error_class,
+)
+from mcp_exec_client.retry import RetryPolicy
+
+MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024
+"""Largest body that a gateway can be configured to accept."""
+MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024
+"""More than the largest response: the schemas of 1000 tools."""
+_MAX_PROBLEM_BYTES: Final = 1024 * 1024
+_MAX_DETAIL: Final = 2000
+"""Characters of a response's text that an error repeats."""
+_CONNECT_SECONDS: Final = 10.0
+_MAX_RETRY_AFTER: Final = 3600.0
+RETRIED_STATUSES: Final = (429, 502, 503, 504)
+"""Statuses after which the same request may succeed."""
+_NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Failures before the first byte of the request left."""
+_NOT_RETRIED: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+"""Failures that a retry would repeat."""
+
+Query = Mapping[str, str | None]
+
+
+class _Problem(BaseModel):
+    type: Annotated[str, Field(max_length=200)] = ""
+    detail: str = ""
+    errors: Annotated[list[FieldError], Field(max_length=1000)] = []
+    execution: Annotated[str, Field(max_length=253)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpReply:
+    """A complete response."""
+
+    status: int
+    content: bytes
+    address: str
+    """Method and URL of the request, for messages."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers by their names in lower case."""
+
+    def to_json(self) -> Any:
+        """Return the body's JSON. Raises UnexpectedResponse."""
+        try:
+            return json.loads(self.content)
+        except (ValueError, RecursionError) as error:
+            raise UnexpectedResponse(f"{self.address}: the response is not JSON; is this a gateway?") from error
+
+
+@dataclass(kw_only=True)
+class Transport:
+    """Requests to one gateway."""
+
+    http: httpx.AsyncClient
+    url: str
+    read_key: Callable[[], str | None]
+    """Returns the API key or token of the next request."""
+    timeout_seconds: float
+    """Time for a response, in addition to the wait that a request asks for."""
+    retries: RetryPolicy
+    sleep: Callable[[float], Awaitable[None]] = field(default=asyncio.sleep)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        wait_seconds: float = 0.0,
+        repeatable: bool = True,
+        expected: Collection[int] = (),
+    ) -> HttpReply:
+        """Send a request until there is a response without an error, and return it.
+
+        A request that is not `repeatable` is sent again only if the gateway cannot have acted on it. The statuses in
+        `expected` are no errors. Raises GatewayError, GatewayUnreachable and UnexpectedResponse.
+        """
+        content = None if body is None else encode_body(body)
+        seconds = self.timeout_seconds + wait_seconds
+        failures, waited = 0, 0.0
+        while True:
+            try:
+                return await self._send_once(
+                    method, path, query=query, content=content, headers=headers, expected=expected, seconds=seconds
+                )
+            except (GatewayError, GatewayUnreachable) as error:
+                failures += 1
+                retry_after = error.retry_after if isinstance(error, GatewayError) else None
+                delay = self.retries.find_delay(failures, waited=waited, retry_after=retry_after)
+                if delay is None or not can_retry(error, repeatable=repeatable):
+                    raise
+            await self.sleep(delay)
+            waited += delay
+
+    async def _send_once(self, method: str, path: str, *, seconds: float, **request: Any) -> HttpReply:
+        address = f"{method} {self.url}{path}"
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self.open(method, path, read_seconds=seconds, **request) as response,
+            ):
+                content = await read_bounded(response, MAX_RESPONSE_BYTES, address)
+                headers = dict(response.headers)
+                return HttpReply(status=response.status_code, content=content, address=address, headers=headers)
+        except TimeoutError as error:
+            raise GatewayUnreachable(f"{address}: no response within {seconds:g} seconds") from error
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        content: bytes | AsyncIterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        expected: Collection[int] = (),
+        read_seconds: float,
+    ) -> AsyncIterator[httpx.Response]:
+        """Send a request once and yield its response, whose body is not read. Raises an error for 3xx, 4xx and 5xx.
+
+        `read_seconds` is the longest time between two parts of the response.
+        """
+        address = f"{method} {self.url}{path}"
+        sent = {"Accept": "application/json", "Accept-Encoding": "identity", **(headers or {})}
+        if content is not None:
+            sent.setdefault("Content-Type", "application/json")
+        if key := self.read_key():
+            sent["Authorization"] = f"Bearer {check_key(key)}"
+        try:
+            async with self.http.stream(
+                method,
+                self.url + path,
+                params={name: value for name, value in (query or {}).items() if value is not None},
+                content=content,
+                headers=sent,
+                timeout=httpx.Timeout(read_seconds, connect=_CONNECT_SECONDS),
+                follow_redirects=False,
+            ) as response:
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise UnexpectedResponse(f"{address}: the response is compressed, which the client did not accept")
+                if not (response.is_success or response.status_code in expected):
+                    raise await read_problem(response, address)
+                yield response
+        except httpx.TransportError as error:
+            raise GatewayUnreachable(f"{address}: {_describe(error)}") from error
+
+
+def encode_body(body: Any) -> bytes:
+    """Encode a request's body. Raises ValueError or TypeError if it is no JSON or too large for every gateway."""
+    content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+    if len(content) > MAX_REQUEST_BYTES:
+        raise ValueError(f"the request has {len(content)} bytes; at most {MAX_REQUEST_BYTES} are possible")
+    return content
+
+
+def check_key(key: str) -> str:
+    """Return the key. Raises ClientMisconfigured if a header cannot carry it; the error does not repeat it."""
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise ClientMisconfigured("the API key has a character that is not printable ASCII, or a space")
+    return key
+
+
+def can_retry(error: McpExecError, *, repeatable: bool = True) -> bool:
+    """Return whether the same request may have another outcome, and is safe to send again."""
+    cause = error.__cause__
+    if isinstance(error, GatewayUnreachable):
+        return isinstance(cause, _NOT_SENT) or (repeatable and not isinstance(cause, _NOT_RETRIED))
+    if isinstance(error, GatewayError):
+        return error.status in (RETRIED_STATUSES if repeatable else (429,))
+    return False
+
+
+def _describe(error: httpx.TransportError) -> str:
+    """Return the reason of a failure: that of the operating system if there is one."""
+    cause: BaseException | None = error
+    for _ in range(10):
+        if cause is None:
+            break
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
+
+
+async def read_bounded(response: httpx.Response, limit: int, address: str) -> bytes:
+    """Return a response's body. Raises UnexpectedResponse if it has more than `limit` bytes."""
+    content = bytearray()
+    async for chunk in response.aiter_raw():
+        content += chunk
+        if len(content) > limit:
+            raise UnexpectedResponse(f"{address}: the response has more than {limit} bytes")
+    return bytes(content)
+
+
+async def read_problem(response: httpx.Response, address: str) -> GatewayError:
+    """Return the error that a response reports, also if it is from a proxy in front of the gateway."""
+    content = await read_bounded(response, _MAX_PROBLEM_BYTES, address)
+    status = response.status_code
+    try:
+        problem = _Problem.model_validate_json(content, extra="ignore")
+    except ValidationError:
+        text = content[:_MAX_DETAIL].decode(errors="replace").strip()
+        problem = _Problem(detail=f"{address}: {text or response.reason_phrase or 'no text'}")
+    kind = problem.type.rpartition(":")[2] or "http"
+    return find_error_class(kind, status)(
+        problem.detail[:_MAX_DETAIL],
+        kind=kind,
+        status=status,
+        errors=problem.errors,
+        execution=problem.execution,
+        retry_after=_read_retry_after(response.headers.get("Retry-After", "")),
+    )
+
+
+def _read_retry_after(text: str) -> float | None:
+    return min(float(text), _MAX_RETRY_AFTER) if text.isascii() and text.isdigit() and len(text) < 10 else None
