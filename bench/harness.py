@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from mcp_exec_api.constants import LABEL_POOL
+from mcp_exec_api.constants import LABEL_OWNER, LABEL_POOL
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 
@@ -96,12 +96,22 @@ class BenchCluster:
 
     async def scale(self, name: str, warm: int) -> None:
         """Set the number of warm pods of a pool."""
-        await self.kube.patch(
-            custom_resource_path("sandboxpools", namespace=self.namespace, name=name), {"spec": {"warm": {"min": warm}}}
-        )
+        await self.change(name, {"warm": {"min": warm}})
+
+    async def change(self, name: str, spec: dict[str, Any]) -> None:
+        """Change fields of a pool's spec."""
+        path = custom_resource_path("sandboxpools", namespace=self.namespace, name=name)
+        await self.kube.patch(path, {"spec": spec})
+
+    async def delete_sessions(self, prefix: str) -> None:
+        """Delete the sessions whose names begin so, and with them their pods."""
+        path = custom_resource_path("sandboxsessions", namespace=self.namespace)
+        for each in (await self.kube.list(path))[0]:
+            if (name := each["metadata"]["name"]).startswith(prefix):
+                await self.kube.delete(custom_resource_path("sandboxsessions", namespace=self.namespace, name=name))
 
     async def wait_until_settled(self, name: str, *, seconds: float = 180) -> None:
-        """Wait until the pool has all its warm pods and no starting or busy ones."""
+        """Wait until the pool has all its warm pods and no starting or busy ones, apart from those kept for owners."""
         path, selector = resource_path("pods", namespace=self.namespace), f"{LABEL_POOL}={name}"
         async with asyncio.timeout(seconds):
             while True:
@@ -111,6 +121,7 @@ class BenchCluster:
                 status, wanted = found.get("status", {}), found["spec"]["warm"]["min"]
                 pods, _ = await self.kube.list(path, selector=selector)
                 pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+                pods = [pod for pod in pods if LABEL_OWNER not in pod["metadata"]["labels"]]
                 if status.get("warm") == wanted == len(pods) and not status.get("busy", 0):
                     return
 
@@ -133,12 +144,12 @@ class BenchCluster:
                     return time.perf_counter() - start
                 await asyncio.sleep(0.1)
 
-    async def time_execution(self, pool: str, *, since: float | None = None) -> "TimedExecution":
+    async def time_execution(self, pool: str, *, since: float | None = None, **spec: Any) -> "TimedExecution":
         """Run `print(1)` and measure it from `since`, a value of the performance counter, or from now."""
         start = time.perf_counter() if since is None else since
         problem, answer = "", {}
         try:
-            answer = await self.execute("print(1)", pool=pool)
+            answer = await self.execute("print(1)", pool=pool, **spec)
         except (RuntimeError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             problem = f"{type(error).__name__} {error}"
         elapsed = (time.perf_counter() - start) * 1000

@@ -61,6 +61,7 @@ class SimulatedRelease:
         """Run the gateway."""
         environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
+        environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"
         log = self.folder / "gateway.log"
         async with child([sys.executable, "-m", "mcp_exec_gateway"], environment=environment, log=log) as self.gateway:
             await self._ready(self.gateway, self.gateway_port)
@@ -114,7 +115,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def pool_object(*, warm: int) -> Object:
+def pool_object(*, warm: int, reuse: str = "Never") -> Object:
     """Build the pool, whose pods run on simulated nodes only."""
     return {
         "apiVersion": "mcp-exec.dev/v1alpha1",
@@ -125,6 +126,7 @@ def pool_object(*, warm: int) -> Object:
             "nodeSelector": {LABEL: "true"},
             "tolerations": [TOLERATION],
             "warm": {"min": warm},
+            "reuse": {"scope": reuse},
             "maxPods": MAX_PODS,
         },
     }
@@ -132,9 +134,9 @@ def pool_object(*, warm: int) -> Object:
 
 @asynccontextmanager
 async def release(
-    *, warm: int, nodes: int, pods_per_node: int = 250, run_seconds: float = 0.002
+    *, warm: int, nodes: int, pods_per_node: int = 250, run_seconds: float = 0.002, reuse: bool = False
 ) -> AsyncIterator[SimulatedRelease]:
-    """Run the release with one pool, `simulated`, that keeps `warm` pods warm."""
+    """Run the release with one pool, `simulated`, that keeps `warm` pods warm and, with `reuse`, uses pods again."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-exec-bench-")))
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])))
@@ -168,7 +170,10 @@ async def release(
         await stack.enter_async_context(made.gateway_running())
         stack.push_async_callback(made.stop_operator)
         await made.start_operator()
-        await kube.create(custom_resource_path("sandboxpools", namespace=NAMESPACE), pool_object(warm=warm))
+        await kube.create(
+            custom_resource_path("sandboxpools", namespace=NAMESPACE),
+            pool_object(warm=warm, reuse="Owner" if reuse else "Never"),
+        )
         yield made
 
 

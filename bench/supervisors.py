@@ -1,7 +1,7 @@
 """Supervisors of simulated pods, all in one process and behind one listening socket, selected by the address dialled.
 
-They implement the whole protocol of a sandbox's supervisor with a small HTTP/1.1 server, and run nothing: each
-execution takes `run_seconds` and prints what `print(1)` prints.
+They implement the protocol of a sandbox's supervisor with a small HTTP/1.1 server, and run nothing: each execution
+takes `run_seconds` and prints what `print(1)` prints, and cleaning takes `clean_seconds`.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, normalize_address
+from mcp_exec_common.supervisor.client import EXECUTION_HEADER
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -44,16 +45,25 @@ _FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "timeoutSeconds": (int, float),
     "outputBytes": (int,),
 }
+_OWNED: Final[dict[str, tuple[type, ...]]] = {"owner": (str,), "session": (bool,)}
+"""Optional fields."""
 
 
 @dataclass(kw_only=True, eq=False)
 class SimulatedSupervisor:
-    """Supervisor of one pod. It accepts one execution in its life and stores its events."""
+    """Supervisor of one pod. It accepts one execution, or those of one owner, and stores the last one's events."""
 
     token_sha256: str
     run_seconds: float
+    clean_seconds: float = 0.0
     id: str | None = None
-    """The accepted execution."""
+    """The last accepted execution."""
+    owner: str | None = None
+    """Whom the pod serves. None: it is used once."""
+    session: bool = False
+    accepted: set[str] = field(default_factory=set)
+    clean: bool = False
+    """Whether the pod was cleaned after its last execution."""
     finished: bool = False
     lines: list[bytes] = field(default_factory=list)
     """The events so far, one line of JSON each."""
@@ -65,9 +75,17 @@ class SimulatedSupervisor:
     @property
     def state(self) -> str:
         """`idle`, `running` or `finished`."""
-        if self.id is None:
+        if self.id is None or self.clean or (self.session and self.finished):
             return "idle"
         return "finished" if self.finished else "running"
+
+    def refuses(self, job: "SimulatedJob") -> bool:
+        """Return whether the pod can't accept a job because of those before."""
+        if self.id is None:
+            return False
+        same = job.owner is not None and job.owner == self.owner
+        next_one = self.clean or (self.session and job.session)
+        return job.id in self.accepted or not same or not next_one or self.state != "idle"
 
     def admits(self, authorization: str) -> bool:
         """Return whether the header has the bearer token of this pod."""
@@ -75,9 +93,12 @@ class SimulatedSupervisor:
         digest = hashlib.sha256(token.strip().encode()).hexdigest()
         return scheme.lower() == "bearer" and hmac.compare_digest(digest, self.token_sha256)
 
-    def accept(self, execution: str) -> None:
+    def accept(self, job: "SimulatedJob") -> None:
         """Start the execution."""
-        self.id = execution
+        self.id, self.owner, self.session = job.id, job.owner, job.session
+        self.accepted.add(job.id)
+        self.clean = self.finished = False
+        self.lines = []
         self._add_events([("status", {"phase": "Running"})])
         self._ending = asyncio.get_running_loop().call_later(self.run_seconds, self._end)
 
@@ -117,6 +138,7 @@ class SimulatedSupervisor:
             "truncated": False,
             "runMs": self.run_seconds * 1000,
             "peakMemoryBytes": None,
+            "cpuSeconds": None,
         }
         self.finished = True
         self._add_events([*([("stdout", {"text": "1\n"})] if ran else []), ("end", end)])
@@ -137,6 +159,7 @@ class SimulatedSupervisors:
     """All supervisors by their pods' addresses."""
 
     run_seconds: float = 0.002
+    clean_seconds: float = 0.005
     _by_address: dict[str, SimulatedSupervisor] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -144,7 +167,9 @@ class SimulatedSupervisors:
 
     def add(self, address: str, *, token_sha256: str) -> None:
         """Add the supervisor of a started pod."""
-        self._by_address[address] = SimulatedSupervisor(token_sha256=token_sha256, run_seconds=self.run_seconds)
+        self._by_address[address] = SimulatedSupervisor(
+            token_sha256=token_sha256, run_seconds=self.run_seconds, clean_seconds=self.clean_seconds
+        )
 
     def remove(self, address: str) -> None:
         """Remove the supervisor of a deleted pod and abort its connections."""
@@ -212,19 +237,29 @@ def read_request(buffer: bytearray) -> SimulatedRequest | None:
     return SimulatedRequest(method=method, path=path, query=query, headers=headers, body=body)
 
 
-def read_job(body: bytes) -> tuple[str, str]:
-    """Return the execution's id and the error of the body; one of them is empty."""
+@dataclass(frozen=True, kw_only=True)
+class SimulatedJob:
+    """The part of a job that the simulation needs."""
+
+    id: str
+    owner: str | None = None
+    session: bool = False
+
+
+def read_job(body: bytes) -> tuple[SimulatedJob | None, str]:
+    """Return the job, or None and the error of the body."""
     try:
         found = json.loads(body)
     except ValueError:
-        return "", "the body is not JSON"
+        return None, "the body is not JSON"
     if not isinstance(found, dict):
-        return "", "the body is not an object"
-    for name, types in _FIELDS.items():
-        if not isinstance(found.get(name), types) or isinstance(found[name], bool):
-            return "", f"{name}: must be a {types[0].__name__}"
-    unknown = sorted(found.keys() - _FIELDS.keys())
-    return (found["id"], "") if not unknown else ("", f"{unknown[0][:100]}: unknown field")
+        return None, "the body is not an object"
+    for name, types in (_FIELDS | {name: types for name, types in _OWNED.items() if name in found}).items():
+        if not isinstance(found.get(name), types) or (isinstance(found[name], bool) and bool not in types):
+            return None, f"{name}: must be a {types[0].__name__}"
+    if unknown := sorted(found.keys() - _FIELDS.keys() - _OWNED.keys()):
+        return None, f"{unknown[0][:100]}: unknown field"
+    return SimulatedJob(id=found["id"], owner=found.get("owner"), session=found.get("session", False)), ""
 
 
 class SimulatedConnection(asyncio.Protocol):
@@ -272,6 +307,8 @@ class SimulatedConnection(asyncio.Protocol):
             PROOF_PATH: {"GET": self._prove},
             "/v1/execution": {"POST": self._start, "GET": self._describe, "DELETE": self._cancel},
             "/v1/execution/events": {"GET": self._events},
+            "/v1/recycle": {"POST": self._recycle},
+            "/v1/session": {"GET": self._describe_session},
         }
         if request.path not in ("/healthz", PROOF_PATH) and not supervisor.admits(
             request.headers.get("authorization", "")
@@ -295,32 +332,67 @@ class SimulatedConnection(asyncio.Protocol):
 
     def _describe(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor
-        self._json(200, {"state": supervisor.state, "id": supervisor.id, "lastSeq": len(supervisor.lines)})
+        uses = len(supervisor.accepted)
+        last = len(supervisor.lines)
+        self._json(200, {"state": supervisor.state, "id": supervisor.id, "lastSeq": last, "uses": uses})
 
     def _start(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor
-        execution, wrong = read_job(request.body)
-        if wrong:
+        job, wrong = read_job(request.body)
+        if job is None:
             self._json(400, {"error": wrong})
-        elif supervisor.id is not None:
+        elif supervisor.refuses(job):
             self._json(409, {"error": f"accepted {supervisor.id} before", "id": supervisor.id})
         else:
-            supervisor.accept(execution)
+            supervisor.accept(job)
             self._stream(1)
+
+    def _recycle(self, request: SimulatedRequest) -> None:
+        supervisor = self._supervisor
+        try:
+            execution = json.loads(request.body)["id"]
+        except (ValueError, TypeError, KeyError):
+            self._json(400, {"error": "id: must be a string"})
+            return
+        if supervisor.owner is None or execution != supervisor.id or supervisor.state == "running":
+            self._json(409, {"error": "not now", "id": supervisor.id})
+            return
+        self._streaming = True  # the next request waits for this response
+        asyncio.get_running_loop().call_later(supervisor.clean_seconds, self._end_recycle)
+
+    def _end_recycle(self) -> None:
+        supervisor = self._supervisor
+        supervisor.clean = True
+        milliseconds = supervisor.clean_seconds * 1000
+        self._json(200, {"state": "idle", "uses": len(supervisor.accepted), "cleanMs": milliseconds})
+        self._streaming = False
+        self.data_received(b"")
+
+    def _describe_session(self, request: SimulatedRequest) -> None:
+        supervisor = self._supervisor
+        if not supervisor.session:
+            self._json(404, {"error": "this sandbox has no session"})
+            return
+        self._json(200, {"executions": len(supervisor.accepted), "memoryBytes": 20_000_000, "alive": True})
 
     def _events(self, request: SimulatedRequest) -> None:
         found = re.fullmatch(r"(?:from=([1-9][0-9]{0,8}))?", request.query)
         if found is None:
             self._json(400, {"error": "from: must be a positive integer"})
-        elif self._supervisor.id is None:
-            self._json(404, {"error": "this sandbox has no execution"})
+        elif self._is_other(request):
+            self._json(404, {"error": "this sandbox has no such execution"})
         else:
             self._stream(int(found[1] or 1))
 
+    def _is_other(self, request: SimulatedRequest) -> bool:
+        """Return whether a request means another execution than the last one, or there is none."""
+        last = self._supervisor.id
+        return last is None or request.headers.get(EXECUTION_HEADER.lower(), last) != last
+
     def _cancel(self, request: SimulatedRequest) -> None:
         supervisor = self._supervisor
-        if supervisor.id is None:
-            self._json(409, {"error": "this sandbox has no execution"})
+        if self._is_other(request):
+            self._json(409, {"error": "this sandbox has no such execution"})
             return
         status = 200 if supervisor.finished else 202
         if not supervisor.finished:

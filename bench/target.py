@@ -19,16 +19,22 @@ class LoadTarget:
 
 
 @asynccontextmanager
-async def target(nodes: str, *, pool: str, warm: int, node_count: int) -> AsyncIterator[LoadTarget]:
-    """Open a pool with `warm` warm pods on `real` or `simulated` nodes. A real pool is restored afterwards."""
+async def target(
+    nodes: str, *, pool: str, warm: int, node_count: int, reuse: bool = False
+) -> AsyncIterator[LoadTarget]:
+    """Open a pool with `warm` warm pods on `real` or `simulated` nodes. A real pool is restored afterwards.
+
+    With `reuse`, its pods serve their owners again.
+    """
     if nodes == "simulated":
-        async with release(warm=warm, nodes=node_count) as made:
+        async with release(warm=warm, nodes=node_count, reuse=reuse) as made:
             yield LoadTarget(bench=made.bench, pool=POOL, pids=made.pids)
         return
     async with connect_release() as bench:
-        before = (await bench.pool(pool))["spec"]["warm"]["min"]
+        before = (await bench.pool(pool))["spec"]
+        changed = {"warm": {"min": warm}, "reuse": {"scope": "Owner" if reuse else "Never"}}
         try:
-            await bench.scale(pool, warm)
+            await bench.change(pool, changed)
             yield LoadTarget(bench=bench, pool=pool, pids=daemons())
         finally:
-            await bench.scale(pool, before)
+            await bench.change(pool, {name: before[name] for name in changed})

@@ -41,6 +41,7 @@ from mcp_exec_common.kube.client import custom_resource_path  # noqa: E402
 AT_ONCE = (1, 16, 64)
 KEY = b"the key of the benchmark"
 NAMESPACE = "agents"
+RELEASE_NAMESPACE = "mcp-exec-system"
 DEADLINE = 30.0
 ARGUMENTS = {"text": "a line of text as a tool may be given"}
 MAX_CALLS = 10_000
@@ -95,37 +96,43 @@ async def wait_for_port(port: int) -> None:
                 return
 
 
+def write_environment(api: FakeApiServer, folder: Path, **more: str) -> dict[str, str]:
+    """Write the files that a process needs, and return its environment."""
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "memory", "cluster": {"server": api.url}}],
+        "users": [{"name": "bench", "user": {}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "memory", "user": "bench"}}],
+        "current-context": "bench",
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    (folder / "key").write_bytes(KEY)
+    given = {
+        "NAMESPACES": NAMESPACE,
+        "RELEASE_NAMESPACE": RELEASE_NAMESPACE,
+        "SANDBOX_KEY_FILE": str(folder / "key"),
+        "KUBECONFIG": str(folder / "kubeconfig"),
+        **more,
+    }
+    return {f"MCP_EXEC_{name}": value for name, value in given.items()}
+
+
 @asynccontextmanager
-async def run_broker(tools: str, folder: Path, *, concurrency: int) -> AsyncIterator[str]:
+async def run_broker(
+    tools: str, folder: Path, *, concurrency: int, api: FakeApiServer, control_port: int
+) -> AsyncIterator[str]:
     """Run a broker in front of the server, and yield its address for sandboxes."""
-    async with FakeApiServer().running() as api:
-        limits = {"concurrency": 2 * concurrency}
-        spec = {"url": tools, "limits": limits}
-        item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
-        api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "memory", "cluster": {"server": api.url}}],
-            "users": [{"name": "bench", "user": {}}],
-            "contexts": [{"name": "bench", "context": {"cluster": "memory", "user": "bench"}}],
-            "current-context": "bench",
-        }
-        (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-        (folder / "key").write_bytes(KEY)
-        port = find_free_port()
-        env = {
-            "MCP_EXEC_NAMESPACES": NAMESPACE,
-            "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
-            "MCP_EXEC_SANDBOX_KEY_FILE": str(folder / "key"),
-            "MCP_EXEC_AUDIT_FILE": str(folder / "audit.sqlite"),
-            "MCP_EXEC_KUBECONFIG": str(folder / "kubeconfig"),
-            "MCP_EXEC_PORT": str(port),
-            "MCP_EXEC_CONTROL_PORT": str(find_free_port()),
-        }
-        async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
-            await wait_for_port(port)
-            yield f"http://127.0.0.1:{port}"
+    spec = {"url": tools, "limits": {"concurrency": 2 * concurrency}}
+    item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
+    api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
+    port = find_free_port()
+    env = write_environment(
+        api, folder, AUDIT_FILE=str(folder / "audit.sqlite"), PORT=str(port), CONTROL_PORT=str(control_port)
+    )
+    async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
+        await wait_for_port(port)
+        yield f"http://127.0.0.1:{port}"
 
 
 def sign_grant() -> str:
@@ -222,20 +229,21 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         await wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
         client = await stack.enter_async_context(Client(url))
-        address = await stack.enter_async_context(run_broker(url, folder, concurrency=max(AT_ONCE)))
+        api = await stack.enter_async_context(FakeApiServer().running())
+        broker = run_broker(url, folder, concurrency=max(AT_ONCE), api=api, control_port=find_free_port())
+        address = await stack.enter_async_context(broker)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         results: dict[str, Any] = {}
         for at_once in AT_ONCE:
-            results[str(at_once)] = await compare(
-                options, client, Sandboxes(address, session, number=-(-at_once // 8)), at_once
-            )
+            sandboxes = Sandboxes(address, session, number=-(-at_once // 8))
+            ways: dict[str, Call] = {"direct": build_direct_call(client), "broker": sandboxes.call}
+            results[str(at_once)] = await compare(options, ways, at_once)
             print_comparison(at_once, results[str(at_once)])
         return {"tool ms": 1, "at once": results}
 
 
-async def compare(options: argparse.Namespace, client: Client, sandboxes: Sandboxes, at_once: int) -> dict[str, Any]:
-    """Measure both ways with a number of calls at once, in alternating rounds."""
-    ways: dict[str, Call] = {"direct": build_direct_call(client), "broker": sandboxes.call}
+async def compare(options: argparse.Namespace, ways: dict[str, Call], at_once: int) -> dict[str, Any]:
+    """Measure `direct` and another way with a number of calls at once, in alternating rounds."""
     samples: dict[str, list[float]] = {way: [] for way in ways}
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for call in ways.values():
@@ -247,14 +255,14 @@ async def compare(options: argparse.Namespace, client: Client, sandboxes: Sandbo
             samples[way] += times
             rates[way].append(rate)
     rows = {way: summarize(samples[way], rates[way]) for way in ways}
-    direct, broker = rows["direct"], rows["broker"]
+    direct, other = rows.values()
     return {
         "ways": rows,
-        "added p50 ms": round(broker["p50 ms"] - direct["p50 ms"], 2),
-        "added p99 ms": round(broker["p99 ms"] - direct["p99 ms"], 2),
-        "ratio p50": round(broker["p50 ms"] / direct["p50 ms"], 2),
-        "ratio p99": round(broker["p99 ms"] / direct["p99 ms"], 2),
-        "ratio calls/s": round(broker["calls/s"] / direct["calls/s"], 2),
+        "added p50 ms": round(other["p50 ms"] - direct["p50 ms"], 2),
+        "added p99 ms": round(other["p99 ms"] - direct["p99 ms"], 2),
+        "ratio p50": round(other["p50 ms"] / direct["p50 ms"], 2),
+        "ratio p99": round(other["p99 ms"] / direct["p99 ms"], 2),
+        "ratio calls/s": round(other["calls/s"] / direct["calls/s"], 2),
         "samples": {way: [round(sample, 3) for sample in times] for way, times in samples.items()},
     }
 
@@ -264,7 +272,7 @@ def print_comparison(at_once: int, comparison: dict[str, Any]) -> None:
     print(f"\n{at_once} at once:")
     print(table(comparison["ways"]))
     print(
-        f"the broker adds {comparison['added p50 ms']} ms (p50) and {comparison['added p99 ms']} ms (p99):"
+        f"the other way adds {comparison['added p50 ms']} ms (p50) and {comparison['added p99 ms']} ms (p99):"
         f" {comparison['ratio p50']} and {comparison['ratio p99']} times the direct call,"
         f" and {comparison['ratio calls/s']} of its calls per second"
     )

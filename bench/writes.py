@@ -2,19 +2,23 @@
 
 Every write of the operator and the gateway that names the execution or its pod counts, and so does the creation of the
 pod that replaces the used one. Writes of a pool's status, which all executions share, and writes of the cluster itself
-(scheduler, kubelet) are counted separately.
+(scheduler, kubelet) are counted separately. With --reuse, the pool reuses pods; the first execution, whose pod gets its
+owner, is not counted.
 
-    KUBECONFIG=... python bench/writes.py --audit-log FILE [--executions 20] [--json writes.json]
+    KUBECONFIG=... python bench/writes.py --audit-log FILE [--executions 20] [--reuse] [--json writes.json]
 """
 
+import argparse
 import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness import NAMESPACE, RELEASE, SYSTEM, connect_release, parser, table, write_json
+from harness import NAMESPACE, RELEASE, SYSTEM, BenchCluster, connect_release, parser, table, write_json
 
 from mcp_exec_common.kube.client import custom_resource_path
 
@@ -50,14 +54,28 @@ def name_write(event: dict[str, Any]) -> str:
     return f"{who}: {event['verb']} {resource}"
 
 
+@asynccontextmanager
+async def reusing(bench: BenchCluster, arguments: argparse.Namespace) -> AsyncIterator[None]:
+    """Let the pool reuse pods, if requested, and use one for the first time."""
+    if arguments.reuse:
+        await bench.change(arguments.pool, {"reuse": {"scope": "Owner"}})
+        await bench.execute("print(1)", pool=arguments.pool)
+    await bench.wait_until_settled(arguments.pool)
+    try:
+        yield
+    finally:
+        if arguments.reuse:
+            await bench.change(arguments.pool, {"reuse": {"scope": "Never"}})
+
+
 async def main() -> None:
     """Run the command."""
     options = parser(__doc__)
     options.add_argument("--audit-log", type=Path, required=True)
     options.add_argument("--executions", type=int, default=20)
+    options.add_argument("--reuse", action="store_true", help="count executions in reused pods")
     arguments = options.parse_args()
-    async with connect_release() as bench:
-        await bench.wait_until_settled(arguments.pool)
+    async with connect_release() as bench, reusing(bench, arguments):
         offset = arguments.audit_log.stat().st_size
         statuses = []
         for _ in range(arguments.executions):
