@@ -69,6 +69,9 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "servers.image.tag": os.environ.get("TAG", "dev"),
         "pool.warm.min": "2",
         "pool.runtimeClassName": runtimes.get("gvisor") or "NodeDefault",
+        # Not every cluster under test has volumes. The files outlive the broker's container, and not its pod.
+        "broker.files.enabled": "true",
+        "broker.files.volume.temporary": "true",
         # The tests write what the policies refuse. test_chart tests them where the cluster has them.
         "admissionPolicy.enabled": "false",
     }

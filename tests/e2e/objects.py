@@ -38,10 +38,12 @@ VERSIONS: Final = {
     "RoleBinding": "rbac.authorization.k8s.io/v1",
     "RuntimeClass": "node.k8s.io/v1",
     "SandboxPool": "mcp-exec.dev/v1alpha1",
+    "SandboxSession": "mcp-exec.dev/v1alpha1",
     "Secret": "v1",
     "Service": "v1",
     "ServiceAccount": "v1",
     "ToolServer": "mcp-exec.dev/v1alpha1",
+    "Skill": "mcp-exec.dev/v1alpha1",
 }
 """The API version in which tests use each kind."""
 OLDER_VERSIONS: Final = {"EndpointSlice": "discovery.k8s.io/v1beta1"}

@@ -13,6 +13,7 @@ from tests.support.until import eventually
     [
         ({}, "spec.code"),
         ({"code": ""}, "spec.code"),
+        ({"code": "1", "skillRef": {"name": "a"}}, "spec"),
         ({"code": "1", "timeoutSeconds": 301}, "spec.timeoutSeconds"),
         ({"code": "1", "timeoutSeconds": "soon"}, "spec.timeoutSeconds"),
         ({"code": "1", "limits": {"outputBytes": 1}}, "spec.limits.outputBytes"),
@@ -46,9 +47,23 @@ def test_kubectl_shows_what_ran_and_explains_every_field(installed: Cluster, poo
     installed.delete("CodeExecution", name)
     installed.execute(name=name, code="1 / 0", poolRef={"name": pool})
     header, row = installed.kubectl("get", "codeexecutions", name, "-n", NAMESPACE).splitlines()
-    assert header.split() == ["NAME", "PHASE", "REASON", "POOL", "START", "DURATION", "TOOLS", "AGE"]
+    assert header.split() == ["NAME", "PHASE", "REASON", "POOL", "START", "DURATION", "TOOLS", "SPEC", "AGE"]
     assert row.split()[:4] == [name, "Failed", "UserError", pool]
     assert "Python source" in installed.kubectl("explain", "cex.spec.code")
+
+
+def test_what_stands_in_a_namespace_that_is_not_served_says_so(installed: Cluster) -> None:
+    image = installed.get("SandboxPool", "runc")["spec"]["image"]
+    pool = pool_manifest(name="unserved", runtime=None, image=image, warm=0)
+    pool["metadata"]["namespace"] = "default"
+    server = {**pool, "kind": "ToolServer", "spec": {"url": "http://127.0.0.1:9/mcp"}}
+    installed.apply(pool, server, execution_manifest(name="unserved", namespace="default", code="1"))
+    try:
+        for kind in ("cex", "sbp", "ts"):
+            assert " NotObserved " in installed.kubectl("get", kind, "unserved", "-n", "default"), kind
+    finally:
+        for kind in ("CodeExecution", "SandboxPool", "ToolServer"):
+            installed.delete(kind, "unserved", namespace="default")
 
 
 def test_a_pool_can_be_scaled_by_kubectl(installed: Cluster) -> None:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from kubernetes.client import AuthenticationV1TokenRequest, CoreV1Api, V1TokenRequestSpec
 
+from mcp_exec_api.quantity import parse_quantity
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
 from tests.support.until import eventually
 
@@ -59,18 +60,88 @@ def test_a_retry_with_the_same_idempotency_key_runs_once(installed: Cluster, gat
     assert other.status_code in (409, 422)
 
 
+def test_the_caller_is_proven_whatever_the_api_server_makes_of_the_context(gateway: Gateway) -> None:
+    numbers = [1.0, 1e3, -0.0, 0.1, 1e-7, 2**53 + 1, 2**63 - 1, 2.0**60, 2.0**64, 9.3e18, 1.5e300]
+    texts = {"é": "<&>\u2028😀", "": "", "1.0": "1.0", "\x7f": "\t\\"}
+    context = {"z": numbers, "a": {"texts": texts, "nothing": [None, [], {}, {"n": None}]}, "Z": True}
+    done = gateway.run("context['z'][5] + len(context['a']['texts'])", context=context)
+    plain = gateway.run("0")
+    assert (done["output"]["result"], done["caller"]) == (2**53 + 1 + len(texts), plain["caller"])
+    assert plain["caller"]
+    assert not plain["caller"].startswith("claimed:")
+
+
 def test_without_a_wait_the_answer_is_a_link(gateway: Gateway) -> None:
     response = gateway.client.post("/v1/executions", params={"wait": "0"}, json={"code": "print('later')"})
     assert response.status_code == 202
     link = response.headers["location"]
     done = gateway.client.get(link, params={"wait": "60"}).json()
     assert (done["phase"], done["output"]["stdout"]) == ("Succeeded", "later\n")
-    page = gateway.client.get("/v1/executions", params={"phase": "Succeeded"}).json()
+
+    def find_page(**query: Any) -> Any:
+        return gateway.client.get("/v1/executions", params={"phase": "Succeeded", **query}).json()
+
+    # the newest come first, once the watch of the replica has shown them
+    eventually(lambda: done["name"] in [item["name"] for item in find_page(limit=5)["items"]])
+    page = find_page()
     listed = [item["name"] for item in page["items"]]
     while token := page.get("continue"):
-        page = gateway.client.get("/v1/executions", params={"phase": "Succeeded", "continue": token}).json()
+        page = find_page(**{"continue": token})
         listed += [item["name"] for item in page["items"]]
     assert listed.count(done["name"]) == 1
+
+
+def test_executions_are_identified_measured_and_listed(installed: Cluster, gateway: Gateway) -> None:
+    name = f"report-{uuid.uuid4().hex[:8]}"
+    code = (
+        "import time\n"
+        "block = bytearray(80 << 20)\n"
+        "for position in range(0, len(block), 4096):\n    block[position] = 1\n"
+        "end = time.monotonic() + 1\n"
+        "while time.monotonic() < end:\n    pass\n"
+        "raise SystemExit(3)\n"
+    )
+    about = {
+        "description": "Weekly report",
+        "labels": {"report": "weekly"},
+        "conversation": name,
+        "useCase": "filtering",
+    }
+    done = gateway.run(code, name=name, **about)
+    assert done["reason"] == "ExitCode"
+    assert about.items() <= done.items()
+    usage = done["usage"]
+    assert 0.3 < usage["cpuSeconds"] < usage["sandboxSeconds"] + 1
+    assert 80 * 2**20 <= usage["peakMemoryBytes"] < 2**30
+    assert (usage["codeBytes"], usage["sandboxSeconds"] > 1) == (len(code), True)
+    client = gateway.client
+    assert client.get(f"/v1/executions/{name}", params={"include": "code"}).json()["code"] == code
+    taken = client.post("/v1/executions", json={"code": "1", "name": name})
+    assert (taken.status_code, taken.json()["errors"][0]["field"]) == (409, "name")
+
+    def find(**query: str) -> list[str]:
+        page = client.get("/v1/executions", params=query).json()
+        return [item["name"] for item in page["items"]]
+
+    eventually(lambda: find(limit="1") == [name])
+    for query in ({"conversation": name}, {"caller": done["caller"], "labelSelector": "report=weekly", "limit": "1"}):
+        assert find(**query) == [name]
+    pool = next(each for each in client.get("/v1/stats").json()["pools"] if each["name"] == "default")
+    limits = installed.get("SandboxPool", "default")["spec"]["resources"]["limits"]
+    assert (pool["memoryBytes"], pool["warm"] + pool["starting"] > 0) == (parse_quantity(limits["memory"]), True)
+    # Kubernetes 1.20 has no CEL rules, and the operator reports the change; later versions refuse it
+    refused = installed.run(
+        "kubectl", "patch", "cex", name, "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"code":"2"}}', check=False
+    ).returncode
+
+    def columns() -> dict[str, str]:
+        header, row = installed.kubectl("get", "cex", name, "-n", NAMESPACE, "-o", "wide").splitlines()
+        starts = {title: header.index(title) for title in header.split()}
+        ends = [*sorted(starts.values())[1:], None]
+        return {title: row[start:end].strip() for (title, start), end in zip(starts.items(), ends, strict=True)}
+
+    eventually(lambda: refused or columns()["SPEC"] == "Changed")
+    assert (columns()["CALLER"], columns()["DESCRIPTION"]) == (done["caller"], "Weekly report")
 
 
 def test_an_execution_is_cancelled_when_its_waiting_client_goes_away(

@@ -79,11 +79,17 @@ def test_a_namespace_quota_shows_as_such(installed: Cluster, make_pool: MakePool
 
 
 def test_an_empty_pool_starts_a_pod_for_the_execution(installed: Cluster, make_pool: MakePool) -> None:
-    make_pool("empty", warm=0)
+    make_pool("empty", warm=0, logOutput=True)
     status = installed.execute(name="cold", code="print('cold')", poolRef={"name": "empty"})
     assert (status["phase"], status["start"], status["output"]["stdout"]) == ("Succeeded", "Cold", "cold\n")
     assert condition(status, "Bound")["reason"] == "ColdPod"
     installed.delete("CodeExecution", "cold")
+    # the pool also copies output to the log of the container, while the code runs
+    code = "import time\nprint('followed', flush=True)\ntime.sleep(60)"
+    installed.apply(execution_manifest(name="followed", code=code, poolRef={"name": "empty"}))
+    pod = eventually(lambda: (installed.get("CodeExecution", "followed")["status"]).get("podName"), what="a pod")
+    eventually(lambda: "stdout | followed" in installed.logs(pod).splitlines(), what="output in the log")
+    installed.delete("CodeExecution", "followed")
 
 
 def test_kata_pods_carry_the_overhead_and_node_selector_of_their_runtime_class(

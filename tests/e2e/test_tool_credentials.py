@@ -39,8 +39,7 @@ rows = await execute_sql(project_id="{PROJECT}", query="select 1")
 migrations = await list_migrations(project_id="{PROJECT}")
 tables = await list_tables(project_id="{PROJECT}")
 answer = [
-    projects["projects"][0]["name"], "select 1" in str(rows), migrations["migrations"][0]["name"],
-    tables["tables"][0]["name"],
+    projects[0]["name"], "select 1" in str(rows), migrations[0]["name"], tables[0]["name"],
 ]
 """
 CONTEXT7_CALLS = """

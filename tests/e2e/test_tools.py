@@ -8,11 +8,13 @@ import httpx
 import pytest
 
 from mcp_exec_client.__main__ import main as mcp_exec
+from mcp_exec_client.cli.main import kubectl_main
 from tests.e2e import toolservers
 from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway
 from tests.e2e.toolservers import Agent, http_server, running, secret, statuses, stdio, tool_server
 from tests.support.messages_api import KEY as MODEL_KEY
 from tests.support.messages_api import MessagesApi, results_in, says, uses
+from tests.support.pages import steps
 from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(900)
@@ -134,6 +136,31 @@ def test_code_calls_a_real_server_through_its_wrappers(agent: Agent, server: str
     assert done["toolCalls"]["failed"] == 0
     assert done["toolCalls"]["byTool"]
     assert all(tool.startswith(f"{server}.") for tool in done["toolCalls"]["byTool"])
+
+
+FORMS = """
+import sys
+import servers.trips
+from servers import filesystem, sheets
+from servers.time import convertTime
+loaded = sorted(name for name in sys.modules if name.startswith("servers.time."))
+await filesystem.writeFile("/data/forms.txt", "by position")
+text = await filesystem.read_text_file("/data/forms.txt", head=1)
+trip = await servers.trips.planTrip("Phoenix", destination="Seattle")
+rows = await sheets.getSheet({"sheetId": "abc123"}, limit=3)
+same = await call_mcp_tool("sheets.getSheet", {"sheetID": "abc123", "Limit": 3})
+noon = [await convertTime("Europe/Berlin", "12:00", targetTimezone="Asia/Tokyo"),
+        await call_mcp_tool("mcp__time__convert_time", "Europe/Berlin", "12:00", "Asia/Tokyo", dict)]
+found = search_tools("plan a trip", "full", 1)[0]["signature"].partition(")")[0]
+[loaded, text["content"], trip["destination"], len(rows), rows == same, noon[0] == noon[1], found]
+"""
+
+
+def test_code_calls_tools_in_the_forms_that_models_write(agent: Agent) -> None:
+    done = agent.run(FORMS, "filesystem.*", "sheets.*", "time.*", "trips.*")
+    expected = [["servers.time.convert_time"], "by position", "Seattle", 3, True, True]
+    expected.append("plan_trip(origin: str, destination: str")
+    assert (done["phase"], done["output"]["result"]) == ("Succeeded", expected), done
 
 
 def test_ten_thousand_rows_stay_in_the_sandbox_and_five_are_printed(agent: Agent) -> None:
@@ -301,12 +328,95 @@ def test_a_destructive_call_that_is_refused_in_its_execution_is_denied_with_the_
     assert status["approvals"][0]["state"] == "Denied"
 
 
+TWO_CALLS = """
+import asyncio
+from servers.probe import delete_everything
+
+async def tick():
+    for number in range(600):
+        print("tick", number, flush=True)
+        await asyncio.sleep(1)
+
+ticking = asyncio.create_task(tick())
+for _ in range(2):
+    await delete_everything(confirm=True)
+    print("done", flush=True)
+ticking.cancel()
+"""
+PATCH_PAGE = "kubectl/executions.md"
+
+
+def test_approvals_may_take_longer_than_the_code_and_are_given_by_the_gateway_and_as_the_page_shows(
+    installed: Cluster, agent: Agent, url: str
+) -> None:
+    with toolservers.approver(installed, url) as client:
+        name = agent.start(TWO_CALLS, "probe.*", timeoutSeconds=2)
+        with client.stream(
+            "GET", f"/v1/executions/{name}/events", headers={"Accept": "application/x-ndjson"}
+        ) as stream:
+            events = (json.loads(line) for line in stream.iter_lines() if line)
+            noted = next(event for event in events if event["type"] == "approval")
+            assert any("tick 3" in event.get("text", "") for event in events)  # three seconds
+            path = f"/v1/executions/{name}/approvals/{noted['approval']}"
+            assert client.post(path, json={"decision": "Approve"}).status_code == 200
+            assert any(event["type"] == "approval" for event in events)
+    # the second call waits: the sign of it, the list, and the page's commands
+    eventually(
+        lambda: installed.get("CodeExecution", name)["status"].get("reason") == "AwaitingApproval"
+        and agent.approval(name)["id"] != noted["approval"],
+        seconds=20, every=0.2, what="the second call waits",
+    )  # fmt: skip
+    listed = agent.gateway.client.get("/v1/approvals", params={"state": "pending"}).json()["items"]
+    assert [item["tool"] for item in listed if item["execution"] == name] == ["probe.delete_everything"]
+    script = "\n".join(step.command for step in steps(PATCH_PAGE))
+    printed = installed.run("bash", "-euc", script).stdout
+    assert f"{name} " in printed, printed
+    assert 'probe.delete_everything {"confirm": true}' in printed, printed
+    status = installed.finished(name)
+    assert (status["phase"], status["output"]["stdout"].count("done")) == ("Succeeded", 2), status
+    assert [each["state"] for each in status["approvals"]] == ["Approved", "Approved"]
+    assert "jane@example.com" in status["approvals"][1]["decidedBy"]
+    assert status["durations"]["approval"] > 3000 > status["durations"]["run"]
+
+
+def test_the_command_line_searches_tools_and_decides_on_calls(
+    installed: Cluster, agent: Agent, url: str, api_key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*arguments: str, key: str = api_key) -> str:
+        capsys.readouterr()
+        mcp_exec([*arguments, "--gateway", url, "--api-key", key])
+        return capsys.readouterr().out
+
+    assert "probe.delete_everything" in call("tools", "search", "delete", "everything", "-o", "name").splitlines()
+    assert "from servers.probe import delete_everything" in call("tools", "show", "probe.delete_everything")
+    name = agent.start(TWO_CALLS, "probe.*")
+    first = agent.approval(name)["id"]
+    assert f"{name} {first}" in call("approvals", "-o", "name").splitlines()
+    with toolservers.approver(installed, url) as client:
+        key = client.headers["Authorization"].removeprefix("Bearer ")
+        said = call("approve", name, first, key=key)
+    assert said == f'Approved: probe.delete_everything {{"confirm": true}} of {name}\n'
+    second = eventually(
+        lambda: agent.approval(name)["id"] if agent.approval(name)["id"] != first else None,
+        seconds=20, every=0.2, what="the second call waits",
+    )  # fmt: skip
+    capsys.readouterr()
+    arguments = ["deny", name, str(second), "--comment", "no", "-n", NAMESPACE]
+    kubectl_main([*arguments, "--kubeconfig", str(installed.kubeconfig)])
+    assert capsys.readouterr().out.startswith("Denied: probe.delete_everything")
+    status = installed.finished(name)
+    assert (status["phase"], [each["state"] for each in status["approvals"]]) == ("Failed", ["Approved", "Denied"])
+    with pytest.raises(SystemExit) as ended:
+        call("approve", name, first)
+    assert ended.value.code == 3
+
+
 @pytest.fixture
 def impatient(installed: Cluster) -> Iterator[None]:
     """Whoever may decide on the probe's calls has two seconds."""
     patience(installed, 2)
     yield
-    patience(installed, 120)
+    patience(installed, 600)
 
 
 def patience(cluster: Cluster, seconds: int) -> None:
@@ -353,7 +463,7 @@ import os
 from tool_discovery import search_tools
 everything = search_tools("", detail_level="name_only", limit=1000)
 found = search_tools("write a file", detail_level="full")
-[sorted({t["server"] for t in everything}), found[0]["name"], sorted(found[0]), sorted(
+[sorted({t["server"] for t in everything if "kind" not in t}), found[0]["name"], sorted(found[0]), sorted(
     name for name in os.listdir("/workspace/servers") if not name.startswith("_") and "." not in name)]
 """
     servers, best, keys, folders = agent.value(code, "filesystem.*", "time.convert_time")
@@ -376,7 +486,7 @@ def test_a_model_finds_ten_thousand_rows_by_code_and_reads_five(
         monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
         options = ["--gateway", url, "--api-key", api_key, "--tool", "sheets.*", "--pool", agent.pool]
-        mcp_exec(["run", "How many orders are pending?", *options])
+        mcp_exec(["agent", "How many orders are pending?", *options])
     said = capsys.readouterr()
     assert said.out.startswith("Found ")
     assert said.out.endswith("pending orders of 10000\n")
@@ -413,6 +523,38 @@ except ToolDenied as error:
 answer
 """
     assert agent.value(code, "probe.echo", limits={"toolCalls": 5}) == [5, "BudgetExceeded"]
+
+
+REMEMBER = """
+from mcp_exec_sandbox.tools.tool_session import get_session
+from servers.probe import echo
+earlier, first = get_session(), await echo(value=1)
+first
+"""
+REUSED = """
+from client import ToolDenied
+second = await echo(value=2)
+try:
+    stale = await earlier.call("probe.echo", {"value": 3}, None)
+except ToolDenied as error:
+    stale = error.reason
+[second, stale]
+"""
+
+
+def test_each_execution_of_a_session_calls_tools_by_its_own_grant_and_by_no_earlier_one(
+    agent: Agent, runtimes: dict[str, str | None]
+) -> None:
+    for pool in runtimes:
+        session = {"session": f"tools-{pool}", "poolRef": {"name": pool}}
+        first = agent.run(REMEMBER, "probe.*", **session)
+        second = agent.run(REUSED, "probe.echo", **session)
+        third = agent.run("await echo(value=4)", **session)
+        assert first["output"]["result"] == 1, first
+        assert second["output"]["result"] == [2, "ExecutionEnded"], second
+        assert (second["start"], third["error"]["type"]) == ("Session", "ToolDenied"), third
+        assert [each["toolCalls"]["byTool"] for each in (first, second)] == [{"probe.echo": 1}] * 2
+    agent.cluster.delete("SandboxSession", *agent.cluster.names("SandboxSession"), wait=False)
 
 
 def test_each_call_is_on_record_for_those_who_ask_the_gateway(agent: Agent) -> None:

@@ -188,7 +188,7 @@ def test_an_upgrade_without_a_namespace_ends_its_runs_and_leaves_nothing_in_it(l
     leaving.install(FIRST, DELETED)
     leaving.emptied(REMOVED)
     assert leaving.finished(REMOVED)["phase"] == "Cancelled"
-    for kind in ("SandboxPool", "NetworkPolicy", "Role", "RoleBinding", "ResourceQuota", "LimitRange"):
+    for kind in ("SandboxPool", "Skill", "NetworkPolicy", "Role", "RoleBinding", "ResourceQuota", "LimitRange"):
         assert not cluster.names(kind, namespace=REMOVED), kind
 
 
@@ -204,6 +204,7 @@ def test_an_uninstallation_ends_all_runs_and_leaves_nothing(leaving: Leaving) ->
     assert leaving.finished(FIRST)["phase"] == "Cancelled"
     leaving.emptied(FIRST)
     assert not cluster.names("SandboxPool", namespace=FIRST)
+    assert not cluster.names("Skill", namespace=FIRST)
     for namespace in (FIRST, SYSTEM):
         for kind in ("Role", "RoleBinding", "Job", "NetworkPolicy"):
             assert not {name for name in cluster.names(kind, namespace=namespace) if FULLNAME in name}, kind

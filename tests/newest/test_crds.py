@@ -16,6 +16,8 @@ CODE: Object = {"code": "print(1)"}
 POOL: Object = {"image": "i", "maxPods": 10}
 URL: Object = {"url": "https://example.invalid/mcp"}
 SECRET: Object = {"name": "s", "key": "k"}
+SESSION: Object = {"name": "a", "user": "b", "resets": 1}
+SKILL: Object = {"name": "a", "version": 1, "description": "d", "code": "def run(): ..."}
 STDIO: Object = {"stdio": {"image": "i", "command": ["c"]}}
 
 
@@ -60,6 +62,28 @@ CHANGES = [
     ({"priority": "High"}, "spec.priority is immutable"),
     ({"tools": ["expenses.*"]}, "spec.tools is immutable"),
     ({"user": "somebody"}, "spec.user is immutable"),
+    ({"session": "another"}, "spec.session is immutable"),
+    ({"workspace": {"name": "another"}}, "spec.workspace is immutable"),
+    ({"skills": ["a"]}, "spec.skills is immutable"),
+    ({"approvalTimeoutSeconds": 61}, "spec.approvalTimeoutSeconds is immutable"),
+    ({"description": "another"}, "spec.description is immutable"),
+]
+SKILL_CHANGES = [
+    ({"name": "b"}, "spec.name is immutable: save another version"),
+    ({"version": 2}, "spec.version is immutable: save another version"),
+    ({"description": "e"}, "spec.description is immutable: save another version"),
+    ({"code": "def run(): return 1"}, "spec.code is immutable: save another version"),
+    ({"instructions": "i"}, "spec.instructions is immutable: save another version"),
+    ({"tools": ["expenses.*"]}, "spec.tools is immutable: save another version"),
+    ({"tags": ["t"]}, "spec.tags is immutable: save another version"),
+    ({"user": "somebody"}, "spec.user is immutable: save another version"),
+    ({"provenance": {"source": "Code"}}, "spec.provenance is immutable: save another version"),
+]
+SESSION_CHANGES = [
+    ({"name": "b"}, "spec.name of a session is immutable"),
+    ({"poolRef": {"name": "other"}}, "spec.poolRef of a session is immutable"),
+    ({"user": "somebody"}, "spec.user of a session is immutable"),
+    ({"resets": 0}, "spec.resets cannot be lowered"),
 ]
 REFUSED = [
     ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max must not be more than spec.maxPods"),
@@ -77,6 +101,11 @@ REFUSED = [
         "sandboxpools",
         POOL | {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
         "spec.scaling.slowWindowSeconds must not be less than spec.scaling.fastWindowSeconds",
+    ),
+    (
+        "codeexecutions",
+        CODE | {"skillRef": {"name": "a"}},
+        "exactly one of spec.code and spec.skillRef is needed",
     ),
     ("toolservers", {}, "exactly one of spec.url and spec.stdio must be set"),
     ("toolservers", URL | STDIO, "exactly one of spec.url and spec.stdio must be set"),
@@ -96,6 +125,8 @@ REFUSED = [
         "exactly one of value and secretKeyRef must be set",
     ),
 ]
+REVIEW_REMOVED = "spec.review cannot be removed"
+SKILL_REF_CHANGED = "spec.skillRef is immutable"
 REVIVED = "spec.cancelRequested cannot be set back to false"
 
 
@@ -108,6 +139,7 @@ def rules(schema: Object) -> set[str]:
 def test_every_rule_of_every_definition_is_tried_here() -> None:
     schemas = [crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in build_definitions().values()]
     tried = {message for *_, message in CHANGES} | {message for *_, message in REFUSED} | {REVIVED}
+    tried |= {message for *_, message in [*SESSION_CHANGES, *SKILL_CHANGES]} | {SKILL_REF_CHANGED, REVIEW_REMOVED}
     assert set().union(*map(rules, schemas)) == tried
 
 
@@ -115,6 +147,38 @@ def test_every_rule_of_every_definition_is_tried_here() -> None:
 def test_an_execution_keeps_what_it_was_created_with(server: httpx.Client, changed: Object, message: str) -> None:
     created = create(server, "codeexecutions", CODE)
     assert message in refusal(change(server, "codeexecutions", created, changed))
+
+
+@pytest.mark.parametrize(("changed", "message"), SESSION_CHANGES)
+def test_a_session_keeps_what_it_is(server: httpx.Client, changed: Object, message: str) -> None:
+    created = create(server, "sandboxsessions", SESSION)
+    assert message in refusal(change(server, "sandboxsessions", created, changed))
+
+
+@pytest.mark.parametrize(("changed", "message"), SKILL_CHANGES)
+def test_a_version_of_a_skill_keeps_what_was_reviewed(server: httpx.Client, changed: Object, message: str) -> None:
+    created = create(server, "skills", SKILL)
+    assert message in refusal(change(server, "skills", created, changed))
+
+
+def test_a_skill_keeps_its_review(server: httpx.Client) -> None:
+    created = create(server, "skills", SKILL | {"review": {"decision": "Approve", "at": "2026-01-01T00:00:00Z"}})
+    assert REVIEW_REMOVED in refusal(change(server, "skills", created, {"review": None}))
+
+
+def test_an_execution_keeps_its_skill(server: httpx.Client) -> None:
+    created = create(server, "codeexecutions", {"skillRef": {"name": "a"}})
+    assert SKILL_REF_CHANGED in refusal(change(server, "codeexecutions", created, {"skillRef": {"name": "b"}}))
+
+
+def test_an_execution_without_code_or_a_skill_is_refused(server: httpx.Client) -> None:
+    assert "spec.code: Required value" in refusal(create(server, "codeexecutions", {}))
+
+
+def test_a_session_can_be_reset_and_get_other_limits(server: httpx.Client) -> None:
+    created = create(server, "sandboxsessions", SESSION)
+    answer = change(server, "sandboxsessions", created, {"resets": 2, "idleTimeoutSeconds": 60})
+    assert answer.status_code == httpx.codes.OK, answer.text
 
 
 def test_an_execution_can_be_cancelled_but_not_revived(server: httpx.Client) -> None:
@@ -134,6 +198,8 @@ def test_an_execution_can_be_kept_for_longer(server: httpx.Client) -> None:
     [
         ("codeexecutions", CODE, {"phase": "Succeeded"}),
         ("sandboxpools", POOL, {"warm": 1}),
+        ("sandboxsessions", SESSION, {"phase": "Ready"}),
+        ("skills", SKILL, {"state": "Draft"}),
         ("toolservers", STDIO, {"available": True}),
     ],
 )
@@ -165,7 +231,16 @@ def test_what_is_right_is_taken(server: httpx.Client, plural: str, spec: Object)
     assert answer.status_code == httpx.codes.CREATED, answer.text
 
 
-@pytest.mark.parametrize(("plural", "spec"), [("codeexecutions", CODE), ("sandboxpools", POOL), ("toolservers", URL)])
+@pytest.mark.parametrize(
+    ("plural", "spec"),
+    [
+        ("codeexecutions", CODE),
+        ("sandboxpools", POOL),
+        ("sandboxsessions", SESSION),
+        ("skills", SKILL),
+        ("toolservers", URL),
+    ],
+)
 def test_an_unknown_field_is_refused_by_its_name(server: httpx.Client, plural: str, spec: Object) -> None:
     answer = create(server, plural, spec | {"unknownField": 1})
     assert answer.status_code == httpx.codes.BAD_REQUEST

@@ -6,6 +6,7 @@ Tests change its objects directly (`put`, `merge`, `remove`), look at what it wa
 
 import asyncio
 import json
+import re
 import uuid
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable
@@ -56,6 +57,10 @@ class FakeApiServer:
         self.version = 100
         self.seen: list[Seen] = []
         self.faults: list[Fault] = []
+        self.held: dict[str, asyncio.Event] = {}
+        """Events by collection: a list of it shows the state of when it was asked for, but waits for the event."""
+        self.holding: set[asyncio.Event] = set()
+        """Events that a list waits for."""
         self.on_create: Callable[[str, Object], None] = lambda collection, item: None
         self.users: dict[str, str] = {}
         self.audiences: list[str] = []
@@ -203,17 +208,22 @@ class FakeApiServer:
             return web.Response()
         if request.query.get("watch"):
             return await self._watch(request)
-        return self._answer(request, body)
+        answer = self._answer(request, body)
+        if request.method == "GET" and (event := self.held.get(request.path.rpartition("/")[2])) is not None:
+            self.holding.add(event)
+            self._asked.set()
+            await event.wait()
+            self.holding.discard(event)
+        return answer
 
     def _answer(self, request: web.Request, body: Any) -> web.Response:
         if request.path.endswith("/tokenreviews"):
             return web.json_response({**body, "status": self._token_review(body["spec"])}, status=201)
+        if request.path.endswith("/selfsubjectreviews"):
+            token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            return web.json_response({"status": {"userInfo": {"username": self.users.get(token, "")}}}, status=201)
         if request.path.endswith("/subjectaccessreviews"):
-            wanted = body["spec"]["resourceAttributes"]
-            assert (wanted["group"], wanted["resource"]) == ("mcp-exec.dev", "codeexecutions")
-            verb = "/".join(filter(None, (wanted["verb"], wanted.get("subresource"))))
-            allowed = (body["spec"]["user"], verb, wanted["namespace"]) in self.rights
-            return web.json_response({**body, "status": {"allowed": allowed}}, status=201)
+            return web.json_response({**body, "status": {"allowed": self._is_allowed(body["spec"])}}, status=201)
         parts = request.path.removesuffix("/status").split("/")
         named = len(parts) % 2 == (1 if parts[1] == "api" else 0)
         collection, name = ("/".join(parts[:-1]), parts[-1]) if named else ("/".join(parts), "")
@@ -241,6 +251,15 @@ class FakeApiServer:
         answer = self.answer_item(item, status=201)
         self.on_create(collection, item)
         return answer
+
+    def _is_allowed(self, spec: Object) -> bool:
+        """Whether a user has a right: on executions by its verb, on another resource with its name before the verb."""
+        wanted = spec["resourceAttributes"]
+        assert wanted["group"] == "mcp-exec.dev"
+        verb = "/".join(filter(None, (wanted["verb"], wanted.get("subresource"))))
+        if wanted["resource"] != "codeexecutions":
+            verb = f"{wanted['resource']}: {verb}"
+        return (spec["user"], verb, wanted["namespace"]) in self.rights
 
     def _token_review(self, spec: Object) -> Object:
         user = self.users.get(spec["token"])
@@ -339,8 +358,13 @@ def build_table(executions: list[Object]) -> Object:
 
 
 def _read_path(value: Any, path: str) -> Any:
-    for name in path.strip(".").split("."):
-        value = value.get(name) if isinstance(value, dict) else None
+    """Return what a JSONPath of a printer column selects: fields, `\\.` in their names, and one filter by equality."""
+    for step in re.findall(r"\.((?:[^.\\\[]|\\.)+)|\[\?\(@\.(\w+)==\"(\w+)\"\)\]", path):
+        name, field_, wanted = step
+        if name:
+            value = value.get(name.replace("\\.", ".")) if isinstance(value, dict) else None
+        else:
+            value = next((item for item in value or [] if item.get(field_) == wanted), None)
     return value
 
 

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
 from mcp_exec_common.peers.proof import PROOF_PATH, broker_key, compute_proof
 from tests.support.attacks import Play
+from tests.support.broker_files import FakeFiles
 
 Object = dict[str, Any]
 
@@ -27,7 +28,10 @@ class FakeBroker:
         self.records: list[Object] = []
         self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": ""}}
         self.calls: dict[str, Object] = {}
+        self.pending: list[Object] = []
+        """Pending approvals, newest first."""
         self.closed: list[str] = []
+        self.closed_files: list[str] = []
         """Executions that were deleted, each time."""
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.senders: set[str] = set()
@@ -42,6 +46,8 @@ class FakeBroker:
         self.honest = True
         """Whether records are of the requested namespace alone."""
         self.port = 0
+        self.files = FakeFiles(self._check)
+        """Workspaces and artifacts."""
         self._on_request = on_request
         self._signer = GrantSigner(key=key)
         self._proof_key = broker_key(key)
@@ -55,7 +61,10 @@ class FakeBroker:
         app.router.add_get("/v1/audit", self._audit)
         app.router.add_get("/v1/executions/{uid}", self._calls)
         app.router.add_delete("/v1/executions/{uid}", self._close)
+        app.router.add_delete("/v1/executions/{uid}/files", self._close_files)
         app.router.add_get("/v1/namespaces/{namespace}/wrappers", self._wrappers)
+        app.router.add_get("/v1/namespaces/{namespace}/approvals", self._approvals)
+        self.files.add_routes(app)
         async with TestServer(app, host=host) as server:
             assert server.port is not None
             self.port = server.port
@@ -114,9 +123,20 @@ class FakeBroker:
         self.closed.append(request.match_info["uid"])
         return answer
 
+    async def _close_files(self, request: web.Request) -> web.Response:
+        self._check(request)
+        self.closed_files.append(request.match_info["uid"])
+        return web.json_response({})
+
     async def _wrappers(self, request: web.Request) -> web.Response:
         self._check(request)
         return web.json_response(self.wrappers)
+
+    async def _approvals(self, request: web.Request) -> web.Response:
+        self._check(request)
+        namespace = request.match_info["namespace"]
+        found = [item for item in self.pending if item["namespace"] == namespace or not self.honest]
+        return web.json_response({"items": found})
 
     async def _audit(self, request: web.Request) -> web.Response:
         self._check(request)

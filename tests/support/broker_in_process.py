@@ -172,7 +172,7 @@ class RestartableBroker:
         self._core = await self._stack.enter_async_context(BrokerManager.run(settings, kube=kube))
         self._core.pipeline.servers.observe(_SERVER, False)
         self._core.catalogs.lister.sessions = self._core.pipeline.dispatcher.sessions = cast(Any, self.server)
-        self._calls = self._open_client(self._core.calls)
+        self._calls = self._open_client(self._core.sandbox_app)
         self._control = self._open_client(self._core.control.build_app())
 
     async def stop(self) -> None:

@@ -14,7 +14,11 @@ class Discovered(World):
         verbs = ["get", "list", "watch", "patch", "create", "delete"]
         ours = [
             {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": verbs}
-            for name, kind in (("codeexecutions", "CodeExecution"), ("sandboxpools", "SandboxPool"))
+            for name, kind in (
+                ("codeexecutions", "CodeExecution"),
+                ("sandboxpools", "SandboxPool"),
+                ("sandboxsessions", "SandboxSession"),
+            )
         ]
         core = [
             {"name": "namespaces", "singularName": "", "namespaced": False, "kind": "Namespace", "verbs": verbs},

@@ -4,7 +4,7 @@ import asyncio
 import select
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from tests.support.constants import DEADLINE
 from tests.support.until import until
@@ -35,6 +35,17 @@ class SlowClient:
         """Send data at once."""
         self._writer.write(data)
         await self._writer.drain()
+
+    async def send_slowly(self, data: bytes, *, seconds: float) -> None:
+        """Send data in equal parts with pauses, which have so many seconds in all."""
+        parts = int(seconds / _PAUSE)
+        size = len(data) // parts + 1
+        for start in range(0, len(data), size):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PAUSE):
+                    received = await self._reader.read(65536)
+                    raise AssertionError(f"the server answered {received!r} before the end")
+            await self.send(data[start : start + size])
 
     async def drip(self, data: bytes) -> bytes:
         """Send data byte by byte until the server closes the connection, and return what it has sent."""

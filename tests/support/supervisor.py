@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, normalize_address
+from mcp_exec_common.supervisor.client import EXECUTION_HEADER
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from tests.support.attacks import Play
 
@@ -53,6 +54,8 @@ class Stage:
         self.steps = Steps()
         self.ran: list[str] = []
         """Ids of the executions whose code began, each time that it did."""
+        self.jobs: list[Object] = []
+        """Jobs that supervisors accepted."""
         self.release = asyncio.Event()
         """Set to end code that waits."""
         self.break_at: tuple[str, int] | None = None
@@ -69,15 +72,26 @@ class Stage:
 
 
 class FakeSupervisor:
-    """One pod's supervisor: accepts one execution, replays its events, and follows as `say` adds more.
+    """One pod's supervisor: accepts executions, replays the last one's events, and follows as `say` adds more.
 
-    A test sets `id` and calls `say` itself, or lets an accepted job run: the code's first word says what it does.
+    A test sets `id` and calls `say` itself, or lets an accepted job run: the code's first word says what it does. It
+    serves one execution, or one owner as a real one does: again after `recycle`, or at once in a session.
     """
 
     def __init__(self, *, key: bytes, namespace: str, pod: str, stage: Stage | None = None) -> None:
         self.pod = pod
         self.id: str | None = None
         self.job: Object | None = None
+        self.accepted: list[str] = []
+        """Ids of all jobs."""
+        self.recycled: list[str] = []
+        """Ids of the executions after which it was cleaned."""
+        self.not_clean = False
+        """Whether it can't be cleaned."""
+        self.alive = True
+        """Whether its session's interpreter lives."""
+        self.memory_bytes = 20_000_000
+        """Memory of its session's interpreter."""
         self.events: list[Object] = []
         self.raw: list[bytes] = []
         """Lines that precede the events of each stream."""
@@ -91,6 +105,8 @@ class FakeSupervisor:
         """Whether it answers nothing and its connections stay open, like on a node without power."""
         self.questioned = asyncio.Event()
         """Set after a request for its state."""
+        self.extensions: list[float] = []
+        """Seconds by which the run may exceed its time limit, as they were sent."""
         self.wrappers: str | None = None
         self.puts = 0
         """How often it was given wrappers."""
@@ -114,9 +130,21 @@ class FakeSupervisor:
     @property
     def state(self) -> str:
         """`idle`, `running` or `finished`."""
-        if self.id is None:
+        if self.id is None or self.id in self.recycled:
             return "idle"
-        return "finished" if self.events and self.events[-1]["type"] == "end" else "running"
+        if not self.events or self.events[-1]["type"] != "end":
+            return "running"
+        return "idle" if self.is_session and self.alive else "finished"
+
+    @property
+    def owner(self) -> str | None:
+        """Whom it serves."""
+        return self.job.get("owner") if self.job is not None else None
+
+    @property
+    def is_session(self) -> bool:
+        """Whether its last job belonged to a session."""
+        return self.job is not None and self.job.get("session", False) is True
 
     def say(self, kind: str, /, **fields: Any) -> None:
         """Add an event."""
@@ -156,6 +184,9 @@ class FakeSupervisor:
             "state": self._state,
             "events": self._events,
             "cancel": self._cancel,
+            "extend": self._extend,
+            "recycle": self._recycle,
+            "session": self._describe_session,
             "wrappers": self._take_wrappers,
         }
         return await handlers[name](request)
@@ -172,7 +203,7 @@ class FakeSupervisor:
         self._stage.ran.append(job["id"])
         self.say("status", phase="Running")
         word, _, rest = job["code"].partition(" ")
-        if word == "print":
+        if word in ("print", "from"):  # `from skills.NAME import run` is the code of a reference
             self.say("stdout", text=rest + "\n")
             self._end("Succeeded")
         elif word == "value":
@@ -217,39 +248,78 @@ class FakeSupervisor:
     async def _accept(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         await self._stage.steps("before run")
-        if self.id is not None:
-            return web.json_response({"error": "used", "id": self.id}, status=409)
-        self.job, self.id = body, body["id"]
+        if self.id is not None and self._is_refused(body):
+            gone = self.is_session and not self.alive and body["id"] not in self.accepted
+            return web.json_response({"error": "used", "id": self.id}, status=410 if gone else 409)
+        self.job, self.id, self.events = body, body["id"], []
+        self._stage.jobs.append(body)
+        self._cancelled.clear()
+        self.accepted.append(body["id"])
         self.play = asyncio.create_task(self._run(body))
         await self._stage.steps("after run")
         return await self._stream(request, 1)
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
         self.questioned.set()
-        return web.json_response({"state": self.state, "id": self.id, "lastSeq": len(self.events)})
+        uses = len(self.accepted)
+        return web.json_response({"state": self.state, "id": self.id, "lastSeq": len(self.events), "uses": uses})
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        if self.id is None:
+        if self.id is None or request.headers.get(EXECUTION_HEADER, self.id) != self.id:
             return web.json_response({"error": "idle"}, status=404)
         first = int(request.query.get("from", "1"))
         self.asked_from.append(first)
         return await self._stream(request, first)
 
+    def _is_refused(self, body: Object) -> bool:
+        """Return whether a job can't follow the last one."""
+        if body["id"] in self.accepted or body.get("owner") is None or body["owner"] != self.owner:
+            return True
+        return self.state != "idle" or (self.id not in self.recycled and not body.get("session"))
+
+    async def _recycle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        await self._stage.steps("recycle")
+        if body["id"] != self.id or self.owner is None or self.state == "running":
+            return web.json_response({"error": "not now", "id": self.id}, status=409)
+        if self.not_clean:
+            return web.json_response({"error": "it can't be cleaned"}, status=500)
+        if body["id"] not in self.recycled:
+            self.recycled.append(body["id"])
+        self.alive = True
+        return web.json_response({"state": "idle", "uses": len(self.accepted), "cleanMs": 1.5})
+
+    async def _describe_session(self, request: web.Request) -> web.StreamResponse:
+        if not self.is_session:
+            return web.json_response({"error": "no session"}, status=404)
+        fields = {"executions": len(self.accepted), "memoryBytes": self.memory_bytes, "alive": self.alive}
+        return web.json_response(fields)
+
     async def _cancel(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get(EXECUTION_HEADER, self.id) != self.id:
+            return web.json_response({"error": "another"}, status=409)
         self._cancelled.set()
         return web.json_response({}, status=202)
+
+    async def _extend(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if body["id"] != self.id or self.state != "running":
+            return web.json_response({"error": "another"}, status=409)
+        self.extensions.append(body["seconds"])
+        self._stage.note()
+        return web.json_response({"seconds": body["seconds"]})
 
     async def _stream(self, request: web.Request, first: int) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         for line in self.raw:
             await response.write(line)
-        sent = first - 1
+        sent, events = first - 1, self.events
         self.readers += 1
         try:
             while True:
                 changed = self._changed
-                for event in self.events[sent:]:
+                for event in events[sent:]:
                     sent += 1
                     await self._stage.steps(f"event {event['type']}")
                     if self._breaks_at(sent):
@@ -286,6 +356,9 @@ def add_routes(app: web.Application, find: Callable[[web.Request], FakeSuperviso
         ("GET", "/v1/execution", "state"),
         ("GET", "/v1/execution/events", "events"),
         ("DELETE", "/v1/execution", "cancel"),
+        ("PUT", "/v1/execution/extension", "extend"),
+        ("POST", "/v1/recycle", "recycle"),
+        ("GET", "/v1/session", "session"),
         ("PUT", "/v1/wrappers", "wrappers"),
     ):
 

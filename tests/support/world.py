@@ -18,6 +18,7 @@ from mcp_exec_api.constants import (
     EXECUTIONS,
     LABEL_CALLER,
     POOLS,
+    SESSIONS,
 )
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.broker.attestations import Attestor
@@ -33,6 +34,7 @@ NAMESPACE = "agents"
 KEY = SANDBOX_KEY
 CEX = custom_resource_path(EXECUTIONS, namespace=NAMESPACE)
 SBP = custom_resource_path(POOLS, namespace=NAMESPACE)
+SBS = custom_resource_path(SESSIONS, namespace=NAMESPACE)
 PODS = resource_path("pods", namespace=NAMESPACE)
 POLICIES = resource_path("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
 NODES = resource_path("nodes")
@@ -107,6 +109,17 @@ class World(FakeApiServer, Stage):
             metadata["annotations"][ANNOTATION_CALLER_PROOF] = "" if forged else Attestor(key=KEY).sign_caller(body)
         return str(self.put(CEX, body)["metadata"]["uid"])
 
+    def session(self, name: str, *, caller: str = "", **spec: Any) -> Object:
+        metadata: Object = {"name": name, "namespace": NAMESPACE, "generation": 1}
+        body = {"metadata": metadata, "spec": spec}
+        if caller:  # as the gateway writes it
+            metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
+            metadata["annotations"][ANNOTATION_CALLER_PROOF] = Attestor(key=KEY).sign_caller(body)
+        return self.put(SBS, body)
+
+    def session_status(self, name: str) -> Object:
+        return self.collections.get(SBS, {}).get(name, {}).get("status") or {}
+
     def status(self, name: str) -> Object:
         return self.collections.get(CEX, {}).get(name, {}).get("status") or {}
 
@@ -131,7 +144,15 @@ class World(FakeApiServer, Stage):
         pods = {name: (pod.get("status") or {}).get("phase") for name, pod in self.pods().items()}
         executions = {name: item.get("status") for name, item in self.collections.get(CEX, {}).items()}
         pools = {name: item.get("status") for name, item in self.collections.get(SBP, {}).items()}
-        state = {"pods": pods, "executions": executions, "pools": pools, "ran": self.ran, "faults": self.faults}
+        sessions = {name: item.get("status") for name, item in self.collections.get(SBS, {}).items()}
+        state = {
+            "pods": pods,
+            "executions": executions,
+            "sessions": sessions,
+            "pools": pools,
+            "ran": self.ran,
+            "faults": self.faults,
+        }
         last = [f"{seen.method} {seen.path}" for seen in self.seen[-5:]]
         return "\n".join(f"{name}: {value}" for name, value in {**state, "last requests": last}.items())
 

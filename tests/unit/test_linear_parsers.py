@@ -20,7 +20,6 @@ from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.secret_patterns import SecretDetector
 from mcp_exec_broker.scanning.text_index import TextIndex
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.suggestions import find_close_names
 from mcp_exec_broker.upstream.redaction import redact_json
 from mcp_exec_broker.validation.arguments import ArgumentValidator
 from mcp_exec_broker.validation.output import OutputValidator
@@ -36,6 +35,7 @@ from mcp_exec_tools.catalog import Catalog, Tool, assign_modules
 from mcp_exec_tools.output_inference import infer_schema
 from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.search.index import Index
+from mcp_exec_tools.suggestions import find_close_names
 from mcp_exec_tools.wrappers import build_files
 
 FLOOR_SECONDS = 0.004

@@ -39,7 +39,7 @@ async def run(connection: SupervisorConnection) -> None:
 
 
 async def follow(connection: SupervisorConnection) -> None:
-    async for _ in connection.follow_events(timeout_seconds=SECONDS):
+    async for _ in connection.follow_events(JOB.id, timeout_seconds=SECONDS):
         pass
 
 
@@ -47,7 +47,9 @@ CALLS: dict[str, Call] = {
     "health": lambda connection: connection.get_wrappers_hash(timeout_seconds=SECONDS),
     "state": lambda connection: connection.get_execution(timeout_seconds=SECONDS),
     "wrappers": lambda connection: connection.put_wrappers(b"{}", timeout_seconds=SECONDS),
-    "cancel": lambda connection: connection.cancel(timeout_seconds=SECONDS),
+    "cancel": lambda connection: connection.cancel(JOB.id, timeout_seconds=SECONDS),
+    "recycle": lambda connection: connection.recycle(JOB.id, timeout_seconds=SECONDS),
+    "session": lambda connection: connection.get_session(timeout_seconds=SECONDS),
     "accept": run,
     "events": follow,
 }
@@ -112,7 +114,7 @@ async def test_no_stream_harms_its_client(route: str, name: str) -> None:
 async def test_nothing_after_the_end_of_a_run_is_read() -> None:
     end = event("end", phase="Succeeded")
     async with attacked(at("events", hold(ENDLESS + end + event(seq=2) + b"x" * MIB))) as connection:
-        assert [each.type async for each in connection.follow_events(timeout_seconds=DEADLINE)] == ["end"]
+        assert [each.type async for each in connection.follow_events(JOB.id, timeout_seconds=DEADLINE)] == ["end"]
 
 
 async def test_a_client_follows_no_redirect_and_keeps_no_cookie() -> None:

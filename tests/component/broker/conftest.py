@@ -139,7 +139,7 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         )
         async with BrokerManager.run(settings, kube=kube) as broker:
             servers, tasks, urls = [], [], []
-            for app in (broker.calls, broker.control.build_app()):
+            for app in (broker.sandbox_app, broker.control.build_app()):
                 server = build_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)
                 listener = socket.create_server(("127.0.0.1", 0))
                 urls.append(f"http://127.0.0.1:{listener.getsockname()[1]}")

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.api_server import FakeApiServer
+from tests.support.clock import Clock
 from tests.support.constants import SANDBOX_KEY
 from tests.support.until import until
 
@@ -16,6 +18,7 @@ from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals, CallArguments
+from mcp_exec_broker.access.waiting_time import WaitingTime
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import Grant
@@ -49,6 +52,8 @@ class Cluster:
         self.registry = CollectorRegistry()
         self.approvals = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=kube, registry=self.registry)
         self.asked: asyncio.Queue[Approval] = asyncio.Queue()
+        self.waiting = WaitingTime()
+        self.grant = GRANT
         server.put(PATH, {"metadata": {"name": "exec-1", "uid": "u-1"}, "spec": {}, "status": {"phase": "Running"}})
         server.put(PATH, {"metadata": {"name": "exec-2", "uid": "u-2"}, "spec": {}, "status": {"phase": "Running"}})
 
@@ -56,10 +61,11 @@ class Cluster:
         """Start a call that needs an approval."""
         return asyncio.create_task(
             self.approvals.wait_for_approval(
-                grant=GRANT,
+                grant=self.grant,
                 tool="github.delete",
                 arguments=ARGUMENTS,
                 timeout_seconds=timeout_seconds,
+                waiting=self.waiting,
                 notify=self.asked.put,
             )
         )
@@ -149,6 +155,32 @@ async def test_a_decision_on_other_arguments_does_not_count(cluster: Cluster) ->
     assert (await failure_of(call)).reason is ErrorReason.NOT_APPROVED
 
 
+async def test_a_decision_in_another_execution_does_not_count(cluster: Cluster) -> None:
+    cluster.grant = GRANT.model_copy(update={"execution": "u-2", "name": "exec-2"})
+    theirs = cluster.call()
+    cluster.grant = GRANT
+    ours = cluster.call()
+    asked = {(await cluster.next()).id for _ in range(2)}
+    (our_id,) = (item.id for item in cluster.approvals.list_approvals("u-1"))
+    (their_id,) = asked - {our_id}
+    cluster.decide({"id": their_id, "decision": "Approve"}, {"id": our_id, "decision": "Deny"})
+    assert (await failure_of(ours)).reason is ErrorReason.NOT_APPROVED
+    assert [item.id for item in cluster.approvals.list_pending("agents", limit=9)] == [their_id]
+    theirs.cancel()
+    await asyncio.wait({theirs})
+
+
+async def test_a_decision_after_the_limit_changes_nothing(cluster: Cluster) -> None:
+    late, other = cluster.call(timeout_seconds=0.01), cluster.call()
+    expired, pending = await cluster.next(), await cluster.next()
+    assert (await failure_of(late)).reason is ErrorReason.APPROVAL_EXPIRED
+    cluster.decide({"id": expired.id, "decision": "Approve"}, {"id": pending.id, "decision": "Approve"})
+    async with asyncio.timeout(DEADLINE):
+        await other
+    states = {item.id: item.state for item in cluster.approvals.list_approvals("u-1")}
+    assert states == {expired.id: ApprovalState.EXPIRED, pending.id: ApprovalState.APPROVED}
+
+
 async def test_approving_one_call_covers_no_other(cluster: Cluster) -> None:
     one, two = cluster.call(), cluster.call(timeout_seconds=1)
     first, second = await cluster.next(), await cluster.next()
@@ -230,7 +262,12 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     for _ in range(MAX_APPROVALS + 5):
         with pytest.raises(ToolCallError):
             await other.wait_for_approval(
-                grant=GRANT, tool="a.b", arguments=ARGUMENTS, timeout_seconds=0, notify=cluster.asked.put
+                grant=GRANT,
+                tool="a.b",
+                arguments=ARGUMENTS,
+                timeout_seconds=0,
+                waiting=WaitingTime(),
+                notify=cluster.asked.put,
             )
     assert len(other.list_approvals("u-1")) == MAX_APPROVALS
     for call in calls:
@@ -269,7 +306,12 @@ async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_d
         grant = GRANT.model_copy(update={"execution": f"u-{number}", "name": f"many-{number}"})
         return asyncio.create_task(
             narrow.wait_for_approval(
-                grant=grant, tool="github.delete", arguments=ARGUMENTS, timeout_seconds=120, notify=asked.put
+                grant=grant,
+                tool="github.delete",
+                arguments=ARGUMENTS,
+                timeout_seconds=120,
+                waiting=WaitingTime(),
+                notify=asked.put,
             )
         )
 
@@ -292,6 +334,22 @@ async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_d
             assert (await calls[999]).state is ApprovalState.APPROVED
 
 
+async def test_calls_that_wait_are_listed_by_namespace_newest_first_until_they_are_decided(cluster: Cluster) -> None:
+    one, two = cluster.call(), cluster.call()
+    async with cancelled([one, two]):
+        first, second = await cluster.next(), await cluster.next()
+        listed = cluster.approvals.list_pending("agents", limit=10)
+        assert [(item.id, item.execution, item.namespace) for item in listed] == [
+            (second.id, "exec-1", "agents"),
+            (first.id, "exec-1", "agents"),
+        ]
+        assert [item.id for item in cluster.approvals.list_pending("agents", limit=1)] == [second.id]
+        assert cluster.approvals.list_pending("others", limit=10) == []
+        cluster.decide({"id": second.id, "decision": "Approve"})
+        await two
+        assert [item.id for item in cluster.approvals.list_pending("agents", limit=10)] == [first.id]
+
+
 async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Cluster) -> None:
     approvals = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=cluster.kube, max_pending=4)
 
@@ -299,7 +357,12 @@ async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Clus
         grant = GRANT.model_copy(update={"execution": f"{namespace}-{name}", "name": name, "namespace": namespace})
         return asyncio.create_task(
             approvals.wait_for_approval(
-                grant=grant, tool="a.b", arguments=ARGUMENTS, timeout_seconds=60, notify=cluster.asked.put
+                grant=grant,
+                tool="a.b",
+                arguments=ARGUMENTS,
+                timeout_seconds=60,
+                waiting=WaitingTime(),
+                notify=cluster.asked.put,
             )
         )
 
@@ -319,3 +382,36 @@ async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Clus
         await asyncio.wait({calls[0]})
         calls.append(call("third", "one"))
         await until(lambda: cluster.asked.qsize() == 5)
+
+
+async def test_an_execution_waits_for_approvals_no_longer_than_its_grant_allows_in_all(cluster: Cluster) -> None:
+    cluster.grant = GRANT.model_copy(update={"approval_seconds": 60})
+    clock = cluster.waiting.clock = Clock()
+    one, two = cluster.call(timeout_seconds=600), cluster.call(timeout_seconds=20)
+    async with cancelled([one, two]):
+        first, second = await cluster.next(), await cluster.next()
+        assert (first.expires_at - first.requested_at, second.expires_at - second.requested_at) == (
+            timedelta(seconds=60),
+            timedelta(seconds=20),
+        )
+        clock.now += 45
+        three = cluster.call(timeout_seconds=600)
+        third = await cluster.next()
+        assert third.expires_at - third.requested_at == timedelta(seconds=15)
+        cluster.decide(*({"id": id, "decision": "Deny"} for id in (first.id, second.id, third.id)))
+        await asyncio.wait({one, two, three})
+    clock.now += 100  # nobody waits
+    assert (cluster.waiting.seconds, cluster.waiting.remaining_seconds) == (45, 0)
+    four = cluster.call()
+    await cluster.next()
+    clock.now += 15
+    assert cluster.waiting.seconds == 60
+    cluster.server.merge(PATH, "exec-1", {"metadata": {"uid": "u-9"}})
+    await asyncio.wait({four})
+    failure = await failure_of(cluster.call())
+    assert failure.reason is ErrorReason.APPROVAL_EXPIRED
+    assert failure.message == (
+        "the execution may wait 60 s for approvals in all (approvalTimeoutSeconds), and has waited them"
+    )
+    cluster.grant = GRANT.model_copy(update={"approval_seconds": 0})
+    assert (await failure_of(cluster.call())).reason is ErrorReason.APPROVAL_EXPIRED

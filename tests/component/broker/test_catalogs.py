@@ -120,7 +120,7 @@ async def test_the_last_good_list_stays_when_a_server_goes(world: World) -> None
         hash = world.status("box")["catalogHash"]
     world.broker.catalogs.refresh(("agents", "box"))
     await until(lambda: world.status("box")["available"] is False)
-    assert (world.status("box")["catalogHash"], world.status("box")["reason"]) == (hash, "Unreachable")
+    assert (world.status("box")["catalogHash"], world.status("box")["reason"]) == (hash, "ConnectionRefused")
     status, found = await world.ask("GET", "/v1/namespaces/agents/catalog")
     server = found["servers"][0]
     assert (status, server["available"], len(server["tools"])) == (200, False, 7)

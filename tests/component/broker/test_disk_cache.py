@@ -65,7 +65,7 @@ async def test_a_broker_that_was_killed_shows_the_last_good_list_of_a_server_tha
         async with session.get(f"{control}/v1/namespaces/agents/catalog", headers=headers) as response:
             (server,) = (await response.json())["servers"]
         assert (server["available"], len(server["tools"])) == (False, 7)
-        assert status()["reason"] == "Unreachable"
+        assert status()["reason"] == "ConnectionRefused"
         for name in ("catalogHash", "tools", "protocolVersion", "server"):
             assert status()[name] == before[name]
         assert status()["lastSync"]

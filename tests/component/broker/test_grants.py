@@ -6,6 +6,7 @@ from time import time
 from tests.component.broker.conftest import World, grant, running
 from tests.component.broker.servers import Toolbox, serving, toolbox
 from tests.support.api_server import FakeApiServer
+from tests.support.clock import Clock
 
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS
 
@@ -54,6 +55,21 @@ async def test_a_grant_counts_at_one_replica_alone(api: FakeApiServer, tmp_path:
         refused = await refusal(two, replica="pod-1", tool_calls=2)
         assert refused == "the grant belongs to another replica of the broker"
         assert box.calls == ["add", "add"]
+
+
+async def test_waits_for_approvals_prolong_a_grant_and_nothing_else_does(world: World, box: Toolbox) -> None:
+    token = grant(expires=int(time()) + 60)
+    assert (await world.call("box.add", token=token, a=1, b=2))["value"] == 3
+    assert await refusal(world, expires=int(time()) - 100) == "the grant has expired"
+    quota = world.broker.pipeline.quotas.find("uid-1")
+    assert quota is not None
+    clock = quota.waiting.clock = Clock()
+    with quota.waiting.wait(600):
+        clock.now += 200
+    assert (await world.call("box.add", token=grant(expires=int(time()) - 100), a=1, b=2))["value"] == 3
+    assert await refusal(world, expires=int(time()) - 210) == "the grant has expired"
+    _, calls = await world.ask("GET", "/v1/executions/uid-1")
+    assert [(wait["waitedSeconds"], wait["remainingSeconds"]) for wait in calls["waits"]] == [(200, 0)]
 
 
 async def test_a_grant_that_outlives_its_account_is_refused(world: World, box: Toolbox) -> None:

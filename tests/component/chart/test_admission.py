@@ -9,6 +9,7 @@ from celpy.celtypes import BoolType, MapType
 from tests.component.chart.conftest import Object, Render, Rendered
 
 from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
+from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY, ANNOTATION_REQUEST
 
 ACCOUNT = "system:serviceaccount:mcp-exec-system:mcp-exec-"
@@ -170,7 +171,7 @@ def test_every_status_has_a_policy(rendered: Rendered) -> None:
         for resource in rule["resources"]
         if resource.endswith("/status")
     ]
-    assert sorted(guarded) == ["codeexecutions/status", "sandboxpools/status", "toolservers/status"]
+    assert sorted(guarded) == sorted(f"{plural}/status" for plural in build_definitions())
 
 
 SANDBOX = {"metadata": {"labels": {LABEL_NAME: SANDBOX_NAME, "mcp-exec.dev/pool": "a"}}, "spec": {"nodeName": "n"}}

@@ -17,6 +17,7 @@ def test_the_cleanup_runs_before_an_uninstallation_in_every_served_namespace(ren
             ("codeexecutions", "list", "patch"),
             ("codeexecutions/status", "update"),
             ("sandboxpools", "list", "delete"),
+            ("skills", "list", "delete"),
             ("pods", "list"),
         }
 

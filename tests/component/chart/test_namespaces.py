@@ -6,6 +6,7 @@ from typing import Any
 
 import helm_python
 import pytest
+import yaml
 from tests.component.chart.conftest import CHART, Render, Rendered, complete
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
@@ -84,6 +85,18 @@ def test_an_extra_pool_differs_only_in_what_it_names(render: Render) -> None:
     assert (kata.runtime_class_name, kata.max_pods, kata.warm.min) == ("kata", 9, 4)
     assert rendered.names("SandboxPool", namespace="agents") == ["default", "plain"]
     assert pool(rendered).runtime_class_name == "gvisor"
+
+
+def test_the_pool_with_libraries_for_data_is_made_only_if_it_is_wanted(render: Render) -> None:
+    assert render().names("SandboxPool") == ["default"]
+    values = {"pool": {"runtimeClassName": "gvisor", "maxPods": 9, "warm": {"min": 4, "max": 8}}}
+    data = pool(render({**values, "dataPool": {"enabled": True}}), "data")
+    assert (data.image, data.runtime_class_name, data.max_pods) == ("localhost/mcp-exec-data:dev", "gvisor", 9)
+    assert (data.warm.min, data.warm.max, data.preimport) == (1, None, ["numpy", "pandas"])
+    assert data.resources.limits.memory == "1Gi"
+    own = {"enabled": True, "image": "mine:1", "preimport": []}
+    data = pool(render({**values, "images": {"tag": "v2"}, "dataPool": own}), "data")
+    assert (data.image, data.preimport) == ("mine:1", [])
 
 
 def test_an_extra_pool_can_be_the_only_one(render: Render) -> None:
@@ -177,6 +190,23 @@ def test_the_notes_say_where_full_pools_leave_no_room_for_servers(values: dict[s
     notes = files["mcp-exec/templates/NOTES.txt"]
     resources = re.findall(r"all of the quota for (.*)\.$", notes, re.MULTILINE)
     assert resources == ([", ".join(filled)] if filled else [])
+
+
+def test_the_notes_count_the_pools_of_each_namespace_by_itself() -> None:
+    large = {"name": "b", "maxPods": 100, "resources": {"limits": {"memory": "64Mi", "cpu": "1"}}, "namespaces": ["b"]}
+    values = {"namespaces": ["a", "b", "c"], "extraPools": [large]}
+    with helm_python.Chart.load(str(CHART)) as chart:
+        files = chart.render(complete(values), name="mcp-exec", namespace="mcp-exec-system")
+    notes = re.findall(r"NOTE: in (.*), pools that reach .* for (.*)\.$", files["mcp-exec/templates/NOTES.txt"], re.M)
+    assert notes == [("b", "limits.cpu (200), pods (200)")]
+
+
+def test_the_values_of_the_page_on_teams_give_the_team_its_pool(render: Render) -> None:
+    page = (CHART.parents[1] / "docs" / "platform" / "teams.md").read_text()
+    values = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)[0])
+    pool = render(values).one("SandboxPool", "large", namespace="team-a")
+    assert (pool["spec"]["maxPods"], pool["spec"]["resources"]["limits"]["memory"]) == (10, "2Gi")
+    assert render(values).one("SandboxPool", "default", namespace="team-a")
 
 
 def test_the_limits_of_a_namespace_leave_room_for_the_default_sandbox(render: Render) -> None:

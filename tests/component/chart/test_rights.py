@@ -54,6 +54,28 @@ def test_the_broker_reads_servers_executions_and_secrets_and_writes_a_status_alo
     }
 
 
+def test_roles_for_people_are_bound_to_nobody_and_part_of_kubernetes_own_on_request_only(render: Render) -> None:
+    label = "rbac.authorization.k8s.io/aggregate-to-"
+    for values, aggregated in (({}, set()), ({"aggregateRoles": True}, {"view", "edit", "admin"})):
+        rendered = render(values)
+        roles = [rendered.one("ClusterRole", f"mcp-exec-{name}") for name in ("viewer", "caller", "manager")]
+        labels = {key for role in roles for key in role["metadata"]["labels"]}
+        assert {key.removeprefix(label) for key in labels if key.startswith(label)} == aggregated
+        assert not {role["metadata"]["name"] for role in roles} & {
+            binding["roleRef"]["name"]
+            for kind in ("RoleBinding", "ClusterRoleBinding")
+            for binding in rendered.all(kind)
+        }
+    viewer, caller, manager = (
+        {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+        for role in roles
+    )
+    assert viewer < caller < manager
+    assert ("codeexecutions", "create") in caller - viewer
+    assert ("toolservers", "create") in manager - caller
+    assert not any("status" in resource or "approval" in resource for resource, _ in manager)
+
+
 def test_the_operators_only_right_everywhere_is_to_read_nodes(render: Render) -> None:
     rendered = render({"namespaces": ["agents"]})
     assert rendered.one("ClusterRole", "mcp-exec-operator")["rules"] == [
@@ -124,10 +146,11 @@ def test_the_approvers_role_reads_and_decides_and_is_nobodys_until_it_is_bound(r
     rendered = render()
     role = rendered.one("ClusterRole", "mcp-exec-approver")
     assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
-        ("codeexecutions", "get", "list", "watch"),
-        ("codeexecutions/approval", "update"),
+        ("codeexecutions", "skills", "get", "list", "watch"),
+        ("codeexecutions/approval", "skills/approval", "update"),
     }
     bindings = rendered.all("RoleBinding") + rendered.all("ClusterRoleBinding")
     assert "mcp-exec-approver" not in [each["roleRef"]["name"] for each in bindings]
     assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
-    assert "mcp-exec-approver" not in render({"broker": {"enabled": False}}).names("ClusterRole")
+    without = render({"broker": {"enabled": False}}).one("ClusterRole", "mcp-exec-approver")
+    assert without["rules"][1]["resources"] == ["skills/approval"]

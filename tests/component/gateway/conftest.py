@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE, SANDBOX_KEY
+from tests.support.environment import no_profile
 from tests.support.until import until
 
 from mcp_exec_api.constants import EXECUTIONS, POOLS
@@ -26,6 +27,8 @@ from mcp_exec_gateway.app import build_app
 from mcp_exec_gateway.auth.api_keys import digest_key
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.settings import Settings
+
+__all__ = ["no_profile"]
 
 KEY = "mcpx_" + "k" * 43
 OTHER_KEY = "mcpx_" + "o" * 43
@@ -125,6 +128,20 @@ class Gateway:
         self.api.on_create = lambda collection, item: (
             self.finish(item["metadata"]["name"], **status) if collection == CEX else None
         )
+
+
+async def listing(gateway: Gateway, field: str, *values: Any, query: str = "") -> list[Object]:
+    """Wait until a list has these values of a field, newest first, and return it. Watches feed lists."""
+    seen: list[Any] = []
+    try:
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                items: list[Object] = (await gateway.ask("GET", f"/v1/executions{query}")).json["items"]
+                seen = [item[field] for item in items]
+                if seen == list(values):
+                    return items
+    except TimeoutError as error:
+        raise AssertionError(f"the list{query} still has {seen}, not {values}") from error
 
 
 @asynccontextmanager

@@ -1,13 +1,27 @@
 """Decisions on pending tool calls: who may decide, and that each is decided once, also by two at the same time."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import CEX, KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret
+from tests.component.gateway.conftest import (
+    CEX,
+    KEY,
+    OTHER_KEY,
+    SANDBOX_KEY,
+    SECRETS,
+    Gateway,
+    key_entry,
+    keys_secret,
+    serving,
+)
 from tests.component.gateway.test_auth import BOT, allow
 from tests.component.gateway.test_refusals import assert_problem
+from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer, Fault
+from tests.support.broker import FakeBroker
 from tests.support.until import until
 
 BOSS = "mcpx_" + "b" * 43
@@ -26,12 +40,12 @@ def approval(id: str, state: str = "Pending", expires: str = "2999-01-01T00:00:0
     }
 
 
-async def waiting(gateway: Gateway, *approvals: dict[str, Any]) -> str:
+async def waiting(gateway: Gateway, *approvals: dict[str, Any], **fields: Any) -> str:
     """Create an execution whose code waits for these approvals, with BOSS as approver, and return its name."""
     entries = {"team-a": key_entry(KEY), "boss": {**key_entry(BOSS), "approver": True}, "b": key_entry(OTHER_KEY)}
     gateway.api.put(SECRETS, keys_secret(**entries))
     await until(lambda: gateway.dependencies.keys.find(BOSS) is not None)
-    name = str((await gateway.post(query="?wait=0")).json["name"])
+    name = str((await gateway.post({"code": "print(1)", **fields}, query="?wait=0")).json["name"])
     status = {"phase": "Running", "podName": "p", "approvals": list(approvals or [approval("a1")])}
     gateway.api.merge(CEX, name, {"status": status})
     return name
@@ -142,6 +156,14 @@ async def test_what_is_not_there_is_404(gateway: Gateway) -> None:
     assert_problem(await gateway.ask("GET", "/v1/executions/exec-none/approvals"), 404)
 
 
+async def test_an_approval_of_another_execution_is_404(gateway: Gateway) -> None:
+    name = await waiting(gateway, approval("a1"))
+    other = await waiting(gateway, approval("a2"))
+    assert_problem(await decide(gateway, other, "a1"), 404)
+    assert not spec_of(gateway, name)
+    assert not spec_of(gateway, other)
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -168,3 +190,66 @@ async def test_a_decision_past_the_gateway_is_shown_as_claimed(
     assert [(each["state"], each["decidedBy"]) for each in listed] == [("Approved", shown)]
     again = await decide(gateway, name)
     assert (again.status, shown in again.json["detail"]) == (409, True)
+
+
+async def test_a_decision_waits_until_the_status_has_the_approval_that_an_event_named(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    name = await waiting(gateway, tools=["github.merge"])
+    deciding = asyncio.create_task(decide(gateway, name, "a2"))
+    await api.until_asked(lambda: any(seen.method == "GET" and seen.path == f"{CEX}/{name}" for seen in api.seen))
+    api.merge(CEX, name, {"status": {"approvals": [approval("a1"), approval("a2")]}})
+    answer = await deciding
+    assert (answer.status, answer.json["state"]) == (200, "Approved")
+    assert_problem(await decide(gateway, name, "a9"), 404)
+
+
+@pytest.fixture
+async def brokers(api: FakeApiServer) -> AsyncIterator[list[FakeBroker]]:
+    async with AsyncExitStack() as stack:
+        made = []
+        for host in ("127.0.0.1", "127.0.0.2"):
+            made.append(await stack.enter_async_context(FakeBroker(key=SANDBOX_KEY).running(host)))
+            api.put(SLICES, made[-1].slice(host, suffix=host))
+        yield made
+
+
+@pytest.fixture
+async def with_brokers(api: FakeApiServer, brokers: list[FakeBroker]) -> AsyncIterator[Gateway]:
+    async with serving(api, broker_service="mcp-exec-broker") as made:
+        yield made
+
+
+def pending(id: str, minute: int, namespace: str = "agents") -> dict[str, Any]:
+    at = f"2026-11-21T20:{minute:02d}:00.000000Z"
+    digest = {"argumentsDigest": "sha256:1", "argumentsBytes": 2, "argumentsComplete": True}
+    return {**approval(id), **digest, "requestedAt": at, "execution": "exec-1", "namespace": namespace, "caller": "t"}
+
+
+async def test_pending_approvals_of_all_replicas_are_listed_newest_first_and_of_one_namespace(
+    with_brokers: Gateway, brokers: list[FakeBroker]
+) -> None:
+    brokers[0].pending = [pending("a4", 4), pending("a1", 1), pending("other", 9, "others")]
+    brokers[1].pending = [pending("a3", 3), pending("a2", 2)]
+    listed = (await with_brokers.ask("GET", "/v1/approvals?state=pending")).json
+    assert ([item["id"] for item in listed["items"]], listed["complete"]) == (["a4", "a3", "a2", "a1"], True)
+    assert listed["items"][0] == pending("a4", 4)
+    brokers[0].honest = False
+    page = (await with_brokers.ask("GET", "/v1/approvals?limit=3")).json["items"]
+    assert [item["id"] for item in page] == ["a4", "a3", "a2"]
+    assert (await with_brokers.ask("GET", "/v1/approvals?namespace=others")).status == 403
+
+
+async def test_a_list_of_approvals_says_if_a_replica_did_not_answer(
+    with_brokers: Gateway, brokers: list[FakeBroker]
+) -> None:
+    brokers[0].broken, brokers[1].pending = True, [pending("a1", 1)]
+    listed = (await with_brokers.ask("GET", "/v1/approvals")).json
+    assert ([item["id"] for item in listed["items"]], listed["complete"]) == (["a1"], False)
+    brokers[1].broken = True
+    assert_problem(await with_brokers.ask("GET", "/v1/approvals"), 503)
+
+
+async def test_only_pending_approvals_can_be_listed_over_executions(gateway: Gateway) -> None:
+    assert (await gateway.ask("GET", "/v1/approvals")).json == {"items": [], "complete": True}
+    assert_problem(await gateway.ask("GET", "/v1/approvals?state=denied"), 422, "state")

@@ -136,3 +136,18 @@ async def test_a_malformed_answer_fails_that_replica_by_its_address(
 )
 async def test_what_is_wrong_with_a_question_is_named(gateway: Gateway, query: str, field: str) -> None:
     assert_problem(await gateway.ask("GET", f"/v1/audit?{query}"), 422, field)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("since=yesterday", "write a time with its zone, for example 2026-11-22T06:00:00Z"),
+        ("since=2026-11-22T06:00:00", "write a time with its zone, for example 2026-11-22T06:00:00Z"),
+        ("sinc=2026-11-22T06:00:00Z", "unknown query parameter; did you mean since? Allowed: cursor, execution, "),
+        ("colour=red", "unknown query parameter; allowed: cursor, execution, limit, namespace, outcome, since, "),
+    ],
+)
+async def test_a_refused_parameter_says_what_is_allowed(gateway: Gateway, query: str, words: str) -> None:
+    answer = await gateway.ask("GET", f"/v1/audit?{query}")
+    assert answer.status == 422
+    assert words in answer.json["errors"][0]["message"]

@@ -12,6 +12,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.processes import write_kubeconfig
 
 from mcp_exec_api.constants import TOOL_SERVERS
+from mcp_exec_api.sandbox_pool import UNOBSERVED_STATUS
 from mcp_exec_client.__main__ import main
 from mcp_exec_common.kube.client import custom_resource_path
 
@@ -52,7 +53,8 @@ async def doctor(capsys: pytest.CaptureFixture[str], *arguments: object) -> Seen
         return "0"
 
     end = await asyncio.to_thread(run)
-    return Seen(capsys.readouterr().out.splitlines(), end)
+    said = capsys.readouterr()
+    return Seen(said.out.splitlines(), end if end == "0" else said.err.splitlines()[-1])
 
 
 def condition(ready: str, reason: str, message: str) -> dict[str, Any]:
@@ -92,7 +94,9 @@ async def test_a_misspelt_tool_is_a_problem_with_what_was_meant(
     )
 
 
-@pytest.mark.parametrize(("key", "said"), [(["--api-key", "mcpx_wrong"], "401: "), ([], "none was given")])
+@pytest.mark.parametrize(
+    ("key", "said"), [(["--api-key", "mcpx_wrong"], "401 unauthenticated: "), ([], "none was given")]
+)
 async def test_without_a_good_key_nothing_is_run(
     gateway: Gateway, capsys: pytest.CaptureFixture[str], key: list[str], said: str
 ) -> None:
@@ -129,6 +133,7 @@ async def test_a_trial_run_that_does_not_end_is_cancelled_and_says_why_it_waits(
     gateway: Gateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bound = {"type": "Bound", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes have room"}
+    bound["lastTransitionTime"] = "2026-11-21T20:00:00Z"
 
     def wait(collection: str, item: dict[str, Any]) -> None:
         if collection == CEX:
@@ -154,6 +159,7 @@ async def test_pools_and_servers_are_reported_with_their_reasons(
     api.merge(SBP, "default", {"status": condition("True", "Warm", "3 of 3 pods are warm")})
     api.merge(SBP, "long", {"status": condition("False", "QuotaExceeded", "0 of 3 pods are warm; quota")})
     api.put(SBP, {"metadata": {"name": "new"}, "spec": {"image": "i"}})
+    api.put(SBP, {"metadata": {"name": "unserved"}, "spec": {"image": "i"}, "status": UNOBSERVED_STATUS})
     down = {"available": False, "reason": "ServerUnavailable", "message": "nobody answers"}
     pod = {"ready": False, "reason": "CrashLoop", "message": "exit code 1"}
     api.put(SERVERS, {"metadata": {"name": "git"}, "spec": {}, "status": {**down, "workload": pod}})
@@ -163,13 +169,14 @@ async def test_pools_and_servers_are_reported_with_their_reasons(
     seen = await doctor(capsys, "--kubeconfig", kubeconfig)
     assert seen.about("pool default") == "ok       pool default: 3 of 3 pods are warm"
     assert "QuotaExceeded: 0 of 3 pods are warm; quota -> raise the namespace's" in seen.about("pool long")
-    assert "it has no status yet -> are operator and broker running?" in seen.about("pool new")
-    assert "CrashLoop: exit code 1 -> read the message" in seen.about("toolserver git:")
+    assert "it has no status yet -> is the namespace among" in seen.about("pool new")
+    assert "its namespace is not served -> use a served namespace, or add this one" in seen.about("pool unserved")
+    assert "CrashLoop: exit code 1 -> follow the message" in seen.about("toolserver git:")
     assert seen.about("toolserver github") == "ok       toolserver github: 38 tools"
     assert "it has no status yet" in seen.about("toolserver idle")
     assert "ServerUnavailable: nobody answers" in seen.about("toolserver tracker")
     assert seen.about("gateway").startswith("skipped")
-    assert seen.end == "mcp-exec: 5 problems"
+    assert seen.end == "mcp-exec: 6 problems"
 
 
 async def test_a_namespace_without_pools_is_a_problem(

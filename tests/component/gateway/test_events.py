@@ -6,19 +6,26 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import TypeAdapter
 from tests.component.gateway.conftest import CEX, DEADLINE, OTHER_KEY, PODS, SANDBOX_KEY, Gateway, serving
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.supervisor import Attack, FakeSupervisor, Stage
 from tests.support.until import until
 
+from mcp_exec_gateway.events.models import STREAM_EVENTS, AnyStreamEvent
 from mcp_exec_gateway.routes import events as routes
 
 POD = "default-abcde"
 STDOUT = ["one\n", "zwei ü\n", "三\n", "\U0001f600" * 3]
 STDERR = ["careful\n", "again"]
+ARTIFACTS = [
+    {"id": f"a{number}", "name": "x.png", "mediaType": "image/png", "bytes": 1, "sha256": "0" * 64} for number in (1, 2)
+]
+MODELS: TypeAdapter[Any] = TypeAdapter(AnyStreamEvent)
+"""Models of the events, without any other fields."""
 
 
 @dataclass
@@ -90,6 +97,7 @@ class Reader:
             assert response.status == 200
             async for line in response.content:
                 if line.strip():
+                    MODELS.validate_json(line)
                     self.frames.append(json.loads(line))
                 if len(self.frames) == count:
                     break
@@ -208,6 +216,23 @@ async def test_resuming_from_the_status_at_every_event_loses_and_doubles_nothing
     for count in range(1, len(synthesised)):
         rest = await scene.read(synthesised[count - 1]["id"]).upto()
         assert_whole(synthesised[:count] + rest)
+
+
+async def test_artifacts_come_from_the_status_once_each(scene: Scene) -> None:
+    scene.bind()
+    scene.say_all()
+    for artifact in ARTIFACTS:
+        scene.supervisor.say("artifact", **artifact)
+    live = await scene.read().upto(8)
+    scene.supervisor.say("end", phase="Succeeded", reason="")
+    scene.finish(artifacts=ARTIFACTS)
+    rest = await scene.read(live[-1]["id"]).upto()
+    assert [(frame["type"], frame.get("artifact")) for frame in rest] == [
+        ("artifact", "a1"),
+        ("artifact", "a2"),
+        ("end", None),
+    ]
+    assert await scene.read(rest[0]["id"]).upto() == rest[1:]
 
 
 async def test_a_reader_that_has_all_is_told_not_to_come_again(scene: Scene) -> None:
@@ -405,3 +430,25 @@ async def test_tool_calls_and_approvals_arrive_as_they_happen(scene: Scene) -> N
     scene.gateway.api.remove(PODS, POD)
     rest = await scene.read(frames[-1]["id"]).upto()
     assert text(rest, "stdout") == "".join(STDOUT)
+
+
+async def test_every_event_has_exactly_the_fields_of_its_model(scene: Scene) -> None:
+    say, error = scene.supervisor.say, {"type": "ValueError", "message": "no", "line": 1, "traceback": "at line 1"}
+    scene.bind()
+    scene.say_all()
+    say("tool_call", id="c1", tool="github.merge", argumentBytes=12)
+    say("approval", id="a1", tool="github.merge", expiresAt="2026-11-21T20:05:00Z")
+    say("tool_result", id="c1", tool="github.merge", ok=False, kind="ToolDenied", message="no", bytes=0, ms=1.5)
+    say("progress", done=1, total=None, text="")
+    live = await scene.read().upto(len(scene.supervisor.events))
+    artifacts = [{**ARTIFACTS[0], "title": "t", "preview": "p"}]
+    failure = {"phase": "Failed", "reason": "UserError", "error": error}
+    done = {"durations": {"total": 1.5}, "artifacts": artifacts, "skills": {"saved": ["report-v1"]}}
+    scene.finish(**failure, start="Warm", podName=POD, **done)
+    sent = {frame["type"]: set(frame) for frame in live + await scene.read(live[-1]["id"]).upto()}
+    expected = {
+        kind: {str(field.alias) for field in model.model_fields.values()}
+        for model in STREAM_EVENTS
+        for kind in get_args(model.model_fields["type"].annotation)
+    }
+    assert sent == expected

@@ -27,13 +27,16 @@ from tests.component.gateway.test_auth import allow
 from tests.component.gateway.test_tools import SLICES, tool
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
+from tests.support.broker_files import FakeWorkspace
 
-from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS
+from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS, SESSIONS
+from mcp_exec_api.owner import Owner
 from mcp_exec_common.kube.client import custom_resource_path
 
 MARK = "belongs-to-b"
 THEIRS, ABSENT = "exec-of-b", "exec-of-0"
 B_EXECUTIONS = custom_resource_path(EXECUTIONS, namespace="others")
+B_SESSIONS = custom_resource_path(SESSIONS, namespace="others")
 B_POOLS = custom_resource_path(POOLS, namespace="others")
 ACCOUNT = "system:serviceaccount:agents:a"
 EVERYTHING = ("create", "get", "list", "watch", "patch", "update", "delete", "update/approval")
@@ -50,6 +53,8 @@ class Row:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+SIGNED = "GET /v1/artifacts/{namespace}/{name}/{id}"
+"""Route whose signature is the credential."""
 ROWS: dict[str, list[Row]] = {
     "POST /v1/executions": [
         Row(path="/v1/executions?namespace={namespace}", body={"code": "1"}, status=403),
@@ -93,6 +98,101 @@ ROWS: dict[str, list[Row]] = {
         Row(path="/v1/audit?execution={name}", status=200),
         Row(path="/v1/audit?namespace={namespace}", status=403),
     ],
+    "GET /v1/approvals": [
+        Row(path="/v1/approvals", status=200),
+        Row(path="/v1/approvals?namespace={namespace}", status=403),
+    ],
+    "GET /v1/stats": [
+        Row(path="/v1/stats", status=200),
+        Row(path="/v1/stats?namespace={namespace}", status=403),
+    ],
+    "POST /v1/sessions": [
+        Row(path="/v1/sessions?namespace={namespace}", body={"name": "s"}, status=403),
+        Row(path="/v1/sessions", body={"name": "s", "poolRef": {"name": "pool-{name}"}}, status=422),
+    ],
+    "GET /v1/sessions": [
+        Row(path="/v1/sessions", status=200),
+        Row(path="/v1/sessions?namespace={namespace}", status=403),
+    ],
+    "GET /v1/sessions/{name}": [
+        Row(path="/v1/sessions/{name}"),
+        Row(path="/v1/sessions/{name}?namespace={namespace}", status=403),
+    ],
+    "DELETE /v1/sessions/{name}": [
+        Row(path="/v1/sessions/{name}"),
+        Row(path="/v1/sessions/{name}?namespace={namespace}", status=403),
+    ],
+    "POST /v1/sessions/{name}/reset": [
+        Row(path="/v1/sessions/{name}/reset"),
+        Row(path="/v1/sessions/{name}/reset?namespace={namespace}", status=403),
+    ],
+    "GET /v1/workspaces": [
+        Row(path="/v1/workspaces", status=200),
+        Row(path="/v1/workspaces?namespace={namespace}", status=403),
+    ],
+    "PUT /v1/workspaces/{name}": [
+        Row(path="/v1/workspaces/{name}?namespace={namespace}", body={}, status=403),
+        Row(path="/v1/workspaces/{name}", body={"description": "a's"}, status=200),
+    ],
+    **{
+        f"{method} /v1/workspaces/{{name}}{template}": [
+            Row(path=f"/v1/workspaces/{{name}}{path}", body=body),
+            Row(path=f"/v1/workspaces/{{name}}{path}?namespace={{namespace}}", body=body, status=403),
+        ]
+        for method, template, path, body in (
+            ("GET", "", "", None),
+            ("DELETE", "", "", None),
+            ("GET", "/versions", "/versions", None),
+            ("POST", "/restore", "/restore", {"version": 1}),
+            ("GET", "/files", "/files", None),
+            ("GET", "/files/{path}", "/files/secret", None),
+            ("DELETE", "/files/{path}", "/files/secret", None),
+            ("GET", "/archive", "/archive", None),
+        )
+    },
+    "PUT /v1/workspaces/{name}/files/{path}": [
+        Row(path="/v1/workspaces/{name}/files/secret?namespace={namespace}", body={}, status=403),
+        Row(path="/v1/workspaces/{name}/files/secret", body={}, status=200),
+    ],
+    "POST /v1/workspaces/{name}/changes": [
+        Row(path="/v1/workspaces/{name}/changes?namespace={namespace}", body={}, status=403),
+    ],
+    "PUT /v1/workspaces/{name}/archive": [
+        Row(path="/v1/workspaces/{name}/archive?namespace={namespace}", body={}, status=403),
+    ],
+    "GET /v1/executions/{name}/artifacts": [
+        Row(path="/v1/executions/{name}/artifacts"),
+        Row(path="/v1/executions/{name}/artifacts?namespace={namespace}", status=403),
+    ],
+    "GET /v1/executions/{name}/artifacts/{id}": [
+        Row(path="/v1/executions/{name}/artifacts/a1"),
+        Row(path="/v1/executions/{name}/artifacts/a1?namespace={namespace}", status=403),
+    ],
+    "POST /v1/skills": [
+        Row(path="/v1/skills?namespace={namespace}", body={"name": "s", "code": "def run(): pass"}, status=403)
+    ],
+    "GET /v1/skills": [
+        Row(path="/v1/skills", status=200),
+        Row(path="/v1/skills?namespace={namespace}", status=403),
+    ],
+    "GET /v1/skills/{name}/versions": [
+        Row(path="/v1/skills/skill-of-{name}/versions?namespace={namespace}", status=403),
+        Row(path="/v1/skills/skill-of-{name}/versions"),
+    ],
+    **{
+        f"{method} /v1/skills/{{name}}/versions/{{version}}{path}": [
+            Row(path=f"/v1/skills/skill-of-{{name}}/versions/1{path}?namespace={{namespace}}", body=body, status=403),
+            *([] if body else [Row(path=f"/v1/skills/skill-of-{{name}}/versions/1{path}")]),
+        ]
+        for method, path, body in (
+            ("GET", "", None),
+            ("DELETE", "", None),
+            ("GET", "/archive", None),
+            ("POST", "/approve", {"digest": "sha256:0"}),
+            ("POST", "/deprecate", {"digest": "sha256:0"}),
+        )
+    },
+    SIGNED: [Row(path="/v1/artifacts/{namespace}/{name}/a1?uid=u&expires=9999999999&signature=0", status=403)],
     "GET /healthz": [Row(path="/healthz", status=200)],
     "GET /readyz": [Row(path="/readyz", status=200)],
     "GET /metrics": [Row(path="/metrics", status=200)],
@@ -124,10 +224,15 @@ async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
     api.put(SECRETS, keys_secret(**entries))
     api.put(B_EXECUTIONS, execution_of_b())
     api.put(B_POOLS, pool(f"pool-{THEIRS}"))
+    owner = Owner(namespace="others", caller="team-b")
+    status = {"ownerDigest": owner.digest, "caller": "team-b", "phase": "Ready", "podName": MARK}
+    session = {"metadata": {"name": owner.qualify(THEIRS)}, "spec": {"name": THEIRS, "description": MARK}}
+    api.put(B_SESSIONS, {**session, "status": status})
     async with FakeBroker(key=SANDBOX_KEY).running() as broker:
         tools = [tool("tool-of-b", MARK)]
         broker.catalogs["others"] = {"hash": "b", "servers": [{"server": f"server-{THEIRS}", "tools": tools}]}
         broker.records = [audit_record()]
+        broker.files.workspaces[owner.digest, THEIRS] = FakeWorkspace(versions=[{"secret": MARK.encode()}])
         api.put(SLICES, broker.slice())
         async with serving(api, broker_service="mcp-exec-broker") as made:
             yield made
@@ -172,7 +277,7 @@ async def test_what_is_of_another_tenant_is_as_if_it_were_not(gateway: Gateway, 
 
 
 async def test_every_route_but_the_public_ones_needs_a_credential(gateway: Gateway) -> None:
-    for route in set(ROWS) - set(PUBLIC):
+    for route in set(ROWS) - {*PUBLIC, SIGNED}:
         row = ROWS[route][0]
         body = {"json": fill(row.body, THEIRS, "others")} if row.body else {}
         answer = await gateway.ask(route.partition(" ")[0], fill(row.path, THEIRS, "others"), key=None, **body)
@@ -192,7 +297,8 @@ async def test_the_owner_sees_all_of_it(gateway: Gateway) -> None:
     for path in (f"/v1/executions/{THEIRS}", f"/v1/executions/{THEIRS}/approvals", "/v1/executions"):
         answer = await gateway.ask("GET", path, key=OTHER_KEY)
         assert (answer.status, THEIRS in answer.text or MARK in answer.text) == (200, True)
-    for path in ("/v1/audit", "/api/v1/mcp/tools/search?detail_level=full"):
+    files = (f"/v1/sessions/{THEIRS}", f"/v1/workspaces/{THEIRS}/files/secret")
+    for path in ("/v1/audit", "/api/v1/mcp/tools/search?detail_level=full", "/v1/sessions", *files):
         assert MARK in (await gateway.ask("GET", path, key=OTHER_KEY)).text
     assert (await gateway.ask("GET", f"/api/v1/mcp/servers/server-{THEIRS}/tools", key=OTHER_KEY)).status == 200
 

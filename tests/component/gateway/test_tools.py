@@ -74,7 +74,7 @@ async def test_each_level_has_exactly_its_keys(gateway: Gateway, broker: FakeBro
     for level, more in (
         ("name_only", set()),
         ("with_description", {"description", "import"}),
-        ("full", {"input_schema", "output_schema"}),
+        ("full", {"signature", "input_schema", "output_schema"}),
     ):
         keys |= more
         answer = await gateway.ask("GET", f"{SEARCH}?query=open+a+PR&detail_level={level}")
@@ -131,6 +131,15 @@ async def test_of_a_servers_tools_a_key_sees_those_that_it_may_use(gateway: Gate
 )
 async def test_what_is_wrong_with_a_search_is_named(gateway: Gateway, query: str, field: str) -> None:
     assert_problem(await gateway.ask("GET", f"{SEARCH}?{query}"), 422, field)
+
+
+async def test_statistics_count_the_tools_that_a_key_may_use(gateway: Gateway) -> None:
+    stats = (await gateway.ask("GET", "/v1/stats")).json
+    assert stats["servers"] == [{"name": "github", "tools": 3}, {"name": "my-docs", "tools": 1}]
+    assert stats["tools"] == 4
+    await limited(gateway, tools=["github.create_*"])
+    stats = (await gateway.ask("GET", "/v1/stats")).json
+    assert (stats["servers"], stats["tools"]) == ([{"name": "github", "tools": 2}], 2)
 
 
 async def test_many_searches_ask_the_broker_once(gateway: Gateway, broker: FakeBroker) -> None:

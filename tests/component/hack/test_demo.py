@@ -92,10 +92,11 @@ def test_a_pool_that_does_not_become_ready_ends_the_demo_with_its_reason(release
     assert done.stderr.splitlines()[-1].endswith("no sandbox became ready within 3 minutes: no node has the runtime")
 
 
-def test_the_next_steps_name_the_folder_of_a_kubectl_that_was_fetched(release: Machine) -> None:
+@pytest.mark.parametrize("tool", ["kubectl", "helm"])
+def test_the_next_steps_name_the_folder_of_a_tool_that_was_fetched(release: Machine, tool: str) -> None:
     assert "export PATH=" not in release.run("demo").stdout
     release.stand_in("cksum", "echo 42 7")
     fetched = release.folder / "home/.cache/mcp-exec/tools/42"
     fetched.mkdir(parents=True)
-    (release.folder / "bin/kubectl").rename(fetched / "kubectl")
+    (release.folder / "bin" / tool).rename(fetched / tool)
     assert f"  export PATH=$PATH:{fetched}\n" in release.run("demo").stdout

@@ -43,7 +43,9 @@ def docker(machine: Machine) -> Machine:
         "gateway",
         "broker",
         "sandbox_image",
+        "data_image",
         "servers_image",
+        "skills",
         "locks",
     ):
         shutil.copytree(
@@ -71,6 +73,15 @@ def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> 
     assert {path.name for path in (docker.checkout / ".cache/images").glob("*.tar")} == {
         "sandbox.tar", "operator.tar", "gateway.tar", "broker.tar", "servers.tar",
     }  # fmt: skip
+
+
+def test_the_image_with_libraries_for_data_is_built_on_the_sandboxes_and_only_if_it_is_named(docker: Machine) -> None:
+    done = docker.run("images", "data")
+    assert done.returncode == 0, done.stderr
+    sandbox, data = builds(docker)
+    assert "--tag localhost/mcp-exec-sandbox:dev" in sandbox
+    assert "--build-arg BASE=localhost/mcp-exec-sandbox:dev " in data
+    assert "--tag localhost/mcp-exec-data:dev" in data
 
 
 def test_dependencies_come_from_the_lock_file_with_hashes_for_the_images_interpreter(docker: Machine) -> None:

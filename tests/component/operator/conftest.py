@@ -9,7 +9,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.support.world import CEX, KEY, NAMESPACE, NODES, PODS, POLICIES, SBP, World
+from tests.support.until import until
+from tests.support.world import CEX, KEY, NAMESPACE, NODES, PODS, POLICIES, SBP, SBS, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -63,6 +64,7 @@ class Operator:
             (SBP, self.manager.observe_pool),
             (CEX, self.manager.observe_execution),
             (PODS, self.manager.observe_pod),
+            (SBS, self.manager.observe_session),
             (NODES, self.manager.observe_node),
             (POLICIES, self.manager.observe_policy),
         ):
@@ -150,3 +152,16 @@ async def run_until_killed(world: World, step: int, over: Callable[[], object], 
     await operator.stop()
     world.steps.let_go()
     return killed
+
+
+@asynccontextmanager
+async def late_list(operator: Operator, collection: str) -> AsyncIterator[None]:
+    """Let a resync list a collection before the block and process the list after it. The resync after it is held."""
+    world = operator.world
+    late = world.held[collection] = asyncio.Event()
+    await world.until_asked(lambda: world.holding)
+    yield
+    world.held[collection] = asyncio.Event()
+    operator.manager.resync.request()
+    late.set()
+    await until(lambda: late not in world.holding and world.holding)

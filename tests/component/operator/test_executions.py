@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from tests.support.api_server import Fault
-from tests.support.world import CEX, EVENTS, PODS, POLICIES, SBP, World
+from tests.support.world import CEX, EVENTS, NAMESPACE, PODS, POLICIES, SBP, World
 
+from mcp_exec_operator.executions import binder
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 
@@ -39,6 +40,33 @@ async def test_a_short_warm_execution_costs_four_writes_and_says_how_it_went(
         "pod-delete": 1,
         "pod-create": 1,
     }
+
+
+async def test_what_an_execution_used_is_in_its_status_and_in_metrics(world: World, operating: Operating) -> None:
+    end = {"kind": "end", "phase": "Succeeded", "runMs": 9.0, "cpuSeconds": 0.25, "peakMemoryBytes": 40_000_000}
+    codes = {
+        "honest": "say " + json.dumps([end]),
+        # a sandbox may send what it likes
+        "liar": "say " + json.dumps([end | {"cpuSeconds": 1e9, "peakMemoryBytes": 2**52}]),
+        "broken": "raise UserError",
+    }
+    found = {}
+    world.pool(resources={"limits": {"memory": "256Mi", "cpu": "2"}})
+    async with operating() as operator:
+        for name, code in codes.items():
+            world.execution(name, code)
+            found[name] = (await world.finished(name))["usage"]
+        read = operator.metrics.registry.get_sample_value
+        labels = {"namespace": "agents", "pool": "default"}
+        await world.until(lambda: read("mcp_exec_execution_sandbox_seconds_count", labels) == 3)
+        assert read("mcp_exec_execution_cpu_seconds_count", labels) == 2
+        assert read("mcp_exec_execution_peak_memory_bytes_sum", labels) == 40_000_000 + 256 * 2**20
+        assert read("mcp_exec_execution_code_bytes_sum", labels) == sum(map(len, codes.values()))
+    assert (found["honest"]["cpuSeconds"], found["honest"]["peakMemoryBytes"]) == (0.25, 40_000_000)
+    assert found["honest"]["codeBytes"] == len(codes["honest"])
+    assert found["liar"]["peakMemoryBytes"] == 256 * 2**20
+    assert found["liar"]["cpuSeconds"] <= (found["liar"]["sandboxSeconds"] + 1.1) * 2
+    assert set(found["broken"]) == {"sandboxSeconds", "codeBytes"}
 
 
 async def test_the_binding_is_written_before_any_code_is_handed_over(world: World, operating: Operating) -> None:
@@ -212,9 +240,10 @@ async def test_a_changed_spec_of_one_that_runs_is_told_and_ignored(world: World,
         await world.until(lambda: _condition(world, "moving", "SpecUnchanged"))
         world.release.set()
         status = await world.finished("moving")
+        await world.until(lambda: [event["reason"] for event in _events(world)] == ["SpecChanged"])
     told = _condition(world, "moving", "SpecUnchanged")
     assert (status["phase"], status["output"]["stdout"]) == ("Succeeded", "waiting\n")
-    assert (told["status"], told["reason"]) == ("False", "Immutable")
+    assert (told["status"], told["reason"]) == ("False", "Changed")
     assert "spec.code" in told["message"]
 
 
@@ -480,5 +509,59 @@ async def test_status_writes_that_fail_for_long_are_reported_in_an_event(world: 
     assert event["involvedObject"]["name"] == "slow"
 
 
+async def test_an_end_that_the_code_did_not_choose_is_an_event(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating() as operator:
+        for name, reason in (("own", "UserError"), ("grown", "OutOfMemory"), ("fine", "")):
+            world.execution(name, f"raise {reason}" if reason else "print 1")
+            await world.finished(name)
+        await world.until(lambda: _events(world))
+        read = operator.metrics.registry.get_sample_value
+        for number in range(25):
+            world.execution(f"more-{number}", "raise OutOfMemory")
+        for number in range(25):
+            await world.finished(f"more-{number}")
+        dropped = "mcp_exec_events_dropped_total"
+        await world.until(lambda: len(_events(world)) >= 20 and read(dropped, {"reason": "OutOfMemory"}))
+    events = _events(world)
+    assert {event["reason"] for event in events} == {"OutOfMemory"}
+    assert 20 <= len(events) < 26
+    first = next(event for event in events if event["involvedObject"]["name"] == "grown")
+    assert (first["type"], first["message"].startswith("Failed: ")) == ("Warning", True)
+    assert "so it is" not in str(events)
+
+
+async def test_a_long_wait_for_a_pod_is_an_event(
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binder, "_REPORT_SECONDS", 0.01)
+    world.start_pods = False
+    world.pool(maxPods=1)
+    async with operating():
+        world.execution("waiting")
+        await world.until(lambda: _events(world))
+        await world.until(lambda: world.status("waiting").get("reason"))
+        reason = world.status("waiting")["reason"]
+    (event,) = _events(world)
+    assert (event["reason"], event["involvedObject"]["name"]) == (reason, "waiting")
+    assert "position 1 of 1" in event["message"]
+
+
 def _events(world: World) -> list[dict[str, Any]]:
     return list(world.collections.get(EVENTS, {}).values())
+
+
+async def test_an_execution_that_is_deleted_after_a_resync_has_read_it_does_not_start(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    async with operating() as operator:
+        await world.warm(1)
+        executions = operator.manager.executions
+        metadata = {"name": "late", "namespace": NAMESPACE, "uid": "late", "generation": 1, "resourceVersion": "1"}
+        body = {"metadata": metadata, "spec": {"code": "print 1"}}
+        record = executions.prepare(body)
+        assert record is not None
+        operator.manager.observe_execution(body, True)
+        assert not executions.start(record)
+        assert executions.prepare(body) is None

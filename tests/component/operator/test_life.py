@@ -297,3 +297,9 @@ async def test_a_run_whose_pod_is_drained_away_says_so_even_if_the_pod_is_gone_a
 
 def nodes_of(world: World) -> list[str]:
     return [pod["spec"].get("nodeName", "") for pod in world.pods().values()]
+
+
+async def test_an_idle_operator_stops_without_waiting_for_a_loop(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 1})
+    async with asyncio.timeout(30), operating(shutdown_seconds=600):
+        await world.until(lambda: world.pods)

@@ -1,11 +1,13 @@
 """Pools: their pods, and what they say when there are none."""
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.component.operator.conftest import late_list
 from tests.support.api_server import Fault
 from tests.support.until import until
 from tests.support.world import CEX, EVENTS, PODS, POLICIES, SBP, World
@@ -45,12 +47,13 @@ async def test_a_refused_pod_is_told_by_the_pool_and_by_who_waits(
         world.execution("waits")
         await world.until(lambda: world.condition("Ready").get("reason") == reason)
         status = await world.finished("waits")
-        await world.until(lambda: world.collections.get(EVENTS))
+        await world.until(lambda: len(world.collections.get(EVENTS, {})) >= 2)
         world.refuse_pods = None
         await world.warm(1)
     assert (status["phase"], status["reason"]) == ("Failed", reason)
     assert message in status["error"]["message"]
-    assert [event["reason"] for event in world.collections[EVENTS].values()] == [reason]
+    told = sorted((event["involvedObject"]["kind"], event["reason"]) for event in world.collections[EVENTS].values())
+    assert told == [("CodeExecution", reason), ("SandboxPool", reason)]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,21 @@ async def test_a_pod_that_fails_before_it_is_ready_is_replaced_after_a_pause(
             await world.start_pod(name)
         await world.warm(1)
     assert pod not in world.pods()
+
+
+async def test_a_module_that_cannot_be_imported_is_the_reason_of_its_pool(world: World, operating: Operating) -> None:
+    world.start_pods = False
+    world.pool(preimport=["panda"])
+    async with operating():
+        await world.until(world.pods)
+        (pod,) = world.pods().values()
+        environment = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
+        assert environment["MCP_EXEC_PREIMPORT"] == "panda"
+        message = json.dumps({"message": "the module panda can't be imported", "reason": "PreimportFailed"})
+        ended = {"containerStatuses": [{"state": {"terminated": {"exitCode": 1, "message": message + "\n"}}}]}
+        world.merge(PODS, pod["metadata"]["name"], {"status": {"phase": "Failed", **ended}})
+        await world.until(lambda: world.condition("Ready").get("reason") == "PreimportFailed")
+        assert "the module panda can't be imported" in world.condition("Ready")["message"]
 
 
 async def test_an_execution_of_a_pool_that_does_not_exist_waits_for_it(world: World, operating: Operating) -> None:
@@ -265,10 +283,12 @@ async def test_a_pod_that_is_stuck_goes_once_a_younger_one_has_come_up(world: Wo
 
 async def test_a_deleted_pool_makes_no_more_pods(world: World, operating: Operating) -> None:
     world.pool()
-    async with operating(bind_timeout_seconds=0.3):
+    async with operating(bind_timeout_seconds=0.3) as operator:
         await world.warm(1)
         world.remove(SBP, "default")
         world.remove(PODS, next(iter(world.pods())))  # as Kubernetes does with what it owned
+        # executions have a watch of their own, which may be faster
+        await until(lambda: not _series(operator.metrics.registry, pool="default"))
         world.execution("late")
         status = await world.finished("late")
     assert (status["reason"], world.pods()) == ("PoolNotFound", {})
@@ -285,6 +305,52 @@ async def test_the_metrics_of_a_deleted_pool_end_with_it(world: World, operating
         world.execution("late")  # keeps the pool in memory
         await world.until(lambda: world.status("late").get("reason") == "PoolNotFound")
         assert not _series(operator.metrics.registry, pool="default")
+
+
+async def test_a_list_that_is_older_than_a_pools_deletion_does_not_bring_it_back(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    async with operating() as operator:
+        await world.warm(1)
+        async with late_list(operator, "sandboxpools"):
+            world.remove(SBP, "default")
+            world.remove(PODS, next(iter(world.pods())))
+            await until(lambda: not _series(operator.metrics.registry, pool="default"))
+        world.execution("late")
+        await world.until(lambda: world.status("late").get("reason") == "PoolNotFound")
+    assert world.pods() == {}
+
+
+async def test_a_list_that_is_older_than_a_pool_does_not_remove_it(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating() as operator:
+        await world.warm(1)
+        async with late_list(operator, "sandboxpools"):
+            world.remove(SBP, "default")
+            world.remove(PODS, next(iter(world.pods())))
+            await until(lambda: not _series(operator.metrics.registry, pool="default"))
+            world.pool()  # another one of that name
+            await world.warm(1)
+        world.execution("next")
+        assert (await world.finished("next"))["start"] == "Warm"
+
+
+async def test_a_list_that_is_older_than_a_pods_deletion_does_not_bring_it_back(
+    world: World, operating: Operating
+) -> None:
+    world.pool(maxPods=1)
+    async with operating() as operator:
+        await world.warm(1)
+        await world.sealed()
+        (old,) = world.pods()
+        async with late_list(operator, "pods"):
+            world.remove(PODS, old)
+            await world.until(lambda: world.pods().keys() - {old} and world.pool_status().get("warm") == 1)
+            await world.sealed()
+        for name in ("first", "second"):  # the second needs the place that the removed pod would take
+            world.execution(name)
+            assert (await world.finished(name))["phase"] == "Succeeded"
 
 
 async def test_the_metrics_of_a_removed_variant_end_with_it(world: World, operating: Operating) -> None:

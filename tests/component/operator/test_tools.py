@@ -275,10 +275,11 @@ async def test_a_call_that_waits_for_an_approval_shows_in_the_status_and_as_an_e
         broker.calls[uid] = {"toolCalls": {"total": 1}, "approvals": [PENDING]}
         await world.until(lambda: world.status("one").get("approvals"))
         await world.until(lambda: world.collections.get(EVENTS))
-        assert world.status("one")["approvals"] == [PENDING]
+        assert (world.status("one")["approvals"], world.status("one")["reason"]) == ([PENDING], "AwaitingApproval")
         decided = {**PENDING, "state": "Approved", "decidedBy": "ann"}
         broker.calls[uid] = {"toolCalls": {"total": 1}, "approvals": [decided]}
         await world.until(lambda: world.status("one")["approvals"] == [decided])
+        assert not world.status("one").get("reason")
         world.release.set()
         status = await world.finished("one")
     assert status["approvals"] == [decided]
@@ -294,6 +295,7 @@ async def test_a_hint_without_an_approval_changes_nothing(
         await world.warm(1)
         uid = world.execution("one", "ask", tools=["github.*"])
         await world.until(lambda: f"/v1/executions/{uid}" in broker.paths)
+        await world.until(lambda: world.supervisor_of("one").extensions == [0])
         world.release.set()
         status = await world.finished("one")
     assert "approvals" not in status

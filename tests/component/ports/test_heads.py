@@ -41,6 +41,25 @@ async def port() -> AsyncIterator[int]:
         await serving
 
 
+def head_of(size: int) -> bytes:
+    return b"POST / HTTP/1.1\r\nhost: it\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % size
+
+
+async def test_a_large_body_may_take_longer_as_long_as_it_arrives(port: int) -> None:
+    """A body has half a second here, a second more for each 64 KiB, and pauses of half a second."""
+    size = 40 * 64 * 1024
+    async with connected(port) as steady, connected(port) as stopping, connected(port) as dripping:
+        for each in (steady, stopping, dripping):
+            await each.send(head_of(size))
+        await stopping.send(bytes(size - 1))
+        stopped, dripped, _ = await asyncio.gather(
+            stopping.until_closed(), dripping.drip(b"x" * 1000), steady.send_slowly(bytes(size), seconds=1.5)
+        )
+        assert stopped.startswith(b"HTTP/1.1 408 ")
+        assert dripped.startswith(b"HTTP/1.1 408 ") or not dripped
+        assert (await steady.until_closed()).endswith(b"%d" % size)
+
+
 @pytest.mark.parametrize(
     ("request_bytes", "answer"),
     [

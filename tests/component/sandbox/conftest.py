@@ -67,6 +67,8 @@ class SandboxProcess:
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
         )
         self._client: httpx.Client | None = None
+        self.ready: dict[str, Any] = {}
+        """The line of the log that says that it is ready."""
 
     @property
     def client(self) -> httpx.Client:
@@ -77,6 +79,7 @@ class SandboxProcess:
             assert readable, "the supervisor did not become ready"
             ready = json.loads(self.process.stdout.readline())
             assert ready["message"] == "ready", ready
+            self.ready = ready
             headers = {"authorization": f"Bearer {TOKEN}"}
             url = f"http://127.0.0.1:{ready['port']}"
             self._client = httpx.Client(base_url=url, headers=headers, timeout=SECONDS, trust_env=False)

@@ -1,9 +1,11 @@
 """Code that attacks what holds it: the control channel, the supervisor, the end of its own run."""
 
+import hashlib
 import json
 import os
 
 import pytest
+from tests.component.sandbox.conftest import TOKEN
 
 GRACE_MS = 700
 CHANNEL = "import os, signal, socket\nchannel = socket.socket(fileno=os.dup(3))\n"
@@ -243,3 +245,50 @@ def test_threads_and_child_processes_still_work(sandbox):
         "(seen, subprocess.run(['echo', 'hi'], capture_output=True, text=True).stdout)"
     )
     assert sandbox.run(code).result == [[1], "hi\n"]
+
+
+SEARCH = """
+import hashlib, re
+from pathlib import Path
+found, read = [], 0
+with open("/proc/self/mem", "rb", buffering=0) as memory:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        ends, rights, *rest = line.split()
+        if rights[0] != "r" or "[v" in line:
+            continue
+        start, end = (int(place, 16) for place in ends.split("-"))
+        while start < end:
+            memory.seek(start)
+            try:
+                part = memory.read(min(end - start, 1 << 20))
+            except OSError:
+                break
+            read += len(part)
+            start += len(part)
+            digits = re.findall(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", part)
+            found += [hashlib.sha256(each).hexdigest() for each in digits]
+del part
+own = Path("/proc/self/environ").read_bytes()
+[read > 5_000_000, context["wanted"] in found, context["control"] in found, b"MCP_EXEC_TOKEN" in own]
+"""
+"""Searches the interpreter's memory for texts with these digests, which alone it is given."""
+
+
+def test_the_interpreter_has_not_got_what_the_supervisor_proves_itself_with(sandbox):
+    secret = hashlib.sha256(TOKEN.encode()).hexdigest()
+    control = "0123456789abcdef" * 4
+    digests = {
+        name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("wanted", secret), ("control", control))
+    }
+    run = sandbox.run(f"held = b'{control}'\n" + SEARCH, context=digests)
+    assert run.result == [True, False, True, False], run.error
+
+
+def test_the_interpreter_has_no_descriptor_of_the_supervisor(sandbox):
+    run = sandbox.run(
+        "import os\n"
+        "kinds = [os.readlink(f'/proc/self/fd/{name}').split(':')[0] for name in os.listdir('/proc/self/fd')"
+        " if os.path.exists(f'/proc/self/fd/{name}')]\nkinds"
+    )
+    # the control channel, and the two by which the event loop wakes itself
+    assert run.result.count("socket") == 1 + 2, run.result

@@ -32,7 +32,7 @@ def test_without_the_token_nothing_is_answered(sandbox, header, method, path):
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert "error" in response.json()
-    assert sandbox.client.get("/v1/execution").json() == {"state": "idle", "id": None, "lastSeq": 0}
+    assert sandbox.client.get("/v1/execution").json() == {"state": "idle", "id": None, "lastSeq": 0, "uses": 0}
 
 
 def test_events_are_numbered_and_dated(sandbox):
@@ -45,7 +45,7 @@ def test_events_are_numbered_and_dated(sandbox):
         assert event["at"].endswith("Z")
     assert set(run.end) == {
         *("seq", "at", "type", "phase", "reason", "error", "exitCode"),
-        *("stdoutBytes", "stderrBytes", "truncated", "runMs", "peakMemoryBytes"),
+        *("stdoutBytes", "stderrBytes", "truncated", "runMs", "peakMemoryBytes", "cpuSeconds"),
     }
     assert run.end["runMs"] > 0
 
@@ -62,7 +62,7 @@ def test_output_comes_while_the_code_runs(sandbox):
     lines = response.iter_lines()
     assert json.loads(next(lines))["type"] == "status"
     assert json.loads(next(lines))["text"] == "waiting\n"
-    assert sandbox.client.get("/v1/execution").json() == {"state": "running", "id": "uid-1", "lastSeq": 2}
+    assert sandbox.client.get("/v1/execution").json() == {"state": "running", "id": "uid-1", "lastSeq": 2, "uses": 1}
     response.close()
 
 

@@ -67,6 +67,43 @@ def test_a_bad_setting_is_named(make_sandbox):
     assert b"MCP_EXEC_PORT" in sandbox.process.stderr.read()
 
 
+def test_modules_that_the_pool_names_are_imported_before_the_code(make_sandbox):
+    sandbox = make_sandbox(preimport="email.mime.text,wave")
+    assert sandbox.run("import sys; [name in sys.modules for name in ('wave', 'email.mime.text')]").result == [True] * 2
+    assert [each["module"] for each in sandbox.ready["preimport"]] == ["email.mime.text", "wave"]
+    assert all(each["ms"] >= 0 and each["memoryBytes"] >= 0 for each in sandbox.ready["preimport"])
+
+
+@pytest.mark.parametrize(
+    ("module", "error"),
+    [
+        ("no_such_module", "ModuleNotFoundError"),
+        ("json.missing", "ModuleNotFoundError"),
+        ("unittest.__main__", "SystemExit"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_ends_the_sandbox_with_the_reason(make_sandbox, module, error):
+    sandbox = make_sandbox(preimport=f"json,{module}")
+    assert exit_code(sandbox) == 1
+    last = json.loads(sandbox.process.stdout.read().decode().splitlines()[-1])
+    assert last["reason"] == "PreimportFailed"
+    assert module in last["message"]
+    assert error in last["message"]
+
+
+def test_output_is_in_the_log_only_if_the_pool_asks_for_it(make_sandbox):
+    code = "import sys; print('one\\ntwo', end=''); print('\\x1b[2J', file=sys.stderr)"
+    for settings, expected in (
+        ({}, []),
+        ({"log_output": "true"}, ["stderr | \\x1b[2J", "stdout | one", "stdout | two"]),
+    ):
+        sandbox = make_sandbox(**settings)
+        assert sandbox.run(code).stdout == "one\ntwo"
+        sandbox.process.terminate()
+        logged = sandbox.process.stdout.read().decode().splitlines()
+        assert sorted(line for line in logged if not line.startswith("{")) == expected
+
+
 def test_an_idle_supervisor_does_nothing(sandbox):
     """Nothing but a request wakes it: no timer and no poll would leave its count of switches alone."""
     assert sandbox.client.get("/healthz").status_code == 200

@@ -138,9 +138,137 @@ found
         ["InvalidArguments", "there is no parameter labelname", ["labelNames"], known],
         ["InvalidArguments", "missing parameter: repo", [], known],
         ["InvalidArguments", "the parameter owner is given twice", [], known],
-        ["InvalidArguments", "arguments are a dict or keywords, not str 'o'", [], []],
+        ["InvalidArguments", "missing parameter: repo (positional arguments were taken as owner)", [], known],
     ]
     assert broker.calls == []
+
+
+PROBE = {"type": "object", "properties": {"owner": {}, "title": {}, "body": {}}, "required": ["title", "owner"]}
+ROWS = [{"amount": 5}, {"amount": 250}]
+TEXT = f"Note <untrusted-data-ab12>.\n<untrusted-data-ab12>\n{json.dumps(ROWS)}\n</untrusted-data-ab12>\nmore"
+GENERATED = [
+    Catalog.from_tools("hub", [{"name": name, "inputSchema": PROBE} for name in ("create_issue", "get-URL", "other")]),
+    Catalog.from_tools(
+        "supabase",
+        [
+            {"name": "execute_sql", "inputSchema": {"properties": {"query": {}}, "required": ["query"]}},
+            {"name": "list_tables", "inputSchema": {"properties": {"schemas": {"type": "array"}}}},
+            {"name": "apply_migration"},
+        ],
+    ),
+]
+
+
+@pytest.fixture
+def generated(sandbox, broker):
+    """A sandbox that has wrappers as the broker generates them, and a broker that answers SQL as Supabase does."""
+    files = {**build_files(GENERATED), "catalog.json": format_catalog(GENERATED)}
+    assert sandbox.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
+    for name in ("supabase.execute_sql", "mcp__supabase__executeSQL"):
+        broker.tools[name] = lambda call: call.value({"result": TEXT})
+    broker.tools["supabase.list_tables"] = lambda call: call.value({"tables": [call.arguments]})
+    return sandbox
+
+
+def test_a_package_loads_only_the_tools_that_are_used_and_knows_them_all(generated, broker):
+    code = """
+import inspect, sys
+def loaded():
+    return sorted(name for name in sys.modules if name.startswith("servers.hub."))
+from servers.hub import create_issue
+first = loaded()
+import servers.hub
+import servers.hub.other
+listed = [name for name in dir(servers.hub) if not name.startswith("_") and name[0].islower()]
+second = loaded()
+star = {}
+exec("from servers.hub import *", star)
+[first, listed, second, callable(servers.hub.other), servers.hub.other is star["other"],
+ star["getURL"] is star["get_url"], inspect.iscoroutinefunction(create_issue),
+ "create_issue" in inspect.getsource(servers.hub), inspect.getmodule(create_issue).__name__,
+ hasattr(servers.hub, "nothing")]
+"""
+    assert generated.run(code, tools={**broker.job, "allow": ["hub.*"]}).result == [
+        ["servers.hub.create_issue"],
+        ["createIssue", "create_issue", "getURL", "getUrl", "get_url", "other"],
+        ["servers.hub.create_issue", "servers.hub.other"],
+        *(True, True, True, True, True),
+        "servers.hub.create_issue",
+        False,
+    ]
+
+
+def test_code_calls_tools_in_all_the_forms_that_models_write(generated, broker):
+    code = """
+import servers.supabase
+from servers import hub, supabase
+from servers.hub import createIssue, CREATE_ISSUE
+from client import call_mcp_tool
+wanted = {"title": "t", "owner": "o"}
+answers = [
+    await hub.create_issue("t", "o"), await createIssue("t", owner="o"),
+    await hub.CreateIssue({"title": "t"}, owner="o"),
+    await hub.getURL("t", "o"), await hub.getUrl("t", "o"), await CREATE_ISSUE("t", "o"),
+    await call_mcp_tool("hub.create_issue", "t", "o"), await call_mcp_tool("mcp__hub__createIssue", "t", "o", dict),
+    await call_mcp_tool("hub.get-URL", "t", owner="o"),
+]
+rows = [await supabase.executeSQL("SELECT"), await servers.supabase.executeSql("SELECT"),
+        await supabase.execute_sql(query="SELECT"), await call_mcp_tool("supabase.execute_sql", {"query": "SELECT"}),
+        await call_mcp_tool("mcp__supabase__executeSQL", "SELECT", list[dict])]
+tables = [await supabase.listTables(["public"]), await call_mcp_tool("supabase.list_tables", ["public"])]
+[all(answer == wanted for answer in answers), all(found == rows[0] for found in rows), rows[0], tables]
+"""
+    tables = [[{"schemas": ["public"]}]] * 2
+    assert generated.run(code, tools=broker.job).result == [True, True, ROWS, tables]
+
+
+def test_positional_arguments_that_cannot_be_bound_are_refused_with_the_order(generated, broker):
+    code = """
+from client import ToolError, call_mcp_tool
+from servers import hub
+found = []
+for call in (lambda: hub.other(1, 2, 3, 4), lambda: hub.other("t", title="t"),
+             lambda: call_mcp_tool("hub.other", "t", title=1),
+             lambda: call_mcp_tool("hub.other", 1, 2, 3, 4), lambda: call_mcp_tool("nobody.other", "t")):
+    try:
+        await call()
+    except ToolError as error:
+        found.append(error.message)
+found
+"""
+    most = "4 positional arguments were given, it takes at most 3, in this order: title, owner, body"
+    assert generated.run(code, tools=broker.job).result == [
+        most,
+        "the parameter title is given twice",
+        "the parameter title is given twice",
+        most,
+        "its parameters are unknown here, so write the arguments as a dict or as keywords",
+    ]
+    assert broker.calls == []
+
+
+def test_a_name_that_an_overlay_adds_works_for_call_mcp_tool_too(sandbox, broker):
+    method = {"enum": ["create", "update"]}
+    tools = [
+        {"name": "issue_write", "inputSchema": {"properties": {"method": method, **PROBE["properties"], "repo": {}}}}
+    ]
+    tools += [{"name": name} for name in ("search_code", "get_file_contents")]
+    catalogs = [Catalog.from_tools("github", tools)]
+    files = {**build_files(catalogs), "catalog.json": format_catalog(catalogs)}
+    assert sandbox.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
+    broker.tools["mcp__github__create_issue"] = lambda call: call.error("ToolError", "no", reason="NoSuchTool")
+    broker.tools["mcp__github__nothing"] = lambda call: call.error("ToolError", "no", reason="NoSuchTool")
+    code = """
+from client import ToolError, call_mcp_tool
+made = await call_mcp_tool('mcp__github__create_issue', {'owner': 'o', 'repo': 'r', 'title': 't'}, dict)
+try:
+    await call_mcp_tool('mcp__github__nothing', {})
+except ToolError as error:
+    [made, error.reason]
+"""
+    run = sandbox.run(code.replace("    [made", "    result = [made"), tools=broker.job)
+    assert run.result == [{"owner": "o", "repo": "r", "title": "t", "method": "create"}, "NoSuchTool"]
+    assert broker.calls[1].tool == "github.issue_write"
 
 
 def test_a_failure_in_a_wrapper_shows_the_codes_own_frames_alone(filled, broker):
@@ -163,7 +291,7 @@ except ValueError as error:
     listed, described, keys, refused = run.result
     assert listed == [{"name": "read_file", "server": "file-system"}, {"name": "create_issue", "server": "github"}]
     assert described[0]["import"] == "from servers.github import create_issue"
-    assert keys == ["description", "import", "input_schema", "name", "output_schema", "server"]
+    assert keys == ["description", "import", "input_schema", "name", "output_schema", "server", "signature"]
     assert "detail_level" in refused
     assert broker.calls == []
 

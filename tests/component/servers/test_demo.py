@@ -4,9 +4,11 @@ import asyncio
 import importlib
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from mcp_types import CallToolResult, TextContent
 
 SERVERS = ("calculator", "weather", "database", "sheets", "slack", "expenses", "trips", "probe")
 DEADLINE = 30
+ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
 
@@ -51,6 +54,12 @@ async def test_every_tool_says_what_it_does_takes_returns_and_changes(name: str)
         if (name, tool.name) != ("probe", "image"):
             assert tool.output_schema, tool.name
             Draft202012Validator.check_schema(tool.output_schema)
+
+
+def test_the_committed_catalogs_are_those_of_the_demo_servers() -> None:
+    command = [sys.executable, "hack/catalogs", "--check"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
+    assert (checked.returncode, checked.stdout) == (0, ""), checked.stdout + checked.stderr
 
 
 async def test_the_calculator_works_expressions_out_and_refuses_what_is_not_arithmetic() -> None:

@@ -11,7 +11,7 @@ from mcp_exec_tools.wrappers import build_files
 
 CLIENT = '''"""Stub of the module `client` for type checkers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -21,12 +21,32 @@ class ToolError(Exception):
 
 async def call_wrapped(
     tool: str,
-    input: Mapping[str, Any] | None,
+    values: tuple[Any, ...],
     arguments: Mapping[str, Any],
     parameters: Mapping[str, bool],
     spellings: Mapping[str, str] = {},
+    *,
+    fixed: Mapping[str, Any] = {},
+    is_open: bool = False,
+    result_format: str | None = None,
 ) -> Any:
     """Call a tool."""
+
+
+def bind_arguments(
+    tool: str,
+    values: Sequence[Any],
+    named: Mapping[str, Any],
+    parameters: Mapping[str, bool],
+    spellings: Mapping[str, str],
+) -> dict[str, Any]:
+    """Bind arguments to parameters."""
+    return {}
+
+
+def load_lazily(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Make a package lazy."""
+    return lambda name: package
 '''
 
 CATALOGS = real_catalogs()
@@ -49,22 +69,26 @@ def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text(CLIENT)
     (tmp_path / "agent.py").write_text(
         "from servers.github import create_issue, listIssues\n"
-        "from servers.supabase import list_tables\n"
+        "from servers.supabase import executeSQL, list_tables\n"
         "async def good() -> None:\n"
         "    await create_issue(owner='o', repo='r', title='t')\n"
         "    await create_issue({'owner': 'o', 'repo': 'r', 'title': 't', 'labels': ['bug']})\n"
         "    await listIssues(owner='o', repo='r', state='open')\n"
         "    await list_tables(project_id='p')\n"
         "    await list_tables({'project_id': 'p', 'verbose': True})\n"
+        "    await create_issue('o', 'r', 't', 'text', labels=['bug'])\n"
+        "    print((await executeSQL('p', 'SELECT 1'))[0].keys())\n"
         "async def bad() -> None:\n"
         "    await create_issue(owner='o', repo='r')\n"
         "    await listIssues(owner='o', repo='r', state='ajar')\n"
         "    await create_issue({'owner': 'o', 'repo': 'r', 'title': 5})\n"
+        "    await create_issue('o', 'r', 5)\n"
+        "    await create_issue('o', 'r', 't', 'b', [], 1, [], 'more')\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
     checked = subprocess.run([*command, "agent.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
     lines = {line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line}
-    assert lines == {"10", "11", "12"}, checked.stdout
+    assert lines == {"12", "13", "14", "15", "16"}, checked.stdout
 
 
 def test_what_is_generated_is_formatted_and_clean(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Faults:
         return {
             "the leading operator is killed": self.kill_leader,
             "a gateway is killed": self.kill_gateway,
+            "a broker is killed": self.kill_broker,
             "sandbox pods are deleted": self.delete_sandboxes,
             "a supervisor is killed": self.kill_supervisor,
             "the node is cordoned and drained": self.drain,
@@ -52,9 +53,11 @@ class Faults:
 
     def kill_gateway(self) -> None:
         """SIGKILL for one gateway's process."""
-        pod = self.random.choice(self._pods(SYSTEM, "app.kubernetes.io/component=gateway"))
-        self._kill(pod, r"mcp_exec_gateway")
-        self.cluster.wait_for("Ready", "Pod", pod["metadata"]["name"], namespace=SYSTEM, seconds=_RECOVERY_SECONDS)
+        self._kill_one_of("gateway")
+
+    def kill_broker(self) -> None:
+        """SIGKILL for one broker's process, perhaps while it stores a version of a workspace."""
+        self._kill_one_of("broker")
 
     def delete_sandboxes(self) -> None:
         """Somebody deletes two sandbox pods, busy or not."""
@@ -66,11 +69,13 @@ class Faults:
         """SIGKILL for one sandbox: its supervisor, in gVisor the whole kernel of it."""
         pods = self._sandboxes()
         if pods:
-            self._kill(self.random.choice(pods), r"-m mcp_exec_sandbox *$|^runsc-sandbox ")
+            self._kill(self.random.choice(pods), r"mcp_exec_sandbox/__main__\.py *$|^runsc-sandbox ")
 
     def drain(self) -> None:
         """A node takes no pods for a while, and its sandboxes have to go."""
-        node = self.random.choice(workers(self.cluster))
+        # a node is not ready for a moment some seconds after a kill of its daemons, too
+        ready = eventually(lambda: workers(self.cluster), seconds=_RECOVERY_SECONDS, every=0.5, what="a node is ready")
+        node = self.random.choice(ready)
         self.cluster.kubectl("cordon", node)
         try:
             self.cluster.run(
@@ -99,6 +104,11 @@ class Faults:
     def _sandboxes(self) -> list[dict[str, Any]]:
         running = self._pods(NAMESPACE, SANDBOXES)
         return [pod for pod in running if pod["status"].get("phase") == "Running"]
+
+    def _kill_one_of(self, component: str) -> None:
+        pod = self.random.choice(self._pods(SYSTEM, f"app.kubernetes.io/component={component}"))
+        self._kill(pod, f"mcp_exec_{component}")
+        self.cluster.wait_for("Ready", "Pod", pod["metadata"]["name"], namespace=SYSTEM, seconds=_RECOVERY_SECONDS)
 
     def _kill(self, pod: dict[str, Any], command: str) -> None:
         for pid in processes_of(pod["metadata"]["uid"], command):

@@ -11,6 +11,20 @@ import httpx
 from tests.e2e.journal import TELL
 
 _PATIENCE_SECONDS = 120.0
+PLACES = 2
+"""Sessions, and workspaces, of each pool. Every execution has one of either kind."""
+REMEMBER = """
+history = [*globals().get("history", []), me]
+"""
+"""Code whose result is what ran in this interpreter."""
+RECORD = """
+import pathlib
+ledgers = [pathlib.Path(name) for name in ("ledger", "copy")]
+before = [path.read_text().split() if path.exists() else [] for path in ledgers]
+for path in ledgers:
+    path.write_text(" ".join([*before[0], me]))
+"""
+"""Code that adds itself to two files. The result is what both contained before."""
 
 
 @dataclass(kw_only=True)
@@ -21,10 +35,18 @@ class Load:
     journal: str
     pools: tuple[str, ...]
     every: float
+    reusing: frozenset[str] = frozenset()
+    """Pools whose pods serve their owners again. There, executions have one of two users."""
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     """Keeps the keys of two runs on one cluster apart."""
     names: dict[str, str] = field(default_factory=dict)
     """The execution that stands for each request: what it calls itself, by its name as an object."""
+    sessions: dict[str, str] = field(default_factory=dict)
+    """The session of each execution that runs in one, by the name of its object."""
+    workspaces: dict[str, str] = field(default_factory=dict)
+    """The workspace of each other execution, by the name of its object."""
+    owners: dict[str, str] = field(default_factory=dict)
+    """Whose pods an execution of a pool that reuses pods may have, by the name of its object."""
     refused: list[str] = field(default_factory=list)
     """What was not accepted in the end, and why."""
     retries: int = 0
@@ -44,21 +66,33 @@ class Load:
     def _run(self) -> None:
         number, due = 0, time.monotonic()
         while not self._stop.wait(max(0.0, due - time.monotonic())):
-            self._submit(f"chaos-{self.run}-{number:05}", self.pools[number % len(self.pools)])
+            pool = self.pools[number % len(self.pools)]
+            turn = number // len(self.pools)
+            place = turn // 2 % PLACES
+            kept = {"session" if turn % 2 else "workspace": f"chaos-{self.run}-{pool}-{place}"}
+            self._submit(f"chaos-{self.run}-{number:05}", pool, kept, f"user-{place}")
             number, due = number + 1, max(due + self.every, time.monotonic() - 1)
 
-    def _submit(self, me: str, pool: str) -> None:
-        body = {
-            "code": TELL,
+    def _submit(self, me: str, pool: str, kept: dict[str, str], user: str) -> None:
+        body: dict[str, Any] = {
+            "code": TELL + (REMEMBER + "history" if "session" in kept else RECORD + "before"),
             "context": {"journal": self.journal, "me": me},
             "poolRef": {"name": pool},
             "timeoutSeconds": 60,
+            **kept,
+            **({"user": user} if pool in self.reusing else {}),
         }
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             answer = self._post(body, me)
             if isinstance(answer, dict):
                 self.names[str(answer["name"])] = me
+                if "session" in kept:
+                    self.sessions[str(answer["name"])] = kept["session"]
+                else:
+                    self.workspaces[str(answer["name"])] = kept["workspace"]
+                if pool in self.reusing:
+                    self.owners[str(answer["name"])] = f"{user} in {pool}"
                 return
             if time.monotonic() > deadline:
                 self.refused.append(f"{me}: {answer}")

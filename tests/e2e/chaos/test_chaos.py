@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -30,6 +30,8 @@ ENDS = ("Succeeded", "Failed", "TimedOut", "Cancelled")
 LOSSES = {
     *("SandboxLost", "SupervisorDied", "StreamBroken", "NodeLost", "Evicted"),
     *("PoolUnavailable", "Unschedulable", "PodFailed", "QueueFull"),
+    *("SessionLost", "SessionBusy"),
+    *("WorkspaceBusy", "WorkspaceUnavailable"),
 }
 """How an execution may fail when the ground goes: never with a reason that blames its code."""
 
@@ -80,12 +82,19 @@ def break_things(faults: Faults, report: Report) -> None:
         report.faults.append({"after": after, "fault": name, "recovery": recovery})
 
 
-def violations(names: dict[str, str], statuses: dict[str, Any], entries: list[tuple[str, str]]) -> list[str]:
+def violations(load: Load, statuses: dict[str, Any], entries: list[tuple[str, str]]) -> list[str]:
     """Every way in which what is said, and what happened, is not as it must be."""
+    names = load.names
     found = [f"{name} is lost" for name in names if name not in statuses]
-    runs, uses = Counter(me for me, _ in entries), Counter(pod for _, pod in entries)
+    runs = Counter(me for me, _ in entries)
     found += [f"{me} ran {times} times" for me, times in runs.items() if times > 1]
-    found += [f"pod {pod} was used {times} times" for pod, times in uses.items() if times > 1]
+    # a pod serves one execution, or those of one session, or of one owner if the pool reuses pods
+    owners = {me: load.owners.get(name) or load.sessions.get(name, me) for name, me in names.items()}
+    users: dict[str, set[str]] = defaultdict(set)
+    for me, pod in entries:
+        users[pod].add(owners.get(me, me))
+    found += [f"pod {pod} served {sorted(each)}" for pod, each in users.items() if len(each) > 1]
+    found += forgotten(load, statuses) + unsaved(load, statuses)
     pods = dict(entries)
     for name, status in statuses.items():
         me, phase, reason = names[name], status.get("phase"), status.get("reason", "")
@@ -99,6 +108,48 @@ def violations(names: dict[str, str], statuses: dict[str, Any], entries: list[tu
     return found
 
 
+def forgotten(load: Load, statuses: dict[str, Any]) -> list[str]:
+    """Every execution of a session that lacked what earlier ones had left, although no loss was reported."""
+    found: list[str] = []
+    ends: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name, session in load.sessions.items():
+        if name in statuses:
+            ends[session].append((str(statuses[name].get("finishedAt")), name))
+    for session, each in ends.items():
+        kept: list[str] = []
+        for _, name in sorted(each):
+            status, me = statuses[name], load.names[name]
+            if status.get("reason") == "SessionLost":
+                kept = []
+            elif status.get("phase") == "Succeeded":
+                history = status["output"]["result"]
+                if history[-1:] != [me] or [one for one in history if one in kept] != kept:
+                    found.append(f"{session}: {name} found {history} after {kept}")
+                kept = history
+    return found
+
+
+def unsaved(load: Load, statuses: dict[str, Any]) -> list[str]:
+    """Every execution that found its workspace without what an acknowledged version has, or half of a version."""
+    found: list[str] = []
+    runs: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name, workspace in load.workspaces.items():
+        version = (statuses.get(name, {}).get("workspace") or {}).get("version")
+        if version is not None:
+            runs[workspace].append((version, name))
+    for workspace, each in runs.items():
+        kept: list[str] = []
+        versions = [version for version, _ in each]
+        if len(set(versions)) < len(versions):
+            found.append(f"{workspace}: two executions saved the same version: {sorted(each)}")
+        for _, name in sorted(each):
+            ledger, copy = statuses[name]["output"]["result"]
+            if ledger != copy or [one for one in ledger if one in kept] != kept:
+                found.append(f"{workspace}: {name} found {ledger} and {copy} after {kept}")
+            kept = [*ledger, load.names[name]]
+    return found
+
+
 @pytest.mark.timeout(SECONDS + 600)
 def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
     installed: Cluster, provider: Provider, gateway: Gateway, told: Journal
@@ -107,7 +158,9 @@ def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
     report = Report(seconds=SECONDS, seed=SEED)
     faults = Faults(cluster=installed, provider=provider, random=random.Random(SEED))
     pools = tuple(pool["metadata"]["name"] for pool in installed.select("SandboxPool"))
-    with Load(client=gateway.client, journal=told.address, pools=pools, every=EVERY) as load:
+    reusing = frozenset({"runc"})
+    reuse_pods(installed, reusing, "Owner")
+    with Load(client=gateway.client, journal=told.address, pools=pools, every=EVERY, reusing=reusing) as load:
         break_things(faults, report)
     over = time.monotonic()
     try:
@@ -116,6 +169,8 @@ def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
             seconds=300, every=1, what="all executions end",
         )  # fmt: skip
         report.seconds_to_last_end = round(time.monotonic() - over, 1)
+        installed.delete("SandboxSession", *installed.names("SandboxSession"))
+        reuse_pods(installed, reusing, "Never")
         eventually(lambda: settled(installed), seconds=120, every=1, what="each pool has just its warm pods")
         report.seconds_to_warm = round(time.monotonic() - over, 1)
     finally:
@@ -124,10 +179,16 @@ def test_nothing_is_lost_and_nothing_lies_while_everything_breaks(
         report.ends = dict(
             Counter(f"{each.get('phase')} {each.get('reason', '')}".strip() for each in statuses.values())
         )
-        report.violations = load.refused + violations(load.names, statuses, told.entries())
+        report.violations = load.refused + violations(load, statuses, told.entries())
         report.write()
     assert report.violations == []
     assert report.ends.get("Succeeded", 0) > 0.7 * report.executions, report.ends
+
+
+def reuse_pods(cluster: Cluster, pools: frozenset[str], scope: str) -> None:
+    """Set whether the pods of these pools serve their owners again."""
+    for pool in pools:
+        cluster.merge("SandboxPool", pool, {"spec": {"reuse": {"scope": scope}}})
 
 
 def settled(cluster: Cluster) -> bool:

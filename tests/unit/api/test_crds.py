@@ -9,7 +9,11 @@ import yaml
 from pydantic import BaseModel
 
 from mcp_exec_api import __main__ as generate
+from mcp_exec_api.code_execution import CodeExecutionStatus
 from mcp_exec_api.crd_schema import build_definitions, to_structural
+from mcp_exec_api.sandbox_pool import SandboxPoolStatus
+from mcp_exec_api.sandbox_session import SandboxSessionStatus
+from mcp_exec_api.tool_server import ToolServerStatus
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,6 +44,7 @@ def test_every_field_is_described_and_structural(plural: str, part: str) -> None
         assert path.endswith("[]") or schema.get("description"), f"{path} has no description"
         assert "type" in schema or schema.get("x-kubernetes-preserve-unknown-fields"), f"{path} has no type"
         assert not {"$ref", "anyOf", "title", "const"} & set(schema), path
+        assert schema.get("default") != "", f"Kubernetes 1.20 reads the default of {path} as null"
 
 
 def rule(message: str) -> str:
@@ -91,6 +96,19 @@ def test_a_union_that_a_crd_cannot_express_is_refused() -> None:
 
     with pytest.raises(ValueError, match="union"):
         to_structural(Both.model_json_schema())
+
+
+def test_code_or_a_skill_is_required_without_cel_too() -> None:
+    spec = schema_of("codeexecutions", "spec")
+    assert spec["oneOf"] == [{"required": ["code"]}, {"required": ["skillRef"]}]
+    # an object that lacks the code must not get it by a default, nor have an empty one
+    assert ("default" not in spec["properties"]["code"], spec["properties"]["code"]["minLength"]) == (True, 1)
+
+
+def test_alternatives_that_are_not_structural_are_refused() -> None:
+    alternatives = [{"required": ["a"]}, {"properties": {"b": {"type": "string"}}}]
+    with pytest.raises(ValueError, match="oneOf"):
+        to_structural({"type": "object", "oneOf": alternatives})
 
 
 @pytest.mark.parametrize("plural", sorted(build_definitions()))
@@ -146,6 +164,18 @@ def test_cel_rules_keep_variants_apart_and_one_of_them_used(
     assert [holds(each["rule"], new=variants, old=[]) for each in rules] == expected
 
 
+def test_an_object_that_nobody_has_seen_says_so() -> None:
+    for plural, status in (
+        ("codeexecutions", CodeExecutionStatus),
+        ("sandboxpools", SandboxPoolStatus),
+        ("sandboxsessions", SandboxSessionStatus),
+        ("toolservers", ToolServerStatus),
+    ):
+        default = schema_of(plural, "status")["default"]
+        assert "NotObserved" in str(status.model_validate(default).to_api())
+        assert "phase" not in default
+
+
 def test_a_default_leaves_out_unset_fields() -> None:
     spec = schema_of("sandboxpools", "spec")["properties"]
     assert spec["warm"]["default"] == {"min": 3}
@@ -168,6 +198,7 @@ def stored(schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     [
         ("codeexecutions", {"code": "1"}),
         ("sandboxpools", {"image": "i"}),
+        ("sandboxsessions", {}),
         ("toolservers", {"url": "https://example.invalid"}),
         ("toolservers", {"stdio": {"image": "i", "command": ["c"]}}),
     ],
@@ -177,3 +208,25 @@ def test_every_rule_holds_for_the_minimal_object_without_unset_fields(plural: st
     spec = stored(schema, least)
     for each in schema["x-kubernetes-validations"]:
         assert holds(each["rule"], new=spec, old=spec), each["rule"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ({}, {"name": "a"}, "spec.name of a session is immutable"),
+        ({"user": "a"}, {"user": "b"}, "spec.user of a session is immutable"),
+        ({}, {"poolRef": {"name": "b"}}, "spec.poolRef of a session is immutable"),
+        ({"resets": 2}, {"resets": 1}, "spec.resets cannot be lowered"),
+    ],
+)
+def test_cel_rules_keep_what_a_session_is_and_its_resets(
+    old: dict[str, Any], new: dict[str, Any], message: str
+) -> None:
+    schema = schema_of("sandboxsessions", "spec")
+    before, after = stored(schema, old), stored(schema, new)
+    broken = [
+        each["message"] for each in schema["x-kubernetes-validations"] if not holds(each["rule"], new=after, old=before)
+    ]
+    assert broken == [message]
+    allowed = before | {"resets": before["resets"] + 1, "idleTimeoutSeconds": 60, "description": "x"}
+    assert all(holds(each["rule"], new=allowed, old=before) for each in schema["x-kubernetes-validations"])

@@ -51,8 +51,9 @@ def test_each_level_has_exactly_its_keys() -> None:
         "import": "from servers.github import get_file_contents",
     }
     full = INDEX.search("create_issue", detail_level="full")[0]
-    assert set(full) == {"name", "server", "description", "import", "input_schema", "output_schema"}
+    assert set(full) == {"name", "server", "description", "import", "signature", "input_schema", "output_schema"}
     assert full["output_schema"] is None
+    assert full["signature"] == "create_issue(title: str = None)"
     assert "title" in full["input_schema"]["properties"]
     other = INDEX.search("delete file", detail_level="with_description")[0]
     assert (other["server"], other["import"]) == ("my-files", "from servers.my_files import delete_file")
@@ -177,13 +178,14 @@ def test_a_function_that_an_overlay_adds_is_found_like_a_tool() -> None:
     assert (composed["input_schema"]["required"], composed["output_schema"]) == (["names"], None)
 
 
-def test_an_alias_that_an_overlay_adds_is_found_like_the_tool() -> None:
-    base = Catalog.from_tools(
-        "base", [tool("execute_sql", "Runs SQL", query={}), tool("list_tables"), tool("apply_migration")]
-    )
-    alias, found = Index([base]).search("executeSQL", detail_level="full", limit=2)[::-1]
-    assert alias == found | {"name": "executeSQL", "import": "from servers.base import executeSQL"}
-    assert Index([base]).search("", allow=["base.list_tables"]) == [{"name": "list_tables", "server": "base"}]
+def test_a_tool_with_fixed_arguments_that_an_overlay_adds_is_found_by_its_own_parameters() -> None:
+    method = {"type": "string", "enum": ["create", "update"]}
+    write = tool("issue_write", "Writes issues", method=method, owner={}, repo={}, title={}, state={})
+    base = Catalog.from_tools("base", [write, tool("search_code"), tool("get_file_contents")])
+    found = Index([base]).search("create issue", detail_level="full", limit=1)[0]
+    assert (found["name"], found["import"]) == ("create_issue", "from servers.base import create_issue")
+    assert list(found["input_schema"]["properties"]) == ["owner", "repo", "title"]
+    assert Index([base]).search("", allow=["base.search_code"]) == [{"name": "search_code", "server": "base"}]
 
 
 def test_what_an_overlay_adds_is_found_if_all_tools_that_it_calls_are_allowed() -> None:

@@ -25,14 +25,22 @@ PATHS = "tests/component/api/test_kube.py::test_no_name_leads_to_another_object_
 OWN_POD = "tests/unit/operator/test_pod_manifest.py::test_a_pod_belongs_to_its_pool"
 TEMPLATE = "tests/unit/operator/test_pod_manifest.py::test_a_template_that_would_weaken_a_pod_is_refused_and_told"
 REFERRED = "tests/unit/operator/test_tool_server_manifests.py::test_secrets_are_referred_to_and_never_copied"
+SESSIONS = "tests/component/operator/test_sessions.py::"
+OTHERS_SESSION = SESSIONS + "test_the_session_of_another_owner_is_refused"
 URL = BROKER + "test_a_url_of_the_releases_own_ports_gets_nothing"
 SERVERS = BROKER + "test_a_server_of_another_namespace_is_as_if_it_were_not"
 
 FIELDS: dict[str, dict[str, str]] = {
     "codeexecutions": {
-        "code context timeoutSeconds limits.* priority ttlSecondsAfterFinished cancelRequested": OWN,
+        "code context description timeoutSeconds approvalTimeoutSeconds limits.* priority": OWN,
+        "ttlSecondsAfterFinished cancelRequested": OWN,
+        "skillRef.* skills[]": "tests/component/operator/test_skills.py"
+        "::test_a_skill_of_another_namespace_is_as_if_it_were_not",
         "poolRef.name": OPERATOR + "test_a_pool_of_another_namespace_is_as_if_it_were_not",
         "tools[]": SERVERS,
+        "session": OTHERS_SESSION,
+        "workspace.name": "tests/unit/api/test_owner.py::test_owners_differ_in_namespace_caller_and_user",
+        "workspace.mode": OWN,
         "user": BROKER + "test_servers_and_users_of_one_name_are_of_their_own_namespace",
         "approvals[].id": "tests/component/broker/test_approvals.py::test_approving_one_call_covers_no_other",
         "approvals[].argumentsDigest": "tests/component/broker/test_approvals.py"
@@ -42,14 +50,19 @@ FIELDS: dict[str, dict[str, str]] = {
         "approvals[].by": "tests/component/chart/test_admission.py::test_an_approver_decides_in_no_name_but_their_own",
     },
     "sandboxpools": {
-        "imagePullPolicy resources.* workspaceSize warm.* scaling.* onEmpty codeCheck.*": OWN,
-        "maxProcesses maxTimeoutSeconds maxPods maxQueued maxIdleAgeSeconds": OWN,
+        "imagePullPolicy resources.* workspaceSize warm.* scaling.* reuse.* onEmpty codeCheck.*": OWN,
+        "maxProcesses maxTimeoutSeconds maxPods maxQueued maxIdleAgeSeconds logOutput preimport[]": OWN,
         "variants[].name variants[].weight variants[].resources.*": OWN,
         "image runtimeClassName priorityClassName variants[].image variants[].runtimeClassName": CLUSTER,
         "nodeSelector{} tolerations[].* affinity": CLUSTER,
         "imagePullSecrets[].name": OWN_POD,
         "template.metadata.* template.spec": TEMPLATE,
         "tools.allow[] tools.deny[]": SERVERS,
+    },
+    "sandboxsessions": {
+        "name idleTimeoutSeconds maxAgeSeconds maxQueued description resets": OWN,
+        "poolRef.name": SESSIONS + "test_a_session_gets_no_pod_of_another_namespace",
+        "user": OTHERS_SESSION,
     },
     "toolservers": {
         "url": URL,
@@ -63,7 +76,13 @@ FIELDS: dict[str, dict[str, str]] = {
         "::test_the_broker_alone_reaches_a_server_and_it_reaches_what_its_spec_says",
         "stdio.command[] stdio.env[].name stdio.env[].value stdio.resources.* stdio.maxSessions stdio.dataSize": OWN,
         "headers[].value headers[].name headers[].prefix userHeaders[].name userHeaders[].prefix oauth.scopes[]": OWN,
-        "allow[] deny[] policy.* scan.* limits.* refreshSeconds": OWN,
+        "allow[] deny[] direct[] policy.* scan.* limits.* refreshSeconds": OWN,
+    },
+    "skills": {
+        "name version description code instructions tags[] provenance.*": OWN,
+        "tools[]": "tests/component/operator/test_skills.py::test_a_skill_adds_no_tool_to_an_execution",
+        "user": "tests/component/operator/test_skills.py::test_a_draft_runs_for_its_author_and_user_alone",
+        "review.*": "tests/unit/common/test_skill_proofs.py",
     },
 }
 """Patterns of fields, and what they are: OWN, CLUSTER, or the test that shows that they stay in their namespace."""

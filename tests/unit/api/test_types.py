@@ -34,6 +34,8 @@ def test_an_execution_needs_its_code_alone() -> None:
     [
         ({}, "code"),
         ({"code": ""}, "code"),
+        ({"code": "1", "skillRef": {"name": "a"}}, "code"),
+        ({"skillRef": {"name": "a-v2"}}, "skillRef.name"),
         ({"code": "é" * 140_000}, "code"),
         ({"code": "1", "timeoutSeconds": 301}, "timeoutSeconds"),
         ({"code": "1", "limits": {"outputBytes": 1}}, "limits.outputBytes"),
@@ -74,7 +76,8 @@ def test_digests_from_before_there_were_priorities_stay_true() -> None:
 
 
 def test_all_fields_but_those_that_may_change_are_immutable() -> None:
-    assert IMMUTABLE == ("code", "context", "poolRef", "timeoutSeconds", "limits", "priority", "tools", "user")
+    names = ("skillRef", "code", "skills", "context", "poolRef", "timeoutSeconds", "approvalTimeoutSeconds", "limits")
+    assert (*names, "priority", "tools", "user", "session", "workspace", "description") == IMMUTABLE
 
 
 def stored_digest(spec: dict[str, Any]) -> str:

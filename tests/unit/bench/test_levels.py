@@ -4,7 +4,7 @@ import discovery
 import levels
 import pytest
 
-BUDGETS = {"name_only": 50, "with_description": 300, "full": 800}
+BUDGETS = {"name_only": 50, "with_description": 300, "full": 900}
 """Bytes a tool, on the mean of the catalogs."""
 
 

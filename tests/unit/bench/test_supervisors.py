@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,35 @@ async def test_a_sandbox_is_used_once_and_says_by_whom() -> None:
         assert caught.value.id == "uid-1"
 
 
+async def test_a_sandbox_serves_its_owner_again_once_it_was_recycled_and_nobody_else() -> None:
+    async with simulation() as simulated:
+        sandbox = simulated.pod("a", FIRST)
+        first, second = (replace(job(uid), owner="0" * 32) for uid in ("uid-1", "uid-2"))
+        assert [event.type async for event in sandbox.run(first, timeout_seconds=10)][-1] == "end"
+        with pytest.raises(SandboxUsed):
+            await anext(sandbox.run(second, timeout_seconds=10))
+        with pytest.raises(SandboxUsed):
+            await sandbox.recycle("uid-2")
+        assert (await sandbox.recycle("uid-1")).uses == 1
+        assert await sandbox.get_state() == "idle"
+        for refused in (first, job("uid-2"), replace(second, owner="1" * 32)):
+            with pytest.raises(SandboxUsed):
+                await anext(sandbox.run(refused, timeout_seconds=10))
+        assert [event.seq async for event in sandbox.run(second, timeout_seconds=10)] == [1, 2, 3]
+        with pytest.raises(SandboxError, match="404"):
+            await anext(sandbox.follow_events("uid-1", timeout_seconds=5))
+
+
+async def test_a_session_runs_one_job_after_the_other() -> None:
+    async with simulation() as simulated:
+        sandbox = simulated.pod("a", FIRST)
+        for number in (1, 2):
+            kept = replace(job(f"uid-{number}"), owner="0" * 32, session=True)
+            assert [event.type async for event in sandbox.run(kept, timeout_seconds=10)][-1] == "end"
+            assert await sandbox.get_state() == "idle"
+        assert (await sandbox.get_session()).executions == 2
+
+
 async def test_pods_are_told_apart_by_the_address_that_is_dialled() -> None:
     async with simulation() as simulated:
         first, second = simulated.pod("a", FIRST), simulated.pod("b", SECOND)
@@ -100,9 +130,9 @@ async def test_events_are_told_again_from_where_a_reader_asks() -> None:
     async with simulation() as simulated:
         sandbox = simulated.pod("a", FIRST)
         with pytest.raises(SandboxError, match="404"):
-            await anext(sandbox.follow_events(timeout_seconds=5))
+            await anext(sandbox.follow_events("uid-1", timeout_seconds=5))
         await run(sandbox)
-        events = [event async for event in sandbox.follow_events(from_seq=2, timeout_seconds=5)]
+        events = [event async for event in sandbox.follow_events("uid-1", from_seq=2, timeout_seconds=5)]
         assert [event.seq for event in events] == [2, 3]
 
 
@@ -116,10 +146,10 @@ async def test_readers_follow_a_run_to_its_end() -> None:
             await sandbox.get_state()
         with pytest.raises(SandboxUsed):
             await anext(stream)
-        late = sandbox.follow_events(from_seq=2, timeout_seconds=5)
+        late = sandbox.follow_events("uid-1", from_seq=2, timeout_seconds=5)
         following = asyncio.ensure_future(anext(late))
         await sandbox.get_execution()
-        await sandbox.cancel()
+        await sandbox.cancel("uid-1")
         events = await running
         assert [event.type for event in events] == ["status", "end"]
         assert events[-1].phase is Phase.CANCELLED
@@ -151,7 +181,7 @@ async def test_a_pod_that_is_gone_breaks_its_connections_and_answers_nobody() ->
 )
 def test_a_body_that_is_no_job_is_refused_by_its_field(change: dict[str, Any], wrong: str) -> None:
     body = json.loads(job().to_json()) | change
-    assert supervisors.read_job(json.dumps(body).encode()) == ("", wrong)
+    assert supervisors.read_job(json.dumps(body).encode()) == (None, wrong)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff"])

@@ -52,6 +52,20 @@ def test_none_for_what_can_be_left_out_leaves_it_out() -> None:
     assert check(ISSUE, given) == {"owner": "o", "repo": "r"}
 
 
+def test_a_parameter_is_known_in_snake_and_in_camel_case_if_it_is_the_only_one_of_this_spelling() -> None:
+    assert check(ISSUE, {"Owner": "o", "repo": "r", "per_page": 5}) == {"owner": "o", "repo": "r", "perPage": 5}
+    with_default = {"properties": {"projectId": {"default": "p"}, "from": {}}, "required": ["projectId"]}
+    assert check(with_default, {"project_id": "q", "from_": 1}) == {"projectId": "q", "from": 1}
+    assert check(ISSUE, {"owner": "o", "repo": "r", "per_page": None}) == {"owner": "o", "repo": "r"}
+    two = {"properties": {"fooBar": {}, "foo_bar": {}}}
+    assert "unknown: FooBar" in refusal(two, {"FooBar": 1}).message
+    assert "unknown: per_page" in refusal(ISSUE, {"owner": "o", "repo": "r", "perPage": 1, "per_page": 2}).message
+    assert "unknown: PerPage" in refusal(ISSUE, {"owner": "o", "repo": "r", "per_page": 1, "PerPage": 2}).message
+    opened = {"properties": {"fooBar": {}}, "additionalProperties": True}
+    assert check(opened, {"foo_bar": 1}) == {"foo_bar": 1}
+    assert "unknown: 日本" in refusal({"properties": {"日": {}}}, {"日本": 1}).message
+
+
 NULLABLE = [
     {},
     {"type": ["string", "null"]},
@@ -73,7 +87,7 @@ def test_none_travels_where_the_schema_takes_it_or_can_not_be_judged(schema: Any
 
 def test_none_in_what_is_needed_unknown_or_inside_is_left_to_the_check() -> None:
     assert "owner: None is not of type 'string'" in refusal(ISSUE, {"owner": None, "repo": "r"}).message
-    assert refusal(ISSUE, {"owner": "o", "repo": "r", "per_page": None}).suggestions == ["perPage"]
+    assert refusal(ISSUE, {"owner": "o", "repo": "r", "perPages": None}).suggestions == ["perPage"]
     assert "labels[0]: None is not" in refusal(ISSUE, {"owner": "o", "repo": "r", "labels": [None]}).message
 
 
@@ -119,7 +133,7 @@ def test_a_missing_parameter_is_named() -> None:
     assert "missing: repo" in refusal(ISSUE, {"owner": "o"}).message
 
 
-@pytest.mark.parametrize("spelling", ["per_page", "perpage", "PerPage", "perPages"])
+@pytest.mark.parametrize("spelling", ["perPages", "perPag", "prePage"])
 def test_an_unknown_parameter_gets_what_was_probably_meant(spelling: str) -> None:
     failure = refusal(ISSUE, {"owner": "o", "repo": "r", spelling: 5})
     assert failure.suggestions == ["perPage"]

@@ -120,7 +120,7 @@ async def test_unread_results_count_for_their_execution_only() -> None:
     flight = BytesInFlight(limits=FLIGHT)
     async with flight.lease(make_grant("a")) as first, flight.lease(make_grant("a")) as second:
         first.set_result(60)
-        with pytest.raises(ToolCallError, match="has not read"):
+        with pytest.raises(ToolCallError, match="not read yet"):
             await second.acquire(1)
         assert flight.total == 0
     assert dict(flight.by_execution) == {}

@@ -15,6 +15,7 @@ from mcp_exec_broker.access.quotas import (
     ExecutionQuotas,
     ExecutionUsage,
 )
+from mcp_exec_broker.access.waiting_time import WaitingTime
 from mcp_exec_broker.errors import CallOutcome, ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
@@ -127,6 +128,39 @@ def test_a_quota_is_dropped_once_no_grant_is_valid_but_not_during_a_call() -> No
     assert quotas.find("idle") is None
     assert quotas.find("busy") is busy
     assert quotas.count_active_calls() == 1
+
+
+def test_a_quota_outlives_the_grant_that_a_wait_for_an_approval_prolongs() -> None:
+    clock = Clock()
+    quotas = ExecutionQuotas(clock=clock)
+    quota = quotas.get_or_create(grant())
+    quota.waiting.clock = clock
+    quota.begin_call("a.b", argument_bytes=1)
+    with quota.waiting.wait(3600):
+        clock.now += 3000
+    assert quotas.has_open  # a broker that drains waits for it
+    quota.end_call(failed=False, result_bytes=1)
+    quotas.renew("u-1", quota)
+    assert quotas.get_waiting_seconds("u-1") == 3000
+    clock.now += MAX_GRANT_SECONDS
+    assert quotas.find("u-1") is quota
+    assert quotas.get_waiting_seconds("unknown") == 0
+
+
+def test_calls_that_wait_at_the_same_time_count_once() -> None:
+    clock = Clock()
+    waiting = WaitingTime(clock=clock)
+    with waiting.wait(60):
+        clock.now += 10
+        with waiting.wait(30):
+            clock.now += 10
+            assert (waiting.seconds, waiting.remaining_seconds) == (20, 40)
+        clock.now += 5
+    clock.now += 1000
+    assert (waiting.seconds, waiting.remaining_seconds) == (25, 0)
+    with waiting.wait(60):
+        clock.now += 100
+        assert (waiting.seconds, waiting.remaining_seconds) == (125, 0)
 
 
 def test_other_executions_displace_no_quota_and_are_denied_if_there_are_too_many() -> None:

@@ -14,7 +14,6 @@ from mcp_exec_broker.upstream.errors import (
     explain_open_failure,
     interpret_error,
 )
-from mcp_exec_broker.upstream.stdio_transport import BridgeRefused
 
 
 def error(code: int, message: str, mark: str | None = None) -> MCPError:
@@ -53,17 +52,28 @@ def test_a_bridge_has_no_sessions_to_forget() -> None:
     ("given", "reason"),
     [
         (ServerUnavailable("PodNotReady", "no"), "PodNotReady"),
-        (TimeoutError(), "Unreachable"),
-        (ConnectionRefusedError(), "Unreachable"),
-        (BridgeRefused("no"), "Unreachable"),
+        (TimeoutError(), "Timeout"),
+        (ConnectionRefusedError(), "ConnectionRefused"),
         (ExceptionGroup("g", [ExceptionGroup("h", [OSError()])]), "Unreachable"),
         (error(1, "x", http.UNAUTHORIZED), "Unauthorized"),
         (error(-32022, "Unsupported"), "ProtocolError"),
+        (error(-32600, "Redirect to https://elsewhere/mcp not followed"), "Redirected"),
+        (error(types.PARSE_ERROR, "Failed to parse JSON response: no"), "NotMCP"),
+        (error(types.PARSE_ERROR, f"Failed to parse JSON response: {http.BROKE}"), "ConnectionLost"),
+        (error(types.CONNECTION_CLOSED, "Connection closed"), "ConnectionLost"),
+        (MCPError(-32603, "no", {"reason": "ServerError"}), "ServerError"),
+        (MCPError(-32603, "no", {"reason": "Invented"}), "ProtocolError"),
         (RuntimeError("odd"), "ProtocolError"),
     ],
 )
 def test_each_reason_why_there_is_no_session_is_one_word(given: Exception, reason: str) -> None:
     assert explain_open_failure(given, timeout_seconds=1, secrets=()).reason == reason
+
+
+def test_what_the_transport_reported_counts_more_than_its_effect() -> None:
+    known = ServerUnavailable("CommandExited", "code 1")
+    closed = error(types.CONNECTION_CLOSED, "Connection closed")
+    assert explain_open_failure(closed, timeout_seconds=1, secrets=(), known=known) is known
 
 
 @pytest.mark.parametrize("kind", [ValueError, lambda text: error(-32000, text)])

@@ -3,6 +3,7 @@
 import pytest
 from tests.support.clock import Clock
 
+from mcp_exec_api.constants import MAX_APPROVAL_SECONDS
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_broker.scanning.tokenizer import Tokenizer, TokenizerCache, check_tokens
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS
@@ -22,9 +23,9 @@ def test_tokens_outlive_the_longest_grant_after_the_last_call() -> None:
     token = cache.get_or_create("uid").tokenize("EMAIL", "a@example.com")
     clock.now += MAX_GRANT_SECONDS
     assert cache.get_or_create("uid").detokenize(token) == "a@example.com"
-    clock.now += MAX_GRANT_SECONDS
+    clock.now += MAX_GRANT_SECONDS + MAX_APPROVAL_SECONDS
     assert cache.get_or_create("uid").detokenize(token) == "a@example.com"
-    clock.now += MAX_GRANT_SECONDS + 60
+    clock.now += MAX_GRANT_SECONDS + MAX_APPROVAL_SECONDS + 60
     assert cache.get_or_create("uid").detokenize(token) == token
 
 

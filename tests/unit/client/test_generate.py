@@ -54,12 +54,13 @@ def test_wrappers_and_stubs_are_written(catalog: Path, tmp_path: Path, capsys: p
     assert {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} == {
         "__init__.py",
         "notes/__init__.py",
+        "notes/__init__.pyi",
         "notes/add_note.py",
         "notes/add_note.pyi",
         "notes/list_notes.py",
         "notes/list_notes.pyi",
     }
-    assert "2 tools of 1 servers, 6 files changed" in capsys.readouterr().out
+    assert "2 tools of 1 servers, 7 files changed" in capsys.readouterr().out
     assert (out / "notes" / "add_note.py").stat().st_mode & 0o777 == 0o644
     generate("--from-file", catalog, "--out", out, "--check")
 
@@ -82,6 +83,7 @@ def test_files_of_tools_that_are_gone_go_and_files_of_people_stay(
     generate("--from-file", catalog, "--out", out)
     assert sorted(path.name for path in (out / "notes").iterdir()) == [
         "__init__.py",
+        "__init__.pyi",
         "add_note.py",
         "add_note.pyi",
         "mine.py",

@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api.reasons import Reason
-from mcp_exec_client.doctor.hints import PROBLEMS, SERVERS, hint_for_reason
-from mcp_exec_client.doctor.report import CheckReport
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_client.cli.doctor.hints import PROBLEMS, hint_for_reason, hint_for_server_reason
+from mcp_exec_client.cli.doctor.report import CheckReport
 from mcp_exec_gateway.http.problems import TITLES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "kubectl" / "troubleshooting.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "kubectl" / "troubleshooting.md").read_text()
+SERVERS_PAGE = (DOCS / "platform" / "tool-servers.md").read_text()
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.NONE])
@@ -18,10 +21,15 @@ def test_each_reason_has_a_remedy_and_a_row_of_the_documentation_that_says_the_s
     assert f"| `{reason}` | {reason.meaning} | {reason.remedy} |" in PAGE.splitlines()
 
 
-def test_reasons_of_servers_are_known_too() -> None:
-    assert hint_for_reason("ImagePullFailed") == Reason.IMAGE_PULL_FAILED.remedy
-    assert hint_for_reason("CrashLoop") == SERVERS["CrashLoop"]
+@pytest.mark.parametrize("reason", ServerReason)
+def test_each_reason_of_a_server_has_a_remedy_and_a_row_on_the_page_that_the_hint_names(reason: ServerReason) -> None:
+    assert hint_for_server_reason(reason) == f"{reason.remedy} (see docs/platform/tool-servers.md#status)"
+    assert f"| `{reason}` | {reason.meaning} | {reason.remedy} |" in SERVERS_PAGE.splitlines()
+
+
+def test_an_unknown_reason_leads_to_its_page() -> None:
     assert "troubleshooting" in hint_for_reason("Unheard")
+    assert "tool-servers.md" in hint_for_server_reason("Unheard")
 
 
 def test_problems_with_hints_are_problems_of_the_gateway() -> None:

@@ -1,5 +1,5 @@
 from mcp_exec_client.agent import TOOLS
-from mcp_exec_client.prompt import system_prompt
+from mcp_exec_tools.prompt import system_prompt
 
 CHARACTERS_A_TOKEN = 4
 

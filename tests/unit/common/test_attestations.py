@@ -38,7 +38,7 @@ def test_a_caller_with_its_proof_is_the_caller() -> None:
 def test_fields_that_the_api_server_and_the_operator_set_later_change_nothing() -> None:
     execution = build_execution()
     execution["metadata"] |= {"uid": "u", "resourceVersion": "7"}
-    execution["spec"] |= {"cancelRequested": True, "context": {"a": 1}, "ttlSecondsAfterFinished": 60}
+    execution["spec"] |= {"cancelRequested": True, "ttlSecondsAfterFinished": 60}
     execution["status"] = {"phase": "Running"}
     assert ATTESTOR.read_caller(execution) == "team-a"
 
@@ -60,6 +60,9 @@ def test_fields_that_the_api_server_and_the_operator_set_later_change_nothing() 
         {"spec": {"user": "u-43"}},
         {"spec": {"tools": ["*.*"]}},
         {"spec": {"poolRef": {"name": "big"}}},
+        {"spec": {"session": "s"}},
+        {"spec": {"context": {"path": "payroll.csv"}}},
+        {"spec": {"workspace": {"name": "w", "mode": "Write"}}},
     ],
     ids=str,
 )
@@ -70,6 +73,33 @@ def test_a_proof_does_not_serve_another_execution(changes: Object) -> None:
             both = isinstance(value, dict) and isinstance(execution[part].get(name), dict)
             execution[part][name] = {**execution[part][name], **value} if both else value
     assert ATTESTOR.read_caller(execution) == CLAIMED + execution["metadata"]["labels"][LABEL_CALLER]
+
+
+def test_a_proof_holds_whatever_the_order_of_keys_in_which_the_api_server_returns_them() -> None:
+    execution = build_execution()
+    execution["spec"] |= {"workspace": {"name": "w", "mode": "Read"}, "skillRef": {"version": 2, "name": "s"}}
+    execution["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = ATTESTOR.sign_caller(execution)
+    for field in ("workspace", "skillRef"):
+        execution["spec"][field] = dict(reversed(execution["spec"][field].items()))
+    assert ATTESTOR.read_caller(execution) == "team-a"
+
+
+@pytest.mark.parametrize("changed", [{"path": "payroll.csv"}, {"path": "report.csv", "to": "me"}, {}, None])
+def test_whoever_changes_the_context_of_a_waiting_execution_takes_its_caller_away(changed: Object | None) -> None:
+    execution = build_execution()
+    execution["spec"] |= {"context": {"path": "report.csv"}, "session": "s", "skillRef": {"name": "convert-table"}}
+    execution["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = ATTESTOR.sign_caller(execution)
+    assert ATTESTOR.read_caller(execution) == "team-a"
+    execution["spec"]["context"] = changed
+    assert ATTESTOR.read_caller(execution) == CLAIMED + "team-a"
+
+
+def test_a_context_is_proven_whatever_the_api_server_made_of_its_numbers_and_keys() -> None:
+    execution = build_execution()
+    execution["spec"]["context"] = {"b": 1.0, "a": {"d": 2**64, "c": [-0.0, 1e-7, "é😀"]}}
+    execution["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = ATTESTOR.sign_caller(execution)
+    execution["spec"]["context"] = {"a": {"c": [0, 1e-07, "é😀"], "d": 18446744073709552000}, "b": 1}
+    assert ATTESTOR.read_caller(execution) == "team-a"
 
 
 def test_another_releases_proof_is_none() -> None:

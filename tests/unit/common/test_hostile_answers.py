@@ -29,7 +29,7 @@ FIELDS = st.fixed_dictionaries(
         },
         **{
             name: st.integers() | VALUES
-            for name in ("stdoutBytes", "bytes", "ms", "runMs", "exitCode", "peakMemoryBytes")
+            for name in ("stdoutBytes", "bytes", "ms", "runMs", "exitCode", "peakMemoryBytes", "cpuSeconds")
         },
         **dict.fromkeys(("value", "error", "expiresAt", "truncated", "ok"), VALUES),
     },

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.repeated import find_repeated
 from mcp_exec_gateway.http.request_body import parse_spec
@@ -23,5 +24,5 @@ def test_the_largest_body_with_a_repeated_key_at_its_end_is_rejected_before_the_
     body = f'{{"code": "1", "context": {{{members}}}}}'.encode()
     assert len(body) > 900_000
     with pytest.raises(HttpProblem, match="'94999' twice"):
-        parse_spec(body)
+        parse_spec(CodeExecutionSpec, body)
     assert json.loads(body)["code"] == "1"

@@ -5,7 +5,7 @@ from tests.support.api_server import build_table
 from tests.support.constants import SANDBOX_KEY
 
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.kube.pages import TableRow, name_cells
+from mcp_exec_common.kube.pages import name_cells
 from mcp_exec_gateway.executions.views import (
     ExecutionSummary,
     ExecutionView,
@@ -13,6 +13,7 @@ from mcp_exec_gateway.executions.views import (
     build_view,
 )
 from mcp_exec_gateway.http.json import json_response, to_json
+from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
 
 CREATED = "2026-11-21T20:00:00.123456Z"
 ATTESTOR = Attestor(key=SANDBOX_KEY)
@@ -32,9 +33,13 @@ def made(status: dict[str, Any] | None = None, **annotations: str) -> dict[str, 
     }
 
 
-def listed(execution: dict[str, Any]) -> TableRow:
-    table = build_table([execution])
-    return name_cells(table["columnDefinitions"], table["rows"][0])
+def listed(execution: dict[str, Any], *, by_table: bool = False) -> dict[str, Any]:
+    """Return the execution as a list shows it, of which the gateway knows the whole object or a table's row."""
+    if by_table:
+        table = build_table([execution])
+        execution = read_row(name_cells(table["columnDefinitions"], table["rows"][0]))
+    caller = ATTESTOR.read_listed_caller(execution["metadata"])
+    return build_summary(ExecutionEntry.from_object(execution, caller=caller), namespace="agents")
 
 
 def test_what_has_no_status_yet_is_pending_since_it_was_created() -> None:
@@ -59,14 +64,17 @@ def test_empty_texts_that_are_not_stored_are_shown() -> None:
 @pytest.mark.parametrize("status", [None, {"phase": "Running", "podName": "p"}, {"phase": "Succeeded", "output": {}}])
 def test_views_are_what_their_models_say(status: dict[str, Any] | None) -> None:
     ExecutionView.model_validate_json(to_json(build_view(made(status), attestor=ATTESTOR)))
-    ExecutionSummary.model_validate_json(to_json(build_summary(listed(made(status)), attestor=ATTESTOR)))
+    ExecutionSummary.model_validate_json(to_json(listed(made(status))))
 
 
 def test_a_list_shows_an_execution_as_a_get_does() -> None:
     status = {"phase": "Failed", "reason": "UserError", "start": "Warm", "podName": "p", "duration": "12ms"}
     item = made({**status, "createdAt": CREATED, "finishedAt": CREATED, "output": {"stdout": "x"}})
-    summary, view = build_summary(listed(item), attestor=ATTESTOR), build_view(item, attestor=ATTESTOR)
-    assert summary == {name: value for name, value in view.items() if name != "output"}
+    item["spec"]["description"] = "what for"
+    item["metadata"]["labels"] |= {"own": "x", "mcp-exec.dev/conversation": "c", "mcp-exec.dev/use-case": "other"}
+    view = build_view(item, attestor=ATTESTOR)
+    del view["output"]
+    assert listed(item) == listed(item, by_table=True) == view
 
 
 def test_what_came_past_the_gateway_is_shown_as_well() -> None:

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox", "npm")
+LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox", "data", "npm")
 
 
 def locked(name: str) -> dict[str, list[str]]:
@@ -39,7 +39,7 @@ def test_every_requirement_is_exact_and_hashed(name: str) -> None:
 def test_a_lock_satisfies_what_is_declared(name: str) -> None:
     versions = locked(name)
     wanted = [requirement for requirement in declared(name) if requirement.name != PROJECT["name"]]
-    if name not in ("sandbox", "npm"):
+    if name not in ("sandbox", "data", "npm"):
         wanted += [Requirement(line) for line in PROJECT["dependencies"]]
     for requirement in wanted:
         found = versions.get(canonicalize_name(requirement.name), [])
@@ -53,11 +53,17 @@ def test_images_hold_the_versions_that_the_tests_run_with(name: str) -> None:
     assert {package: versions for package, versions in locked(name).items() if dev.get(package) != versions} == {}
 
 
-@pytest.mark.parametrize("name", ["operator", "gateway", "broker", "servers", "sandbox"])
+@pytest.mark.parametrize("name", ["operator", "gateway", "broker", "servers", "sandbox", "data"])
 def test_what_an_image_gets_does_not_hang_on_the_patch_level_of_this_machine_s_python(name: str) -> None:
     # pip evaluates markers for its own interpreter, but the images have another one
     text = (ROOT / "locks" / f"{name}.txt").read_text()
     assert not re.findall(r"python_full_version \S+ '3\.11\.[1-9]\d*'", text)
+
+
+def test_the_data_image_has_the_versions_of_the_libraries_that_tests_have_too() -> None:
+    dev, data = locked("dev"), locked("data")
+    assert {"numpy", "pandas", "matplotlib"} <= dev.keys() & data.keys()
+    assert {package: versions for package, versions in data.items() if dev.get(package, versions) != versions} == {}
 
 
 def test_what_npm_has_is_locked_by_digest_and_from_no_particular_registry() -> None:
@@ -76,7 +82,7 @@ def test_the_base_image_is_locked_by_digest_and_no_dockerfile_names_another() ->
     assert len(lines) == 1
     assert re.fullmatch(r"docker\.io/library/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", lines[0])
     dockerfiles = list(ROOT.glob("*/Dockerfile"))
-    assert len(dockerfiles) == 5
+    assert len(dockerfiles) == 6
     for path in dockerfiles:
         text = path.read_text()
         assert re.findall(r"^(?:ARG BASE|FROM) .*|^ARG BASE.*", text, re.M) == ["ARG BASE", "FROM ${BASE}"], path

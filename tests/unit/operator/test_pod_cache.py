@@ -1,5 +1,6 @@
 """The pods of a pool in memory."""
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import settings
@@ -170,7 +171,7 @@ def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
 
 
 class Life(RuleBasedStateMachine):
-    """Whatever happens in whatever order, pods are used once and not too many are made."""
+    """Whatever happens in whatever order, pods serve once or one owner, and not too many are made."""
 
     taken: Bundle[Pod] = Bundle("taken")
 
@@ -180,6 +181,7 @@ class Life(RuleBasedStateMachine):
         self.cache = PodCache(is_trusted_node=lambda node: not self.lost)
         self.made = 0
         self.used: set[str] = set()
+        self.owners: dict[str, str] = {}
         self.exists: set[str] = set()
         self.now = 0.0
 
@@ -224,6 +226,24 @@ class Life(RuleBasedStateMachine):
         if pod.state in (PodState.WARM, PodState.NOT_READY):  # an unfit one may become ready again, still unused
             self.used.discard(pod.name)
 
+    @rule(pod=consumes(taken), owner=st.sampled_from(["alice", "bob"]))
+    def keep(self, pod: Pod, owner: str) -> None:
+        """The first owner of a pod is its owner for ever."""
+        if pod.state is PodState.BUSY:
+            pod.owner = pod.owner or owner
+            self.owners.setdefault(pod.name, pod.owner)
+            self.cache.keep_owned(pod, now=self.now)
+
+    @rule(target=taken, owner=st.sampled_from(["alice", "bob", "eve"]))
+    def take_owned(self, owner: str) -> Any:
+        pod = self.cache.take_owned(owner)
+        if pod is None:
+            return Pod(name="none", state=PodState.TERMINATING)
+        assert (self.owners[pod.name], pod.owner, pod.state) == (owner, owner, PodState.BUSY)
+        assert not pod.lost
+        assert not self.lost or pod.node is None
+        return pod
+
     @rule(pod=consumes(taken))
     def end(self, pod: Pod) -> None:
         self.cache.retire(pod)
@@ -267,6 +287,8 @@ class Life(RuleBasedStateMachine):
             pod.name for pod in pods if pod.state is PodState.WARM
         }
         assert excess_pods(warm=WARM_MIN, waiting=0, counts=counts) <= counts.warm + counts.coming
+        kept = [pod.owner for pod in self.cache.all(PodState.OWNED)]
+        assert {owner: self.cache.count_owned(owner) for owner in kept} == Counter(kept)
 
     def _one(self, data: st.DataObject, *states: PodState) -> Pod | None:
         pods = sorted(self.cache.all(*states), key=lambda pod: pod.name)

@@ -268,6 +268,19 @@ def test_the_template_hash_tells_pods_apart_by_what_they_are_like() -> None:
     assert template_hash(spec) == template_hash(spec.model_copy(update={"max_pods": 7, "on_empty": "Wait"}))
     assert template_hash(spec) != template_hash(SandboxPoolSpec(image="b"))
     assert template_hash(spec) != template_hash(SandboxPoolSpec(image="a", max_processes=9))
+    assert template_hash(spec) != template_hash(SandboxPoolSpec(image="a", log_output=True))
+    assert template_hash(spec) != template_hash(SandboxPoolSpec(image="a", preimport=["json"]))
+
+
+def test_modules_to_import_are_told_to_the_sandboxes_of_pools_that_name_any() -> None:
+    def environment(spec: SandboxPoolSpec) -> dict[str, str]:
+        body = build_pod(spec=spec, pool=POOL, pod=POD, template_hash="").body
+        return {each["name"]: each["value"] for each in body["spec"]["containers"][0]["env"]}
+
+    assert environment(SandboxPoolSpec(image="a", preimport=["pandas", "os.path"]))["MCP_EXEC_PREIMPORT"] == (
+        "pandas,os.path"
+    )
+    assert "MCP_EXEC_PREIMPORT" not in environment(SandboxPoolSpec(image="a"))
 
 
 def test_a_pod_in_use_keeps_its_owners_and_is_not_evicted() -> None:

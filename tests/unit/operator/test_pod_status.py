@@ -48,6 +48,26 @@ def test_a_pod_that_does_not_start_says_why(found: Any, reason: str | None, held
 
 
 @pytest.mark.parametrize(
+    ("logged", "reason", "message"),
+    [
+        (
+            '{"message": "x"}\n{"message": "the module a can\'t be imported", "reason": "PreimportFailed"}\n',
+            "PreimportFailed",
+            "pod p did not start: the module a can't be imported",
+        ),
+        ('{"reason": "PreimportFailed"}\nx', "PodFailed", "pod p ended before it was ready: exit code 1"),
+        ("[" * 4000, "PodFailed", "pod p ended before it was ready: exit code 1"),
+        ('{"reason": ["PreimportFailed"]}', "PodFailed", "pod p ended before it was ready: exit code 1"),
+    ],
+)
+def test_a_module_that_the_sandbox_could_not_import_is_named(logged: str, reason: str, message: str) -> None:
+    problem = starting_problem(pod(phase="Failed", containerStatuses=terminated(exitCode=1, message=logged)))
+    assert problem is not None
+    assert problem.reason == reason
+    assert problem.message.startswith(message)
+
+
+@pytest.mark.parametrize(
     ("found", "reason", "words"),
     [
         (None, "SandboxLost", "is gone"),

@@ -7,10 +7,10 @@ from typing import Any, cast
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_common.supervisor.protocol import SandboxNotProven
+from mcp_exec_common.supervisor.protocol import SandboxNotProven, SandboxUse
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.readiness import ReadinessProber
 
@@ -32,9 +32,13 @@ class Idle:
         await self.answer.wait()
         return "idle"
 
+    async def get_use(self) -> SandboxUse:
+        return SandboxUse(state="idle", id=None, uses=0)
+
 
 def prober(sandboxes: Any, tasks: TaskRegistry, **changes: Any) -> ReadinessProber:
     given: dict[str, Any] = {"retire": lambda pod: None, "fail": lambda partition, pod, problem: None}
+    given |= {"recover": lambda partition, pod: None}
     given |= {"on_warm": lambda namespace, pod: None, "timeout_seconds": 60} | changes
     return ReadinessProber(
         supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(), **given

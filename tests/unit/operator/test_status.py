@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, QueuePlace, Start
-from mcp_exec_api.reasons import Reason
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.protocol import Event, parse_event
 from mcp_exec_operator.executions.outcome import ExecutionOutcome, build_failure
 from mcp_exec_operator.executions.output import OutputCollector

@@ -113,6 +113,10 @@ def pod(**status: Any) -> Object:
     return {"metadata": {"name": "ts-git-1", "creationTimestamp": "2026-11-22T06:00:00Z"}, "status": status}
 
 
+def waiting(message: str) -> Object:
+    return pod(containerStatuses=[{"state": {"waiting": {"reason": "CreateContainerConfigError", "message": message}}}])
+
+
 CRASHED = {
     "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
     "lastState": {"terminated": {"reason": "Error", "exitCode": 2, "message": "no such command"}},
@@ -141,9 +145,11 @@ QUOTA = {"type": "ReplicaFailure", "status": "True", "message": 'pods "x" is for
         (
             {},
             [pod(containerStatuses=[{"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "x"}}}])],
-            "CreateContainerConfigError",
-            "x",
+            "ContainerNotStarted",
+            "CreateContainerConfigError: x",
         ),
+        ({}, [waiting('secret "keys" not found')], "SecretNotFound", '"keys"'),
+        ({}, [waiting("couldn't find key token in Secret agents/keys")], "SecretKeyNotFound", "key token"),
     ],
 )
 def test_a_workload_says_why_it_is_not_ready(deployment: Object, pods: list[Object], reason: str, words: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from tests.support.constants import DEADLINE
 
+from mcp_exec_api.meta import now
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.ttl import TTLController
 
@@ -44,3 +45,15 @@ async def test_no_execution_is_kept_longer_than_the_operator_allows_whatever_its
     await asyncio.gather(running, return_exceptions=True)
     assert "later" in controller
     assert "old" not in controller
+
+
+async def test_a_list_that_is_older_than_the_end_of_an_execution_does_not_forget_it() -> None:
+    controller = TTLController(api=cast(OperatorApi, Deletions()))
+    listed_at = now()
+    controller.observe(finished("since", at="2999-01-01T00:00:00.000000Z"))
+    controller.retain("agents", set(), listed_at=listed_at)
+    assert "since" in controller
+    controller.retain("agents", {"since"}, listed_at=now())
+    assert "since" in controller
+    controller.retain("agents", set(), listed_at=now())
+    assert "since" not in controller

@@ -23,6 +23,7 @@ from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.execution.runner_process import CONTROL_BYTES, RunnerProcess
+from mcp_exec_sandbox.supervisor.files.kept import FilesReport
 from mcp_exec_sandbox.supervisor.json_object import MAX_DEPTH, is_deeper, parse_object
 
 TIMEOUT, GRACE = 0.05, 0.01
@@ -68,6 +69,18 @@ class Unlimited:
         await asyncio.Event().wait()
 
 
+class NoFiles:
+    """Files of a run that has none."""
+
+    has_workspace = False
+
+    def has_work(self, **_):
+        return False
+
+    async def finish(self, **_):
+        return FilesReport()
+
+
 class NoWrappers:
     async def discard(self):
         pass
@@ -111,6 +124,7 @@ async def hostile_run(**fields) -> AsyncIterator[tuple[CodeRun, EventLog, socket
             log=log,
             watchdog=Unlimited(),
             wrappers=NoWrappers(),
+            files=NoFiles(),
             grace_seconds=GRACE,
         )
         yield run, log, channel

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_exec_sandbox.protocol import RunnerLimits
-from mcp_exec_sandbox.runner.failure import find_limit
+from mcp_exec_sandbox.runner.report import find_limit
 from mcp_exec_sandbox.runner.seccomp import ARCHITECTURES, assemble_filter
 from mcp_exec_sandbox.supervisor.execution.outcome import (
     InterruptLocation,
@@ -48,6 +48,10 @@ def test_settings_have_the_defaults_of_the_product():
         ("STORAGE_BYTES", "1e9"),
         ("WORKSPACE", "relative"),
         ("TYPO", "1"),
+        ("PREIMPORT", "a b"),
+        ("PREIMPORT", "../x"),
+        ("PREIMPORT", "a." + "b" * 100),
+        ("PREIMPORT", ",".join(f"m{number}" for number in range(33))),
     ],
 )
 def test_a_bad_setting_is_refused_by_its_name(name, value):
@@ -72,7 +76,12 @@ def test_a_process_has_less_memory_than_the_container(limit):
 
 def test_the_codes_environment_is_the_containers_without_ours():
     environment = {"MCP_EXEC_PORT": "1", "KUBERNETES_PORT": "x", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
-    expected = {"OMP_NUM_THREADS": "1", "HOME": "/h", "TMPDIR": "/t", "PYTHONUTF8": "1"}
+    defaults = {
+        "MALLOC_ARENA_MAX": "2",
+        "MPLBACKEND": "module://mcp_exec_sandbox.tools.display.matplotlib_backend",
+        "XDG_CACHE_HOME": "/t/.cache",
+    }
+    expected = {**defaults, "OMP_NUM_THREADS": "1", "HOME": "/h", "TMPDIR": "/t", "PYTHONUTF8": "1"}
     assert build_runner_environment(environment, home="/h", temporary="/t") == expected
 
 

@@ -30,8 +30,8 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-def merged(given=None, /, **named):
-    return merge_arguments("s.t", given, named, PARAMETERS, SPELLINGS)
+def merged(*values, **named):
+    return merge_arguments("s.t", values, named, PARAMETERS, SPELLINGS)
 
 
 def test_arguments_are_merged_under_their_original_names():
@@ -41,10 +41,10 @@ def test_arguments_are_merged_under_their_original_names():
 
 def test_a_parameter_is_known_with_more_capitals_too():
     assert merged({"Owner": 1}, PerPage=3) == {"owner": 1, "perPage": 3}
-    assert merge_arguments("s.t", {"projectID": 1}, {}, {"project_id": True}, {"projectId": "project_id"}) == {
+    assert merge_arguments("s.t", [{"projectID": 1}], {}, {"project_id": True}, {"projectId": "project_id"}) == {
         "project_id": 1
     }
-    assert merge_arguments("s.t", {"ID": 1, "id": 2}, {}, {"id": True, "ID": True}, {}) == {"id": 2, "ID": 1}
+    assert merge_arguments("s.t", [{"ID": 1, "id": 2}], {}, {"id": True, "ID": True}, {}) == {"id": 2, "ID": 1}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_parameter_is_known_with_more_capitals_too():
         ({"owner": 1}, {"ownr": 2}, "there is no parameter ownr", ["owner"]),
         ({"owner": 1}, {"Owner": 2}, "the parameter owner is given twice", []),
         ({"owner": 1, "from": 2}, {"from_": 2}, "the parameter from is given twice", []),
-        ([1], {}, "arguments are a dict or keywords, not list '[1]'", []),
+        (5, {"owner": 1}, "the parameter owner is given twice", []),
     ],
 )
 def test_wrong_arguments_are_named(given, named, message, suggestions):
@@ -63,6 +63,52 @@ def test_wrong_arguments_are_named(given, named, message, suggestions):
         merged(given, **named)
     assert (failure.value.message, failure.value.suggestions) == (message, suggestions)
     assert (failure.value.reason, failure.value.server) == ("InvalidArguments", "s")
+
+
+@dataclass
+class Given:
+    owner: int
+    per_page: int
+
+
+@pytest.mark.parametrize(
+    ("values", "named", "wanted"),
+    [
+        ((1,), {}, {"owner": 1}),
+        (([1],), {}, {"owner": [1]}),
+        ((1, 2), {"per_page": 3}, {"owner": 1, "from": 2, "perPage": 3}),
+        ((1, None), {}, {"owner": 1, "from": None}),
+        (({"a": 1}, {"b": 2}), {}, {"owner": {"a": 1}, "from": {"b": 2}}),
+        (({"owner": {"a": 1}},), {}, {"owner": {"a": 1}}),
+        ((Given(owner=1, per_page=2),), {}, {"owner": 1, "perPage": 2}),
+        ((Given, 2), {}, {"owner": Given, "from": 2}),
+        ((None,), {"owner": 1}, {"owner": 1}),
+    ],
+)
+def test_values_are_arguments_in_the_parameters_order_and_a_single_mapping_is_all_of_them(values, named, wanted):
+    assert merged(*values, **named) == wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "parameters", "message"),
+    [
+        ((1, 2, 3, 4), PARAMETERS, "4 positional arguments were given, it takes at most 3, in this order: owner, "),
+        ((1,), {}, "1 positional argument was given, it takes no arguments"),
+        ((1,), {"project_id": True, "query": True}, "missing parameter: query (positional arguments were taken as "),
+    ],
+)
+def test_too_many_and_too_few_values_name_the_parameters(values, parameters, message):
+    with pytest.raises(ToolError) as failure:
+        merge_arguments("s.t", values, {}, parameters, {})
+    assert failure.value.message.startswith(message)
+    assert failure.value.reason == "InvalidArguments"
+
+
+def test_a_tool_that_accepts_other_parameters_gets_them_by_their_names():
+    arguments = {"owner": 1, "per_page": 2, "more": 3}
+    wanted = {"owner": 1, "perPage": 2, "more": 3}
+    assert merge_arguments("s.t", [arguments], {}, PARAMETERS, SPELLINGS, is_open=True) == wanted
+    assert merge_arguments("s.t", [1], {"more": 3}, PARAMETERS, SPELLINGS, is_open=True) == {"owner": 1, "more": 3}
 
 
 @given(st.dictionaries(st.text(), JSON))

@@ -30,13 +30,16 @@ def test_files_stay_in_the_folder_and_have_valid_names() -> None:
         assert path.suffix in {".py", ".pyi"}
 
 
+CALLED = {"_call_wrapped", "TypedDict", "_load_lazily", "_load", "_NAMES.values"}
+
+
 def test_files_have_only_the_statements_of_wrappers() -> None:
     allowed = {"Expr", "ImportFrom", "Import", "ClassDef", "Assign", "AnnAssign", "AsyncFunctionDef"}
     for name, text in build_files([hostile_catalog()], stubs=True).items():
-        assert statements(text) <= allowed, name
+        assert statements(text) <= allowed | ({"FunctionDef"} if name.endswith("/__init__.py") else set()), name
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call):
-                assert ast.unparse(node.func) in {"_call_wrapped", "TypedDict"}, name
+                assert ast.unparse(node.func) in CALLED, name
             if isinstance(node, ast.Import):
                 assert [each.name for each in node.names] == ["builtins"], name
             if isinstance(node, ast.ImportFrom):
@@ -46,8 +49,8 @@ def test_files_have_only_the_statements_of_wrappers() -> None:
 def test_every_file_is_imported_and_calls_its_own_tool(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = hostile_catalog()
 
-    async def call(tool: str, input: Any, *others: Any) -> Any:
-        return {"tool": tool, "arguments": input}
+    async def call(tool: str, values: Any, *others: Any, **more: Any) -> Any:
+        return {"tool": tool, "arguments": values[0]}
 
     # No arguments satisfy an invalid schema, so this function replaces the call that validates them.
     monkeypatch.setattr(client, "call_wrapped", call)

@@ -118,8 +118,12 @@ def test_neither_the_order_of_tools_nor_that_of_keys_changes_anything(seed: int)
         if isinstance(value, dict):
             items = list(value.items())
             random.shuffle(items)
-            return {key: shuffled(each) for key, each in items}
+            # the order of properties is that of positional arguments
+            return {key: in_order(each) if key == "properties" else shuffled(each) for key, each in items}
         return [shuffled(each) for each in value] if isinstance(value, list) else value
+
+    def in_order(value: Any) -> Any:
+        return {key: shuffled(each) for key, each in value.items()} if isinstance(value, dict) else shuffled(value)
 
     some = [*CATALOGS[:4], hostile_catalog("evil")]
     again = []

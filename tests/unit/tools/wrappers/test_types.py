@@ -125,9 +125,9 @@ def test_a_parameter_that_has_a_default_may_be_left_out_though_it_is_called_requ
     properties = {"id": {"type": "string"}, "limit": {"type": "integer", "default": 5}, "row": row}
     schema = form({"type": "object", "properties": properties, "required": ["id", "limit", "row"]})
     text = wrapper(inputSchema=schema, outputSchema={"type": "object", "properties": properties, "required": ["limit"]})
-    assert '_PARAMETERS = {"id": True, "limit": False, "row": True}' in text
+    assert '_PARAMETERS = {"id": True, "row": True, "limit": False}' in text
     fields = text.partition("class TInput(TypedDict):")[2].partition("class ")[0]
-    assert "    id: str\n    limit: NotRequired[int]\n    row: " in fields
+    assert fields.index("    id: str\n") < fields.index("    row: ") < fields.index("    limit: NotRequired[int]\n")
     assert "limit (integer, optional)" in text
     # The broker fills in defaults of parameters only: not of results, nor inside a parameter.
     assert "    limit: int\n" in text.partition("class TResponse(TypedDict):")[2]

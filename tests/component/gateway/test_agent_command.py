@@ -1,7 +1,8 @@
-"""`mcp-exec run` between the Messages API and a gateway."""
+"""`mcp-exec agent` between the Messages API and a gateway."""
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def run(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
         def call() -> str:
             try:
                 arguments = ["--gateway", gateway.url, "--api-key", KEY, "--trace", str(trace), *options]
-                main(["run", "How many issues are open?", *arguments])
+                main(["agent", "How many issues are open?", *arguments])
             except SystemExit as ended:
                 return str(ended.code)
             return "0"
@@ -48,7 +49,8 @@ def run(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
             monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
             end = await asyncio.to_thread(call)
         said = capsys.readouterr()
-        return end, said.out, said.err.splitlines(), json.loads(trace.read_text())
+        steps = said.err.splitlines()
+        return end if end == "0" else steps.pop(), said.out, steps, json.loads(trace.read_text())
 
     return command
 
@@ -134,13 +136,14 @@ async def test_what_is_wrong_with_the_caller_s_options_ends_it_and_is_not_the_mo
 
 
 async def test_without_a_key_for_the_model_it_is_said_which_variable_to_set(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    arguments = ["run", "a task", "--gateway", gateway.url, "--api-key", KEY]
-    with pytest.raises(SystemExit, match="run needs \\$ANTHROPIC_API_KEY"):
+    arguments = ["agent", "a task", "--gateway", gateway.url, "--api-key", KEY]
+    with pytest.raises(SystemExit):
         await asyncio.to_thread(main, arguments)
+    assert "agent needs $ANTHROPIC_API_KEY" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,7 @@ def test_options_that_are_wrong_are_refused(
     options: tuple[str, str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["run", "a task", *options])
+        main(["agent", "a task", *options])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
 
@@ -173,3 +176,19 @@ async def test_a_model_that_is_refused_ends_it_with_the_api_s_words(run: Run, mo
     monkeypatch.setattr(model, "answer", lambda *_: (401, {"type": "error", "error": {"message": "invalid x-api-key"}}))
     end, *_ = await run(model)
     assert "invalid x-api-key" in end
+
+
+async def test_a_model_that_can_not_be_reached_is_named_with_its_address(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+    monkeypatch.setattr("anthropic._base_client.BaseClient._calculate_retry_timeout", lambda *_, **__: 0)
+    with pytest.raises(SystemExit) as ended:
+        await asyncio.to_thread(main, ["agent", "task", "--gateway", gateway.url, "--api-key", KEY])
+    said = f"{ended.value.code}{capsys.readouterr().err}"
+    assert f"the model at {url}" in said
+    assert "cannot be reached" in said
+    assert "check $ANTHROPIC_BASE_URL" in said

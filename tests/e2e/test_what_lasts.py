@@ -1,0 +1,119 @@
+"""What lasts, through the gateway: a figure for an MCP client, a session by its argument, files by the command line."""
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from mcp_exec_gateway.files.links import ArtifactAddress, LinkSigner
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster
+
+pytestmark = pytest.mark.timeout(300)
+FIGURE = """
+import pathlib, struct, zlib
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+size = 32
+rows = b"".join(b"\\0" + bytes((255 * (x > 32 - y) for x in range(size))) for y in range(size))
+header = struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)
+png = b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+show(png, "triangle.png", title="A triangle", media_type="image/png")
+pathlib.Path("artifacts").mkdir(exist_ok=True)
+pathlib.Path("artifacts/page.html").write_text("<script>alert(document.domain)</script>")
+len(png)
+"""
+REPORT = """
+import pathlib
+rows = pathlib.Path("data/rows.csv").read_text().split()
+pathlib.Path("report.txt").write_text(f"{len(rows)} rows")
+# wrappers of tools are there, too, if the namespace has ToolServers
+found = [path for path in pathlib.Path(".").rglob("*") if path.is_file()]
+sorted(str(path) for path in found if path.parts[0] not in (".mcp-exec", "servers"))
+"""
+
+
+@pytest.fixture
+def release_key(installed: Cluster) -> bytes:
+    secret = installed.get("Secret", f"{RELEASE}-sandbox-key", namespace=SYSTEM)
+    return base64.b64decode(secret["data"]["key"]).strip()
+
+
+def test_a_figure_is_shown_to_an_mcp_client_and_its_link_expires(
+    installed: Cluster, url: str, api_key: str, pool: str, release_key: bytes
+) -> None:
+    async def use() -> tuple[Any, Any, Any]:
+        headers = {"Authorization": f"Bearer {api_key}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(60), trust_env=False) as http:
+            transport = streamable_http_client(f"{url}/mcp?pool={pool}", http_client=http)
+            async with Client(transport) as client:
+                session = f"figures-{pool}"
+                first = await client.call_tool("run_code", {"code": FIGURE, "session": session})
+                second = await client.call_tool("run_code", {"code": "len(png)", "session": session})
+                written = {"workspace": f"notes-{pool}", "path": "a/b.txt"}
+                await client.call_tool("write_file", {**written, "content": "from the model"})
+                return first, second, await client.call_tool("read_file", written)
+
+    figure, later, read = asyncio.run(use())
+    assert not figure.is_error, figure.content
+    assert later.structured_content["result"] == figure.structured_content["result"], later.structured_content
+    assert read.content[0].text == "from the model"
+    (image,) = [each for each in figure.content if each.type == "image"]
+    content = base64.b64decode(image.data)
+    assert (image.mime_type, len(content)) == ("image/png", figure.structured_content["result"])
+    links = {each.name.rpartition("/")[2]: each for each in figure.content if each.type == "resource_link"}
+    assert links.keys() == {"triangle.png", "page.html"}
+    shown = httpx.get(str(links["triangle.png"].uri), trust_env=False)
+    assert (shown.status_code, shown.content, shown.headers["Content-Type"]) == (200, content, "image/png")
+    page = httpx.get(str(links["page.html"].uri), trust_env=False)
+    assert page.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+    name = figure.structured_content["execution"]
+    uid = installed.get("CodeExecution", name)["metadata"]["uid"]
+    artifact = figure.structured_content["artifacts"][0]["id"]
+    address = ArtifactAddress(namespace=NAMESPACE, execution=name, uid=uid, id=artifact)
+    for seconds, status in ((60, 200), (-1, 410)):
+        path, _ = LinkSigner(key=release_key).build_path(address, seconds=seconds)
+        assert httpx.get(url + path, trust_env=False).status_code == status
+    sessions = httpx.get(f"{url}/v1/sessions", headers={"Authorization": f"Bearer {api_key}"}, trust_env=False).json()
+    assert f"figures-{pool}" in [each["name"] for each in sessions["items"]]
+    ended = httpx.delete(
+        f"{url}/v1/sessions/figures-{pool}", headers={"Authorization": f"Bearer {api_key}"}, trust_env=False
+    )
+    assert ended.status_code == 204
+
+
+def test_files_come_and_go_by_the_command_line(url: str, api_key: str, pool: str, tmp_path: Path) -> None:
+    folder, workspace = tmp_path / "in", f"sync-{pool}"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/rows.csv").write_text("a,1\nb,2\nc,3\n")
+    (folder / "keep.txt").write_text("as it was")
+
+    def call(*arguments: str) -> str:
+        environment = {**os.environ, "MCP_EXEC_GATEWAY": url, "MCP_EXEC_API_KEY": api_key, "XDG_CONFIG_HOME": "/none"}
+        command = [sys.executable, "-P", "-m", "mcp_exec_client", *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+        assert ended.returncode == 0, (arguments, ended)
+        return ended.stdout
+
+    assert "sent data/rows.csv\nsent keep.txt\n" in call("workspace", "sync", workspace, str(folder), "--delete")
+    run = json.loads(call("run", "--workspace", workspace, "--pool", pool, "-c", REPORT, "-o", "json"))
+    assert run["output"]["result"] == ["data/rows.csv", "keep.txt", "report.txt"]
+    assert (run["workspace"]["name"], run["workspace"]["changedFiles"]) == (workspace, 1)
+    got = call("workspace", "get", workspace, str(folder))
+    assert got.splitlines()[0] == "received report.txt"
+    assert (folder / "report.txt").read_text() == "3 rows"
+    assert "3 files unchanged" in call("workspace", "sync", workspace, str(folder))
+    call("run", "--workspace", f"{workspace}:ro", "--pool", pool, "-c", "open('keep.txt', 'w').write('dropped')")
+    assert call("workspace", "get", workspace, "-f", "keep.txt", "-") == "as it was"
+    call("workspace", "rm", workspace)

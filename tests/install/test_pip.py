@@ -1,0 +1,64 @@
+"""`pip install` of the built wheel with each extra into an empty environment: `make installs`. It needs an index."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.installs import CHECKS, build_wheel, check, create_environment, locked_versions, run
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("extra", CHECKS)
+def test_pip_installs_the_wheel_with_an_extra_and_it_works(wheel: Path, extra: str, tmp_path: Path) -> None:
+    python = create_environment(tmp_path / "environment")
+    (tmp_path / "constraints.txt").write_text(locked_versions())
+    requirement = f"{wheel}[{extra}]" if extra else str(wheel)
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "-c", "constraints.txt"]
+    subprocess.run([*command, requirement], cwd=tmp_path, check=True, timeout=500)
+    check(python, extra)
+    assert (
+        "usage: mcp-exec"
+        in subprocess.run(
+            [python.parent / "mcp-exec", "--help"], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+    )
+    assert run(python, "-c", "import mcp_exec_client; print(mcp_exec_client.__file__)").startswith(str(tmp_path))
+
+
+USER = """
+from mcp_exec_client import AsyncClient, Client, CodeExecutor
+from mcp_exec_client.events import OutputWritten
+
+async def follow() -> str:
+    async with AsyncClient() as client:
+        run = await client.run("1", tools=["a.b"], timeout_seconds=3)
+        async for event in client.stream(run.name):
+            if isinstance(event, OutputWritten):
+                return event.text
+        return (await CodeExecutor(client).execute("1", {"a": 1}, memory_limit="1G")).output
+
+def block() -> list[str]:
+    with Client(api_key=lambda: "k") as client:
+        seconds: float | None = client.run("1", priority="High").durations.run  # wrong: it may have no durations
+        client.run("1", toolz=["a.b"])  # wrong
+        return [each.name for each in client.list(phase="Failed")]
+"""
+
+
+@pytest.mark.timeout(600)
+def test_mypy_checks_a_user_s_program(wheel: Path, tmp_path: Path) -> None:
+    python = create_environment(tmp_path / "environment")
+    (tmp_path / "constraints.txt").write_text(locked_versions())
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "-c", "constraints.txt"]
+    subprocess.run([*command, f"{wheel}[client]"], cwd=tmp_path, check=True, timeout=500)
+    (tmp_path / "user.py").write_text(USER)
+    check_types = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "user.py"]
+    done = subprocess.run(check_types, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    wrong = [number for number, line in enumerate(USER.splitlines(), 1) if "# wrong" in line]
+    assert [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line] == wrong, done.stdout

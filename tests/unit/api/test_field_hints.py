@@ -1,0 +1,75 @@
+"""Messages about invalid fields: they name what is allowed."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.crd_schema import build_definitions
+from mcp_exec_api.field_hints import PATTERN_WORDS
+from mcp_exec_api.meta import MAX_FIELD_ERRORS, field_errors
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_gateway.executions.metadata import NewExecution
+
+
+def errors(model: type[BaseModel], value: dict[str, Any], *hidden: str) -> dict[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(value, by_name=False, by_alias=True)
+    return {error.field: error.message for error in field_errors(caught.value, model, hidden=hidden)}
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("pool", "poolRef.name"),
+        ("timeout", "timeoutSeconds"),
+        ("timeout_seconds", "timeoutSeconds"),
+        ("ttl", "ttlSecondsAfterFinished"),
+        ("contxt", "context"),
+        ("outputBytes", "limits.outputBytes"),
+        ("TOOLS", "tools"),
+    ],
+)
+def test_an_unknown_field_names_the_one_that_was_meant_and_all_allowed_ones(given: str, meant: str) -> None:
+    (message,) = errors(NewExecution, {"code": "1", given: "x"}).values()
+    assert message.startswith(f"unknown field; did you mean {meant}? Allowed: ")
+    assert {"code", "context", "poolRef", "tools", "timeoutSeconds"} <= set(re.split(r"[ ,]+", message))
+
+
+def test_a_field_of_a_field_is_looked_for_there_and_hidden_ones_are_not_named() -> None:
+    found = errors(CodeExecutionSpec, {"code": "1", "limits": {"outputbyte": 1}, "language": 1}, "approvals")
+    assert found["limits.outputbyte"].startswith("unknown field; did you mean outputBytes?")
+    assert found["language"].startswith("unknown field; allowed: ")
+    assert "approvals" not in found["language"]
+    variants = errors(SandboxPoolSpec, {"image": "i", "variants": [{"name": "a", "WEIGHT": 1}]})
+    assert variants["variants.0.WEIGHT"].startswith("unknown field; did you mean weight?")
+
+
+def test_a_pattern_is_explained_in_words() -> None:
+    found = errors(CodeExecutionSpec, {"code": "1", "tools": ["no dot"], "poolRef": {"name": "No Name"}})
+    assert found["tools.0"].startswith("it must be SERVER.TOOL, each with an optional * at its end")
+    assert found["poolRef.name"].startswith("it must be lower-case letters, digits and '-'")
+
+
+def patterns(schema: Any) -> set[str]:
+    if isinstance(schema, list):
+        return set().union(*map(patterns, schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) else set()
+    return own.union(*map(patterns, schema.values()))
+
+
+def test_each_pattern_of_the_types_has_words() -> None:
+    known = patterns(list(build_definitions().values())) | patterns(NewExecution.model_json_schema())
+    assert known <= PATTERN_WORDS.keys()
+
+
+def test_many_unknown_fields_make_a_short_answer() -> None:
+    found = errors(CodeExecutionSpec, {"code": "1", "x" * 10_000: 1} | {f"f{number}": 1 for number in range(5000)})
+    assert len(found) == MAX_FIELD_ERRORS + 1
+    assert found["body"].endswith(" more errors")
+    assert len(json.dumps(found)) < 20_000

@@ -1,0 +1,30 @@
+"""Owners of what outlives a run."""
+
+from mcp_exec_api.owner import Owner
+
+TEAM = Owner(namespace="agents", caller="team-a")
+
+
+def test_owners_differ_in_namespace_caller_and_user() -> None:
+    others = [
+        Owner(namespace="other", caller="team-a"),
+        Owner(namespace="agents", caller="team-b"),
+        Owner(namespace="agents", caller="team-a", user="ann"),
+        Owner(namespace="agents"),
+        Owner(namespace="agents", user="team-a"),
+        Owner(namespace='agents","team-a', caller=""),
+    ]
+    assert len({owner.digest for owner in (TEAM, *others)}) == 1 + len(others)
+    assert len({owner.qualify("notes") for owner in (TEAM, *others[1:5])}) == 5
+
+
+def test_a_name_of_the_kubernetes_api_is_the_objects_name() -> None:
+    assert Owner(namespace="agents").qualify("notes") == "notes"
+    assert TEAM.qualify("notes") == f"notes-{TEAM.digest[:12]}"
+
+
+def test_nobody_takes_the_name_of_another_owners_session_before_it_exists() -> None:
+    everybody = Owner(namespace="agents")
+    assert not everybody.may_name(TEAM.qualify("notes"))
+    assert TEAM.may_name(everybody.qualify("notes"))
+    assert everybody.may_name("notes-2026")

@@ -1,0 +1,63 @@
+"""Names, modules and digests of skills."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.skills.skill import SkillSpec, content_digest, module_name, split_module
+
+SPEC: dict[str, Any] = {"name": "report", "version": 1, "description": "Make a report.", "code": "def run(): ..."}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "module"),
+    [
+        ("profile-table", None, "profile_table"),
+        ("profile-table", 3, "profile_table_v3"),
+        ("class", None, "class_"),
+        ("class", 2, "class_v2"),
+        ("a1", 99_999, "a1_v99999"),
+    ],
+)
+def test_a_module_stands_for_one_name_and_version(name: str, version: int | None, module: str) -> None:
+    assert module_name(name, version) == module
+    assert split_module(module) == (name, version)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "Report"),
+        ("name", "a_b"),
+        ("name", "a--b"),
+        ("name", "report-v2"),
+        ("name", "a" * 51),
+        ("version", 0),
+        ("description", "two\nlines"),
+        ("description", "\u202eevil"),
+        ("description", ""),
+        ("code", "é" * 140_000),
+        ("instructions", "é" * 40_000),
+        ("tools", ["nodot"]),
+        ("tags", ["<b>"]),
+        ("files", {}),
+    ],
+)
+def test_a_bad_skill_is_refused_by_the_name_of_its_field(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        SkillSpec.model_validate(SPEC | {field: value})
+
+
+def test_a_digest_changes_with_all_that_a_person_reviews_and_nothing_else() -> None:
+    digest = content_digest(SPEC)
+    changes: list[dict[str, Any]] = [{"code": "def run(): 1"}, {"tools": ["a.b"]}, {"instructions": "x"}, {"user": "u"}]
+    assert len({digest, *(content_digest(SPEC | change) for change in changes)}) == len(changes) + 1
+    assert content_digest(SPEC | {"provenance": {"source": "Code"}, "review": {}, "tools": [], "tags": None}) == digest
+
+
+def test_an_execution_of_a_skill_runs_what_calls_it() -> None:
+    spec = CodeExecutionSpec.model_validate({"skillRef": {"name": "profile-table", "version": 2}})
+    assert spec.source == "from skills.profile_table_v2 import run\nrun(**context)\n"
+    assert CodeExecutionSpec(code="1").source == "1"

@@ -1,0 +1,114 @@
+"""The parser of `mcp-exec`."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import mcp_exec_client.cli.main as entry
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_client.cli.connection import KUBECTL
+from mcp_exec_client.cli.exit_codes import CODE_REASONS, REFUSALS, ExitCode, code_of
+from mcp_exec_client.cli.main import build_parser, main
+from mcp_exec_client.cli.parser_tree import find_arguments, find_options, walk
+
+CLI = Path(entry.__file__).parent
+LIGHT = ("*.py", "commands/*.py", "*/command.py")
+"""Modules that are imported with the parser, except these:"""
+AT_RUN_TIME = ("following.py", "printer.py")
+
+
+def test_modules_of_the_parser_import_no_library_before_a_command_runs() -> None:
+    """Libraries take longer to import than most commands run."""
+    heavy = {
+        f"{path.relative_to(CLI)}: {name}"
+        for pattern in LIGHT
+        for path in CLI.glob(pattern)
+        if path.name not in AT_RUN_TIME
+        for name in imports_at_top(path)
+        if name.partition(".")[0] in ("aiohttp", "httpx", "pydantic", "mcp", "anthropic", "kubernetes", "yaml")
+        or (name.startswith("mcp_exec_") and not name.startswith("mcp_exec_client.cli."))
+    }
+    assert heavy == set()
+
+
+def imports_at_top(path: Path) -> list[str]:
+    nodes = ast.parse(path.read_text()).body
+    plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return plain + [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+
+
+@pytest.mark.parametrize("program", ["mcp-exec", KUBECTL])
+def test_each_command_describes_itself_and_all_its_options_in_the_name_that_was_called(program: str) -> None:
+    for parser in walk(build_parser(program)):
+        assert parser.description
+        assert all(action.help for action in [*find_options(parser), *find_arguments(parser)])
+        assert not parser.allow_abbrev
+        lines = [line.strip() for line in parser.format_help().splitlines()]
+        assert program == "mcp-exec" or not [line for line in lines if line.startswith("mcp-exec ")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", "a.py", "-c", "1"],
+        ["run", "-c", "1", "--time", "3"],
+        ["run", "-c", "1", "--timeout", "301"],
+        ["run", "-c", "1", "--context", "a"],
+        ["run", "-c", "1", "--context", "a:={"],
+        ["run", "-c", "1", "--label", "=x"],
+        ["run", "-c", "1", "--use-case", "fun"],
+        ["get", "-o", "xml"],
+        ["get", "--include-code"],
+        ["get", "a", "--phase", "Failed"],
+        ["tools", "show", "create_issue"],
+        ["tools"],
+        ["cancel"],
+        ["approve", "exec"],
+        ["completion", "tcsh"],
+    ],
+)
+def test_wrong_options_end_with_their_own_exit_code(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"\xff", "is not UTF-8 at byte 0"), (b"#" * 262_145, "more than 262144 bytes"), (None, "can't be read: No such")],
+)
+def test_code_that_can_not_be_sent_is_refused_before_it_is(
+    tmp_path: Path, content: bytes | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "code.py"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(path), "--gateway", "http://127.0.0.1:1"])
+    assert ended.value.code == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "code"),
+    [
+        ("Succeeded", "", 0),
+        ("Failed", "UserError", 1),
+        ("Failed", "OutOfMemory", 1),
+        ("Failed", "Rejected", 3),
+        ("Failed", "PoolNotFound", 3),
+        ("Failed", "SandboxLost", 5),
+        ("Failed", "OfANewerVersion", 5),
+        ("TimedOut", "Timeout", 124),
+        ("Cancelled", "Cancelled", 130),
+        ("None", "Deleted", 5),
+    ],
+)
+def test_each_end_has_its_exit_code(phase: str, reason: str, code: int) -> None:
+    assert code_of(phase, reason) == code
+
+
+def test_the_reasons_with_an_exit_code_exist() -> None:
+    assert set(map(str, Reason)) >= CODE_REASONS | REFUSALS

@@ -1,0 +1,314 @@
+"""Requests of the client: what is sent again and what is not, how long, and which error a caller gets."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from tests.support.scripted_gateway import URL, Chunks, execution, problem, scripted
+
+from mcp_exec_client import errors
+from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.retry import NO_RETRIES, RetryPolicy
+from mcp_exec_client.transport import MAX_RESPONSE_BYTES
+from mcp_exec_gateway.http.problems import TITLES
+
+LOST = httpx.ReadError("connection reset")
+
+
+async def test_a_run_whose_response_was_lost_is_found_again_by_the_same_key_and_body() -> None:
+    gateway = scripted(LOST, httpx.RemoteProtocolError("closed"), execution(output={"stdout": "1\n"}))
+    run = await gateway.client().run("print(1)", context={"a": [1]}, pool="large", tool_calls=3)
+    assert (run.succeeded, run.stdout) == (True, "1\n")
+    first, *others = gateway.requests
+    assert first.headers["Idempotency-Key"]
+    assert [(each.headers["Idempotency-Key"], each.content) for each in others] == [
+        (first.headers["Idempotency-Key"], first.content)
+    ] * 2
+    assert first.url.params["onDisconnect"] == "continue"
+    expected = {"code": "print(1)", "context": {"a": [1]}, "poolRef": {"name": "large"}, "limits": {"toolCalls": 3}}
+    assert json.loads(first.content) == expected
+
+
+async def test_two_runs_have_keys_of_their_own_and_a_given_key_is_used() -> None:
+    gateway = scripted(execution(), execution(), execution())
+    client = gateway.client()
+    await client.run("1")
+    await client.run("1")
+    await client.run("1", idempotency_key="mine")
+    first, second, third = (each.headers["Idempotency-Key"] for each in gateway.requests)
+    assert first != second
+    assert third == "mine"
+
+
+async def test_a_wait_that_is_longer_than_one_request_goes_on_by_get() -> None:
+    gateway = scripted(execution("Pending"), execution("Running"), LOST, execution())
+    assert (await gateway.client().run("1")).succeeded
+    assert [line.partition("?")[0] for line in gateway.sent] == ["POST /v1/executions", *["GET /v1/executions/e1"] * 3]
+    assert all(float(each.url.params["wait"]) == 50 for each in gateway.requests)
+
+
+async def test_a_gateway_with_a_shorter_maximum_wait_is_asked_for_less_from_then_on() -> None:
+    too_long = problem(422, errors=[{"field": "wait", "message": "at most 20 seconds are allowed"}])
+    gateway = scripted(too_long, too_long, execution("Running"), execution())
+    assert (await gateway.client().run("1")).succeeded
+    assert [float(each.url.params["wait"]) for each in gateway.requests] == [50, 25, 12.5, 12.5]
+
+
+async def test_a_run_that_does_not_end_within_the_wait_is_cancelled_and_named() -> None:
+    gateway = scripted(execution("Pending", reason="PoolAtCapacity"), execution("Pending"))
+    with pytest.raises(
+        errors.WaitExpired, match="execution e1 has not ended in time: Pending PoolAtCapacity"
+    ) as caught:
+        await gateway.client().run("1", wait_seconds=0)
+    assert caught.value.execution == "e1"
+    assert gateway.sent[1] == "DELETE /v1/executions/e1"
+
+
+async def test_a_run_whose_caller_is_cancelled_is_cancelled_also_if_its_name_is_not_known() -> None:
+    waiting = asyncio.Event()
+
+    async def wait_forever(_: httpx.Request) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    gateway = scripted(wait_forever, execution("Running"), execution("Running"))
+    task = asyncio.create_task(gateway.client().run("1"))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    sent = [line.partition("?")[0] for line in gateway.sent]
+    assert sent == ["POST /v1/executions", "POST /v1/executions", "DELETE /v1/executions/e1"]
+    assert len({each.headers.get("Idempotency-Key") for each in gateway.requests[:2]}) == 1
+
+
+async def test_retries_do_not_make_a_run_longer_than_its_wait() -> None:
+    async def wait_forever(_: float) -> None:
+        await asyncio.Event().wait()
+
+    gateway = scripted(LOST, execution("Pending"), execution("Pending"))
+    client = gateway.client(timeout_seconds=0.02)
+    client.transport.sleep = wait_forever
+    with pytest.raises(errors.WaitExpired, match=r"no execution has ended within 0\.03 seconds"):
+        await client.run("1", wait_seconds=0.01)
+    assert [line.partition("?")[0] for line in gateway.sent] == [
+        "POST /v1/executions",
+        "POST /v1/executions",
+        "DELETE /v1/executions/e1",
+    ]
+
+
+async def test_waiting_for_an_execution_does_not_cancel_it() -> None:
+    gateway = scripted(execution("Running"))
+    with pytest.raises(errors.WaitExpired):
+        await gateway.client().wait("e1", wait_seconds=0)
+    assert len(gateway.sent) == 1
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "rate-limited"), (503, "unavailable"), (502, "http")])
+async def test_a_busy_gateway_is_asked_again_after_the_time_that_it_names(status: int, kind: str) -> None:
+    gateway = scripted(problem(status, kind, retry_after=7), problem(status, kind), execution())
+    assert (await gateway.client().run("1")).succeeded
+    assert gateway.delays == [7.1, 0.4]
+
+
+async def test_retries_end_after_their_number_and_the_last_error_is_raised() -> None:
+    gateway = scripted(*[problem(429, "queue-full", "40 wait")] * 6)
+    with pytest.raises(errors.PoolQueueFull, match="429 queue-full: 40 wait"):
+        await gateway.client().run("1")
+    assert gateway.delays == [0.2, 0.4, 0.8, 1.6, 3.2]
+
+
+async def test_retries_end_when_their_delays_would_take_too_long() -> None:
+    gateway = scripted(problem(503, "unavailable", retry_after=50), problem(503, "unavailable", retry_after=50))
+    with pytest.raises(errors.Unavailable):
+        await gateway.client().get("e1")
+    assert gateway.delays == [50.1]
+
+
+@pytest.mark.parametrize("retry_after", ["soon", "Wed, 21 Oct 2026 07:28:00 GMT", "-1", "9" * 5000, "٣"])
+async def test_a_retry_after_that_is_no_number_of_seconds_is_ignored(retry_after: str) -> None:
+    headers = [(b"retry-after", retry_after.encode())]
+    gateway = scripted(httpx.Response(503, headers=headers), execution())
+    await gateway.client().get("e1")
+    assert gateway.delays == [0.2]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 415, 422, 500, 307])
+async def test_a_request_that_would_fail_again_is_sent_once(status: int) -> None:
+    gateway = scripted(problem(status))
+    with pytest.raises(errors.GatewayError) as caught:
+        await gateway.client().run("1")
+    assert (caught.value.status, len(gateway.sent)) == (status, 1)
+
+
+async def test_a_decision_is_sent_again_only_if_it_cannot_have_arrived() -> None:
+    decided = {"id": "a", "tool": "s.t", "arguments": "{}", "state": "Approved"}
+    times = {"requestedAt": "2026-11-21T20:00:00Z", "expiresAt": "2026-11-21T20:05:00Z", "newer": 1}
+    gateway = scripted(httpx.ConnectError("refused"), problem(429, "rate-limited"), decided | times)
+    assert (await gateway.client().approve("e1", "a", comment="ok")).state == "Approved"
+    assert json.loads(gateway.requests[-1].content) == {"decision": "Approve", "comment": "ok"}
+    for failure, error in [(LOST, errors.GatewayUnreachable), (problem(503, "unavailable"), errors.Unavailable)]:
+        gateway = scripted(failure)
+        with pytest.raises(error):
+            await gateway.client().deny("e1", "a")
+
+
+def test_jitter_spreads_callers_and_never_shortens_a_retry_after() -> None:
+    early, late = RetryPolicy(draw=lambda: 0.0), RetryPolicy(draw=lambda: 1.0)
+    assert (early.find_delay(3, waited=0), late.find_delay(3, waited=0)) == (0.4, 0.8)
+    assert (early.find_delay(1, waited=0, retry_after=5), late.find_delay(1, waited=0, retry_after=5)) == (5, 5.1)
+    assert NO_RETRIES.find_delay(1, waited=0) is None
+
+
+def test_every_kind_of_problem_of_the_gateway_has_an_error() -> None:
+    kinds = {
+        "bad-json": (400, errors.RequestInvalid),
+        "unauthenticated": (401, errors.Unauthenticated),
+        "forbidden": (403, errors.Forbidden),
+        "misdirected": (421, errors.RequestInvalid),
+        "not-found": (404, errors.NotFound),
+        "method-not-allowed": (405, errors.RequestInvalid),
+        "not-acceptable": (406, errors.RequestInvalid),
+        "request-timeout": (408, errors.RequestInvalid),
+        "conflict": (409, errors.Conflict),
+        "decided": (409, errors.AlreadyDecided),
+        "deleted": (410, errors.Gone),
+        "body-too-large": (413, errors.RequestInvalid),
+        "media-type": (415, errors.RequestInvalid),
+        "invalid": (422, errors.RequestInvalid),
+        "code-refused": (422, errors.CodeRefused),
+        "refused": (422, errors.RequestInvalid),
+        "changed": (409, errors.Conflict),
+        "outdated": (412, errors.Outdated),
+        "expired": (410, errors.Gone),
+        "quota": (413, errors.RequestInvalid),
+        "key-reused": (422, errors.Conflict),
+        "too-many": (429, errors.TooManyRequests),
+        "rate-limited": (429, errors.TooManyRequests),
+        "queue-full": (429, errors.PoolQueueFull),
+        "unavailable": (503, errors.Unavailable),
+        "internal": (500, errors.Unavailable),
+    }
+    assert kinds.keys() == TITLES.keys()
+    assert {kind: errors.find_error_class(kind, status) for kind, (status, _) in kinds.items()} == {
+        kind: error for kind, (_, error) in kinds.items()
+    }
+
+
+async def test_an_error_has_the_fields_and_what_is_allowed() -> None:
+    allowed = {"field": "timeoutSeconds", "message": "400 is more than the 300 seconds that pool default allows"}
+    gateway = scripted(problem(422, errors=[allowed], execution="e9", newer=[1]))
+    with pytest.raises(errors.RequestInvalid) as caught:
+        await gateway.client().run("1", timeout_seconds=400)
+    assert [error.model_dump() for error in caught.value.errors] == [allowed]
+    assert (caught.value.kind, caught.value.execution) == ("invalid", "e9")
+
+
+async def test_a_connection_that_fails_is_named_with_its_address_and_the_reason() -> None:
+    refused = httpx.ConnectError("All connection attempts failed")
+    refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    gateway = scripted(refused)
+    with pytest.raises(errors.GatewayUnreachable, match=f"GET {URL}/v1/executions/e1: Connection refused"):
+        await gateway.client(retries=NO_RETRIES).get("e1")
+
+
+async def test_an_execution_that_can_no_longer_be_read_is_named_by_the_error() -> None:
+    gateway = scripted(execution("Running"), *[LOST] * 6)
+    with pytest.raises(errors.GatewayUnreachable) as caught:
+        await gateway.client().run("1")
+    assert caught.value.execution == "e1"
+
+
+async def test_a_gateway_that_never_answers_is_given_up() -> None:
+    async def wait_forever(_: httpx.Request) -> None:
+        await asyncio.Event().wait()
+
+    gateway = scripted(wait_forever)
+    with pytest.raises(errors.GatewayUnreachable, match=r"no response within 0\.01 seconds"):
+        await gateway.client(timeout_seconds=0.01, retries=NO_RETRIES).get("e1")
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (httpx.Response(200, text="<html>Welcome</html>"), "not a gateway's"),
+        (httpx.Response(200, json=[1]), "not a gateway's"),
+        (httpx.Response(200, json={"phase": "Succeeded"}), "name: Field required"),
+        (httpx.Response(200, json=execution("Levitating")), "phase: Input should be"),
+        (httpx.Response(200, content=b'{"x":' + b"[" * 100_000), "recursion limit"),
+        (httpx.Response(200, stream=Chunks([b" " * 2**20] * (MAX_RESPONSE_BYTES // 2**20 + 1))), "more than 33554432"),
+        (httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=Chunks([b"x"])), "compressed"),
+    ],
+)
+async def test_a_response_that_is_not_a_gateway_s_is_refused(response: httpx.Response, reason: str) -> None:
+    gateway = scripted(response)
+    with pytest.raises(errors.UnexpectedResponse, match=reason):
+        await gateway.client().get("e1")
+    assert len(gateway.sent) == 1
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>bad gateway</html>", b"[" * 100_000, b'{"type": 1, "errors": "x"}', b"\xff\x00", b""]
+)
+async def test_an_error_page_of_a_proxy_becomes_an_error_with_a_bounded_text(body: bytes) -> None:
+    gateway = scripted(httpx.Response(500, content=body))
+    with pytest.raises(errors.Unavailable) as caught:
+        await gateway.client().get("e1")
+    assert "500 http: " in str(caught.value)
+    assert len(str(caught.value)) < 3000
+
+
+async def test_names_cannot_lead_to_other_paths() -> None:
+    gateway = scripted(execution(), {"server": "x", "tools": []})
+    client = gateway.client(namespace="a b")
+    await client.get("../audit?x=1#")
+    await client.tools("a/b")
+    for name in ("", ".", ".."):
+        with pytest.raises(errors.NotFound):
+            await client.cancel(name)
+    assert gateway.sent == [
+        "GET /v1/executions/..%2Faudit%3Fx%3D1%23?namespace=a+b",
+        "GET /api/v1/mcp/servers/a%2Fb/tools?namespace=a+b",
+    ]
+
+
+async def test_the_key_of_each_request_is_read_anew_and_never_in_an_error() -> None:
+    keys = iter(["one", "two", "thr\nee"])
+    gateway = scripted(execution(), execution())
+    client = gateway.client(api_key=lambda: next(keys))
+    await client.get("e1")
+    await client.get("e1")
+    assert [each.headers["Authorization"] for each in gateway.requests] == ["Bearer one", "Bearer two"]
+    with pytest.raises(ValueError, match="not printable ASCII") as caught:
+        await client.get("e1")
+    assert "ee" not in str(caught.value).replace("three", "")
+
+
+@pytest.mark.parametrize("url", ["", "gateway:8080", "ftp://gateway", "http://", "http://u:p@gateway", "http://g/?x=1"])
+def test_an_address_that_is_none_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MCP_EXEC_GATEWAY", raising=False)
+    with pytest.raises(ValueError, match="address"):
+        AsyncClient(url)
+
+
+async def test_a_client_without_arguments_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_EXEC_GATEWAY", "https://gateway.test/prefix/")
+    monkeypatch.setenv("MCP_EXEC_API_KEY", "k")
+    async with AsyncClient() as client:
+        assert (client.transport.url, client.transport.read_key()) == ("https://gateway.test/prefix", "k")
+
+
+async def test_unknown_options_are_refused_with_what_is_allowed() -> None:
+    client = scripted().client()
+    with pytest.raises(TypeError, match="unknown option 'toolz'; the options are context, tools, pool"):
+        await client.run("1", toolz=["x"])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unknown option 'apikey'; the options are api_key, "):
+        AsyncClient(URL, apikey="x")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("context", [{"a": float("nan")}, {"a": {1, 2}}, {"a": "x" * 4_000_000}])
+async def test_a_body_that_no_gateway_accepts_is_not_sent(context: dict[str, object]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        await scripted().client().run("1", context=context)

@@ -1,0 +1,172 @@
+"""Results of the client: the fields of the gateway, of this version and of newer ones, and lists over their pages."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from tests.support.scripted_gateway import CREATED, execution, scripted
+
+from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_client import errors, events, types
+from mcp_exec_client.agent import describe_execution
+from mcp_exec_client.options import RunOptions, build_body
+from mcp_exec_client.state import results
+from mcp_exec_common.broker.files import (
+    CommitResult,
+    VersionInfo,
+    WorkspaceFile,
+    WorkspaceFileList,
+    WorkspaceInfo,
+    WorkspaceList,
+)
+from mcp_exec_gateway.events import models
+from mcp_exec_gateway.executions import views
+from mcp_exec_gateway.files.artifacts import ArtifactView
+from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
+from mcp_exec_gateway.openapi import examples
+from mcp_exec_gateway.sessions.views import SessionList, SessionView
+
+
+def names(model: type[BaseModel]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+@pytest.mark.parametrize(
+    ("result", "view"),
+    [
+        (types.Execution, views.ExecutionView),
+        (types.ListedExecution, views.ExecutionSummary),
+        (types.ExecutionPage, views.ExecutionList),
+        (types.AwaitedApprovals, views.PendingApprovalList),
+        (types.ToolMatch, views.FoundTool),
+        (types.ExecutionWorkspace, views.UsedWorkspace),
+        (results.ExecutionArtifact, ArtifactView),
+        (results.KeptSession, SessionView),
+        (results.SessionItems, SessionList),
+        (results.StoredWorkspace, WorkspaceInfo),
+        (results.StoredWorkspaces, WorkspaceList),
+        (results.StoredFile, WorkspaceFile),
+        (results.StoredFiles, WorkspaceFileList),
+        (results.StoredVersion, VersionInfo),
+        (results.SavedVersion, CommitResult),
+        (types.ToolDefinition, views.ServerTool),
+        (types.ToolDefinitions, views.ServerTools),
+    ],
+)
+def test_a_result_has_every_field_of_the_gateway_s_response(result: type[BaseModel], view: type[BaseModel]) -> None:
+    assert names(view) - names(result) == set()
+
+
+@pytest.mark.parametrize(
+    ("event", "sent"),
+    [
+        (events.PhaseChanged, models.StreamedStatus),
+        (events.OutputWritten, models.StreamedText),
+        (events.ToolCalled, models.StreamedToolCall),
+        (events.ToolReturned, models.StreamedToolResult),
+        (events.ApprovalRequested, models.StreamedApproval),
+        (events.ResultReturned, models.StreamedResult),
+        (events.ArtifactStored, models.StreamedArtifact),
+        (events.ExecutionEnded, models.StreamedEnd),
+    ],
+)
+def test_an_event_has_every_field_that_the_gateway_sends(event: type[BaseModel], sent: type[BaseModel]) -> None:
+    assert names(sent) - names(event) == {"seq"}
+
+
+def test_every_field_of_an_execution_can_be_set_by_an_option() -> None:
+    given: dict[str, Any] = dict.fromkeys(RunOptions.__optional_keys__, "x") | {"labels": {}}
+    body = build_body("1", given)  # type: ignore[arg-type]
+    fields = {str(field.alias) for field in CodeExecutionSpec.model_fields.values()} - set(FIELDS_SET_LATER)
+    assert fields - body.keys() == set()
+    assert body["limits"].keys() == {
+        str(field.alias) for field in type(CodeExecutionSpec(code="1").limits).model_fields.values()
+    }
+
+
+@pytest.mark.parametrize("example", [examples.SUCCEEDED, examples.FAILED, examples.PENDING])
+async def test_the_gateway_s_examples_are_executions(example: dict[str, Any]) -> None:
+    found = await scripted(example).client().get("e1")
+    assert (found.name, found.phase, found.stdout) == (
+        example["name"],
+        example["phase"],
+        example.get("output", {}).get("stdout", ""),
+    )
+
+
+async def test_fields_and_reasons_of_a_newer_gateway_are_no_errors() -> None:
+    newer = {"reason": "SolarFlare", "newer": 1, "output": {"stdout": "1", "artifacts": []}, "start": "Lukewarm"}
+    found = await scripted(execution("Failed", **newer)).client().get("e1")
+    assert (found.reason, found.start, found.stdout, found.finished) == ("SolarFlare", "Lukewarm", "1", True)
+
+
+async def test_a_failure_is_raised_only_on_request_and_says_what_failed() -> None:
+    error = {"type": "ZeroDivisionError", "message": "division by zero", "line": 1}
+    found = await scripted(execution("Failed", reason="UserError", error=error)).client().run("1 / 0")
+    assert not found.succeeded
+    with pytest.raises(
+        types.ExecutionFailed, match="e1: Failed UserError: ZeroDivisionError: division by zero"
+    ) as caught:
+        found.raise_for_failure()
+    assert caught.value.outcome is found
+    for phase in ("Succeeded", "Running"):
+        (await scripted(execution(phase)).client().get("e1")).raise_for_failure()
+
+
+def page(*items: str, more: str | None = None) -> dict[str, Any]:
+    return {
+        "items": [execution(name=name, createdAt=CREATED) for name in items],
+        **({"continue": more} if more else {}),
+    }
+
+
+async def test_a_list_asks_for_pages_as_they_are_needed_and_keeps_its_filters() -> None:
+    gateway = scripted(page("a", "b", more="t1"), page(more="t2"), page("c"))
+    listed = gateway.client().list(phase="Failed", caller="team-a", use_case="polling", label_selector="x=y")
+    assert (await anext(listed)).name == "a"
+    assert len(gateway.sent) == 1
+    assert [each.name async for each in listed] == ["b", "c"]
+    assert [each.url.params.get("continue") for each in gateway.requests] == [None, "t1", "t2"]
+    assert all(
+        each.url.params["phase"] == "Failed" and each.url.params["caller"] == "team-a" for each in gateway.requests
+    )
+
+
+async def test_a_list_ends_at_its_limit_also_if_the_gateway_always_has_one_more_page() -> None:
+    gateway = scripted(*[page("a", "b", more="again")] * 100)
+    assert len([each async for each in gateway.client().list(limit=5)]) == 5
+    assert len(gateway.sent) == 3
+
+
+async def test_a_list_of_empty_pages_without_an_end_is_an_error() -> None:
+    gateway = scripted(*[page(more="again")] * 1000)
+    with pytest.raises(errors.UnexpectedResponse, match="1000 pages"):
+        assert [each async for each in gateway.client().list()] == []
+
+
+async def test_audit_records_keep_their_other_fields() -> None:
+    record = examples.RECORD | {"ms": 12.5}
+    gateway = scripted({"items": [record], "next": "n"}, {"items": [record | {"outcome": None}], "next": None})
+    first, second = [each async for each in gateway.client().audit(execution="e1")]
+    assert (first.server, first.outcome, first.model_extra and first.model_extra["ms"]) == ("expenses", "ok", 12.5)
+    assert second.outcome is None
+    assert gateway.requests[1].url.params["cursor"] == "n"
+
+
+async def test_tools_are_found_and_listed_with_their_schemas() -> None:
+    client = scripted(examples.FOUND, examples.TOOLS).client()
+    (found,) = await client.search_tools("pull request")
+    assert found.import_line == "from servers.github import create_pull_request"
+    (listed,) = await client.tools("context7")
+    assert listed.input_schema["required"] == ["libraryId", "query"]
+
+
+@pytest.mark.parametrize("result", [0, False, "", []])
+def test_an_agents_model_receives_every_result_that_is_one(result: Any) -> None:
+    output = {"stdout": "", "stderr": "", "result": result, "truncated": False}
+    told = json.loads(describe_execution(types.Execution.model_validate(execution(output=output))))
+    assert told == {"phase": "Succeeded", "result": result}
+    assert json.loads(describe_execution(types.Execution.model_validate(execution(output={})))) == {
+        "phase": "Succeeded"
+    }

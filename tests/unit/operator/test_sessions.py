@@ -1,0 +1,161 @@
+"""Decisions about sessions: when they end, what is deleted, what their status says."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mcp_exec_api.constants import LABEL_MANAGED_BY
+from mcp_exec_api.owner import Owner
+from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase, format_memory
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.sessions.expiry import KEEP_UNUSED, find_disposable, find_excess, find_expiry
+from mcp_exec_operator.sessions.record import SessionRecord
+from mcp_exec_operator.sessions.status import build_session_status, describe_owner, is_urgent
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def body(name: str = "s", /, *, managed: bool = True, status: Object | None = None, **spec: Any) -> Object:
+    labels = {LABEL_MANAGED_BY: "mcp-exec"} if managed else {}
+    metadata = {"name": name, "namespace": "agents", "uid": name, "resourceVersion": "1", "labels": labels}
+    return {"metadata": metadata, "spec": spec, "status": status or {}}
+
+
+def record(name: str = "s", /, *, caller: str = "", **options: Any) -> SessionRecord:
+    return SessionRecord.from_object(body(name, **options), caller=caller)
+
+
+def ended(name: str, minutes: int, /, **options: Any) -> SessionRecord:
+    made = record(name, **options)
+    made.end, made.ended_at = SessionPhase.LOST, NOW - timedelta(minutes=minutes)
+    made.unused_since = made.ended_at
+    return made
+
+
+def running(name: str = "s", /, **options: Any) -> SessionRecord:
+    made = record(name, **options)
+    made.pod = Pod(name="p", uid="u", node="n", state=PodState.BUSY, labelled_busy=True)
+    made.started_at = NOW
+    return made
+
+
+@pytest.mark.parametrize(
+    ("used", "idle", "age", "expected"),
+    [
+        (None, 60, 3600, (60, SessionReason.IDLE)),
+        (100, 60, 3600, (160, SessionReason.IDLE)),
+        (3590, 60, 3600, (3600, SessionReason.TOO_OLD)),
+    ],
+)
+def test_a_session_ends_at_the_first_of_its_limits(
+    used: int | None, idle: int, age: int, expected: tuple[int, SessionReason]
+) -> None:
+    spec = SandboxSessionSpec(idle_timeout_seconds=idle, max_age_seconds=age)
+    last = None if used is None else NOW + timedelta(seconds=used)
+    found = find_expiry(spec, started_at=NOW, last_used_at=last)
+    assert found == (NOW + timedelta(seconds=expected[0]), expected[1])
+
+
+def test_a_session_without_a_pod_does_not_end() -> None:
+    assert find_expiry(SandboxSessionSpec(), started_at=None, last_used_at=NOW) is None
+
+
+def test_sessions_without_a_pod_are_deleted_after_a_time_and_beyond_a_number_unless_somebody_made_them() -> None:
+    recent, older, old = ended("a", 1), ended("b", 2), ended("c", 61)
+    others = [ended("d", 61, managed=False), running("e")]
+    disposable, due = find_disposable([old, older, recent, *others], moment=NOW, max_unused=5)
+    assert disposable == [old]
+    assert due == NOW - timedelta(minutes=2) + KEEP_UNUSED
+    assert find_disposable([old, older, recent, *others], moment=NOW, max_unused=1)[0] == [older, old]
+
+
+def test_sessions_with_a_pod_count_for_their_owner_and_namespace() -> None:
+    new, others = record("n"), [running("a"), running("b"), record("without-pod")]
+    assert find_excess(others, new.owner, max_per_owner=3, max_per_namespace=3) == ""
+    assert "the owner has 2 sessions" in find_excess(others, new.owner, max_per_owner=2, max_per_namespace=9)
+    assert "the namespace has 2" in find_excess(others, new.owner, max_per_owner=9, max_per_namespace=2)
+    name = Owner(namespace="agents", caller="c").qualify("n")
+    foreign = record(name, caller="c", name="n")
+    assert find_excess(others, foreign.owner, max_per_owner=1, max_per_namespace=3) == ""
+
+
+def test_a_status_is_valid_and_survives_a_restart() -> None:
+    made = running()
+    made.executions, made.memory_bytes, made.last_used_at, made.lost_reported_to = 3, 2**20, NOW, "uid"
+    status = build_session_status(made, held=False, queued=2, moment=NOW)
+    SandboxSessionStatus.model_validate(status)
+    assert (status["phase"], status["memory"], status["queued"]) == ("Ready", "1Mi", 2)
+    assert build_session_status(made, held=True, queued=0, moment=NOW)["phase"] == "Busy"
+    after = record(status=status)
+    assert after.find_stored_pod() == ("p", "u")
+    kept = ("executions", "memory_bytes", "last_used_at", "started_at", "lost_reported_to", "resets", "end")
+    assert [getattr(after, name) for name in kept] == [getattr(made, name) for name in kept]
+
+
+def test_a_loss_survives_a_restart_with_its_cause() -> None:
+    made = ended("s", 0)
+    made.reason, made.message = SessionReason.POD_LOST, "OutOfMemory: killed"
+    status = build_session_status(made, held=False, queued=0, moment=NOW)
+    after = record(status=status)
+    assert (after.end, after.reason, after.message) == (
+        SessionPhase.LOST,
+        SessionReason.POD_LOST,
+        "OutOfMemory: killed",
+    )
+    assert after.find_stored_pod() is None
+
+
+def test_only_a_change_that_the_next_operator_needs_is_written_at_once() -> None:
+    made = running()
+    stored = build_session_status(made, held=False, queued=0, moment=NOW)
+    made.executions = 5
+    assert not is_urgent(stored, build_session_status(made, held=True, queued=3, moment=NOW))
+    made.resets = 1
+    assert is_urgent(stored, build_session_status(made, held=True, queued=0, moment=NOW))
+
+
+@pytest.mark.parametrize("change", [{"user": "u"}, {"name": "t"}, {"poolRef": {"name": "p"}}])
+def test_what_a_session_is_does_not_change_where_the_api_server_lets_it(change: Object) -> None:
+    made = running()
+    before = made.owner, made.pool
+    changed = body(**change)
+    changed["metadata"]["resourceVersion"] = "2"
+    made.observe(changed)
+    assert "was changed after its creation" in made.invalid
+    assert (made.owner, made.pool) == before
+
+
+def test_a_pod_of_another_owner_is_not_taken_over_from_a_changed_object() -> None:
+    name = Owner(namespace="agents", caller="c").qualify("s")
+    own = running(name, caller="c", name="s")
+    status = build_session_status(own, held=False, queued=0, moment=NOW)
+    # somebody removed caller and name while no operator ran
+    stolen = SessionRecord.from_object(body(name, status=status), caller="")
+    assert stolen.find_stored_pod() is None
+    assert "another owner" in stolen.invalid
+
+
+@pytest.mark.parametrize("status", [{"phase": "Strange"}, {"executions": -1}, {"phase": "Ready", "startedAt": "soon"}])
+def test_a_status_that_is_not_understood_makes_a_session_invalid(status: Object) -> None:
+    assert record(status=status).invalid
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"idleTimeoutSeconds": 0}, "spec.idleTimeoutSeconds"),
+        ({"unknown": 1}, "spec.unknown"),
+        ({"user": "u"}, "NAME-"),
+    ],
+)
+def test_an_invalid_object_says_what_is_wrong(spec: Object, message: str) -> None:
+    assert message in record(**spec).invalid
+
+
+def test_amounts_and_owners_are_shown_for_people() -> None:
+    assert [format_memory(count) for count in (0, 48 * 2**20, 3 * 2**29)] == ["0Mi", "48Mi", "1.5Gi"]
+    owners = [Owner(namespace="a"), Owner(namespace="a", user="u"), Owner(namespace="a", caller="c", user="u")]
+    assert [describe_owner(owner) for owner in owners] == ["namespace", "user u", "c, user u"]

@@ -1,0 +1,67 @@
+"""The index of skills: answers of the API server that are older than what the watch has reported."""
+
+from typing import Any
+
+from tests.support.skills import ATTESTOR, make_skill
+
+from mcp_exec_api.skills.skill import content_digest
+from mcp_exec_operator.skills.index import SkillIndex
+
+
+def build(uid: str, *, version: str, **spec: Any) -> dict[str, Any]:
+    skill = make_skill("report", uid=uid, **spec)
+    skill["metadata"]["resourceVersion"] = version
+    return skill
+
+
+def test_an_answer_that_is_older_than_a_skills_deletion_does_not_bring_it_back() -> None:
+    index, skill = SkillIndex(attestor=ATTESTOR), build("a", version="9")
+    index.observe(skill, deleted=False)
+    index.observe(skill, deleted=True)
+    assert index.observe(skill, deleted=False) is None
+    assert index.find("agents", "report", 1, caller="", user="") is index.get("agents", "report-v1") is None
+    assert index.next_version("agents", "report") == 1
+
+
+def test_an_answer_that_is_older_than_a_change_does_not_undo_it() -> None:
+    index = SkillIndex(attestor=ATTESTOR)
+    newer = index.observe(build("a", version="10", description="New."), deleted=False)
+    assert index.observe(build("a", version="9", description="Old."), deleted=False) is newer
+    assert index.get("agents", "report-v1") is newer
+
+
+def test_the_late_deletion_of_a_skill_leaves_the_next_one_of_its_name() -> None:
+    index = SkillIndex(attestor=ATTESTOR)
+    index.observe(build("a", version="9"), deleted=False)
+    following = index.observe(build("b", version="11"), deleted=False)
+    assert index.observe(build("a", version="9"), deleted=True) is following
+    assert index.get("agents", "report-v1") is following
+
+
+def test_an_earlier_review_that_somebody_writes_back_counts_for_nothing() -> None:
+    index = SkillIndex(attestor=ATTESTOR)
+    skill = build("a", version="1")
+    digest = content_digest(skill["spec"])
+    reviews = {}
+    for decision, day in (("Approve", 1), ("Deprecate", 2)):
+        review = {"decision": decision, "by": "boss", "at": f"2026-01-0{day}T00:00:00.000000Z"}
+        reviews[decision] = review | {"proof": ATTESTOR.sign_review(review, uid="a", digest=digest)}
+    status = {"state": "Approved", "reviewedAt": reviews["Approve"]["at"], "digest": digest}
+    found = []
+    for number, review in enumerate([reviews["Approve"], reviews["Deprecate"], reviews["Approve"], None], start=2):
+        skill = build("a", version=str(number), **({"review": review} if review else {})) | {"status": status}
+        entry = index.observe(skill, deleted=False)
+        assert entry is not None
+        found.append(entry.state)
+    assert found == ["Approved", "Deprecated", "Deprecated", "Deprecated"]
+
+
+def test_an_object_that_nobody_stands_for_blocks_no_name() -> None:
+    index = SkillIndex(attestor=ATTESTOR)
+    for version in (1, 3, 99_999):
+        squatted = make_skill("report", uid=f"u{version}", version=version)
+        squatted["metadata"]["resourceVersion"] = str(version)
+        if version > 1:
+            squatted["metadata"]["annotations"] = {}
+        index.observe(squatted, deleted=False)
+    assert index.next_version("agents", "report") == 2

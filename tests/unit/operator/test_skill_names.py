@@ -1,0 +1,47 @@
+"""The skills that code names are found in its text, in bounded numbers."""
+
+import pytest
+
+from mcp_exec_operator.skills.names import MAX_NAMES, NamedSkills, find_skills
+
+
+@pytest.mark.parametrize(
+    ("code", "modules"),
+    [
+        ("from skills.report import run", ["report"]),
+        ("import skills.report_v2 as r; skills.other.run()", ["report_v2", "other"]),
+        ("from skills import report, chart as c\nx = 1", ["report", "chart", "as", "c"]),
+        ("from skills import (\n  report,\n  chart,\n)", ["report", "chart"]),
+        ("await run_skill('my-report', a=1)\nrun_skill( \"b\")", ["my_report", "b"]),
+        ("myskills.report, a.skills.report, _skills.x, xrun_skill('y')", []),
+        ("from myskills import report\nimport os", []),
+        ("xfrom skills import report", []),
+        ("skills.Report, skills.a-b", ["a"]),
+        ("skills = 3", []),
+    ],
+)
+def test_code_names_the_modules_below_skills(code: str, modules: list[str]) -> None:
+    assert list(find_skills(code).modules) == modules
+
+
+@pytest.mark.parametrize(
+    ("code", "searches"),
+    [
+        ("search_skills('x')", True),
+        ("from tools import search_tools", True),
+        ("search_toolsets(); research_tools()", False),
+        ("from skills import a", False),
+        ("x = 1", False),
+    ],
+)
+def test_code_that_may_search_gets_the_catalog(code: str, searches: bool) -> None:
+    assert find_skills(code).searches is searches
+
+
+def test_names_beyond_the_limit_are_ignored() -> None:
+    named = find_skills(" ".join(f"skills.a{number}" for number in range(20_000)))
+    assert named == NamedSkills(modules=tuple(f"a{number}" for number in range(MAX_NAMES)))
+
+
+def test_the_same_code_is_read_once() -> None:
+    assert find_skills("skills.once").modules is find_skills("skills." + "once").modules
