@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images push up demo down lint types unit component coverage kills fuzz e2e chaos newest test bench generate clean
+.PHONY: help venv lock images data-image push up demo down lint types unit component coverage kills wheel installs fuzz e2e chaos newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -12,13 +12,15 @@ export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED
 export PATH := $(VENV)/bin:$(PATH)
 # Tests are independent. One process per core and one more, because many tests wait; a file's tests stay together.
 parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
+# On a busy machine one of thousands of tests may run out of time. `make test` tries it once more and lists it.
+test: export PYTEST_ADDOPTS := --reruns=1 $(PYTEST_ADDOPTS)
 # Unit and component tests measure their coverage, also of processes that they start, in these targets alone.
 test coverage: measured := --cov --cov-report= --cov-fail-under=0
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
 scripts := $(shell grep -rl '^.!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo; echo 'CLUSTER=kind|devcluster|existing chooses the cluster. Default: the one that `make up` made; kind if Docker runs'
 	@echo 'and has 4 GiB of memory; devcluster on Debian 12 (x86-64) as root. existing takes KUBECONFIG=FILE, and either'
 	@echo 'IMAGE_REPOSITORY=REPOSITORY after `make push`, or IMAGES_LOADED=yes. TAG=dev is the images'"'"' tag.'
@@ -32,8 +34,11 @@ lock: venv  ## resolve pyproject.toml and write locks/*.txt
 images: venv  ## build the images into .cache/images
 	@hack/images
 
-push: venv  ## build the images and push them to IMAGE_REPOSITORY
-	@hack/push
+data-image: venv  ## build the image of pools with libraries for data; no other target needs it
+	@hack/images data
+
+push: venv  ## build the images and push them to IMAGE_REPOSITORY (or REGISTRY)
+	@IMAGE_REPOSITORY=$${IMAGE_REPOSITORY:-$${REGISTRY:-}} hack/push
 
 up: venv  ## create a cluster and load the images
 	@set -euo pipefail; . hack/lib.sh; . hack/release.sh; ready_cluster; echo "export KUBECONFIG=$$KUBECONFIG"
@@ -65,8 +70,16 @@ component: venv  ## run the tests of processes and scripts against fakes of thei
 coverage: unit component  ## run unit and component tests, and check their branch coverage
 	coverage report --show-missing
 
-kills: venv  ## kill the operator twice in a row, at each of its steps
+kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
 	pytest $(parallel) -m kills tests/component/operator
+	@MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
+
+wheel: venv  ## build the wheel in build/, for pip install
+	rm -f build/*.whl
+	python -m hatchling build -t wheel -d build
+
+installs: venv  ## install the wheel by pip with each extra of the client into an empty environment
+	pytest $(parallel) tests/install
 
 fuzz: venv  ## run the fuzzers with 50 times the examples of CI
 	MCP_EXEC_FUZZ_FACTOR=$${MCP_EXEC_FUZZ_FACTOR:-50} pytest $(parallel) --timeout=3600 -m fuzz tests/unit tests/component
@@ -88,6 +101,7 @@ bench: venv  ## measure latency, API writes, a burst and a steady load on a real
 generate: venv  ## write all generated files: CRDs, chart, wrappers
 	python -m mcp_exec_api
 	python hack/chart
+	hack/catalogs
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 
 clean:  ## remove build output; keep the cache, the cluster and the virtual environment

@@ -12,7 +12,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 DEBIAN = (Path("/var/lib/dpkg/status"), Path("/usr/share/mcp-exec/debian-control"))
-PYTHON = (Path("/opt/mcp-exec"), Path("/opt/mcp-exec/lib"))
+PYTHON = (Path("/opt/mcp-exec"), Path("/opt/mcp-exec/lib"), Path("/opt/packages"))
 NPM = Path("/opt/mcp-exec/npm/node_modules/.package-lock.json")
 
 

@@ -1,4 +1,4 @@
-"""Generate the chart's values, their schema and README, docs/reference/rbac.md and the table of reasons.
+"""Generate the chart's values, their schema and README, docs/reference and the tables of reasons.
 
 python hack/chart           writes the files
 python hack/chart --check   writes nothing and exits with 1 if a file differs
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import command_line
 import documents
 import rbac
 import reasons
@@ -16,6 +17,8 @@ import reasons
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "mcp-exec"
 TROUBLESHOOTING = ROOT / "docs" / "kubectl" / "troubleshooting.md"
+SESSIONS = ROOT / "docs" / "services" / "sessions.md"
+TOOL_SERVERS = ROOT / "docs" / "platform" / "tool-servers.md"
 
 
 def main() -> None:
@@ -29,7 +32,10 @@ def main() -> None:
         CHART / "README.md": documents.build_readme,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),
+        ROOT / "docs" / "reference" / "command-line.md": command_line.build_page,
         TROUBLESHOOTING: lambda: reasons.update_page(TROUBLESHOOTING),
+        SESSIONS: lambda: reasons.update_sessions_page(SESSIONS),
+        TOOL_SERVERS: lambda: reasons.update_servers_page(TOOL_SERVERS),
     }
     stale = []
     for path, text in files.items():

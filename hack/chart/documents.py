@@ -130,10 +130,12 @@ prints a first command.
   (`crds.upgrade`). The sandbox key, the initial API key and all keys that you added to the Secret `<release>-api-keys`
   remain. With `--force` (in Helm 4 `--force-replace`), Helm replaces this Secret and removes your keys.
   [upgrading.md](../../docs/platform/upgrading.md) lists values that an upgrade requires, and what it changes.
-- **Uninstall.** CRDs, executions, namespaces that the chart created, the operators' Lease and the Secret with the API
-  keys remain. A Job with the operator's image cancels the executions that run or wait, and deletes all pools of the
-  served namespaces and their pods; it takes at most three minutes. If it fails, for example because the image cannot be
-  pulled, uninstall with `--no-hooks`: sandboxes stay isolated until they are gone in any case
+- **Uninstall.** CRDs, executions, namespaces that the chart created, the Secret with the API keys, the operators' Lease
+  and, after `helm test`, its pod remain. Of a release `mcp-exec`, remove the last two by
+  `kubectl delete lease/mcp-exec-operator pod/mcp-exec-test -n mcp-exec-system --ignore-not-found`. A Job with the
+  operator's image cancels the executions that run or wait, and deletes all pools of the served namespaces and their
+  pods; it takes at most three minutes. If it fails, for example because the image cannot be pulled, uninstall with
+  `--no-hooks`: sandboxes stay isolated until they are gone in any case
   ([security.md](../../docs/platform/security.md#how-sandboxes-end)).
 - **A namespace that is removed from `namespaces`** is cleaned up by the same Job before the upgrade.
 - **Kubernetes before 1.21** does not label namespaces with their name, by which NetworkPolicies select them. Label the
@@ -169,8 +171,9 @@ prints a first command.
 
 Each entry of the Secret `<release>-api-keys` is one key. Its name is the key's name. Its value is JSON with the key's
 SHA-256, its namespace and optional limits: `maxConcurrent`, `requestsPerMinute`, `maxWaits` and `maxStreams` (at
-each replica of the gateway), `maxTimeoutSeconds`, `pools`, `maxPriority`, `tools` and `users`. With `"approver": true`,
-the key may also decide on tool calls that wait for an approval. The gateway applies changes at once.
+each replica of the gateway), `directCallsPerMinute`, `maxSessions`, `maxWorkspaces`, `maxTimeoutSeconds`, `pools`,
+`maxPriority`, `tools` and `users`. With `"approver": true`, the key may also decide on tool calls that wait for an
+approval. The gateway applies changes at once.
 
     key="mcpx_$(openssl rand -base64 48 | tr -dc A-Za-z0-9 | head -c 43)"
     digest=$(printf %s "$key" | sha256sum | cut -d' ' -f1)

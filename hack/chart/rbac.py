@@ -27,9 +27,12 @@ can do so in the served namespaces. Keep only executions, pools, ToolServers and
 
 ## Roles to bind
 
-The chart creates these ClusterRoles and binds them to no account; [policy.md](../platform/policy.md#approvals) shows
-how to bind them. `codeexecutions/approval` is not a resource of the API server. The gateway asks the API server who may
-update it, and accepts approvals from these accounts.
+The chart creates these ClusterRoles and binds them to no account; [teams.md](../platform/teams.md) shows how to bind
+them. With `aggregateRoles: true`, those for viewers, callers and managers are part of Kubernetes' `view`, `edit` and
+`admin`. On Kubernetes before 1.30, who may patch executions can also write decisions on approvals
+([policy.md](../platform/policy.md#approvals)). `codeexecutions/approval` and `skills/approval` are no
+resources of the API server. The gateway asks the API server who may update them, and accepts approvals of calls and of
+skills from these accounts.
 
 | Role | API group | Resource | Only named | Verbs |
 |---|---|---|---|---|

@@ -5,8 +5,18 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
-from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, SandboxPoolSpec, Toleration
+from mcp_exec_api.sandbox_pool import (
+    FreeObject,
+    ImagePullSecret,
+    ModuleName,
+    ResourceList,
+    Resources,
+    SandboxPoolSpec,
+    Toleration,
+    Warm,
+)
 from mcp_exec_api.tool_server import ToolServerSpec
+from mcp_exec_common.broker.files import MAX_FILES, MAX_LISTED_WORKSPACES
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 RuntimeName = Annotated[str, Field(max_length=253, pattern=r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")]
@@ -19,7 +29,8 @@ Peers = Annotated[list[FreeObject], Field(max_length=64)]
 
 
 class CrdsValues(Model):
-    """The CustomResourceDefinitions CodeExecution, SandboxPool and ToolServer. Helm installs and never removes them."""
+    """The CustomResourceDefinitions of CodeExecution, SandboxPool, SandboxSession, Skill and ToolServer. Helm installs
+    and never removes them."""
 
     upgrade: bool = True
     """Run a Job that upgrades the CRDs to this chart's version. Only one release in a cluster needs it."""
@@ -117,6 +128,15 @@ class LeaderElectionValues(Model):
     """Seconds between two renewals, and between two checks of a standby. Must be less than `renewDeadlineSeconds`."""
 
 
+class SessionsValues(Model):
+    """Bounds of sessions. Each session keeps a pod of its pool."""
+
+    max_per_owner: Annotated[int, Field(ge=0, le=10_000)] = 16
+    """Sessions of one caller and user in a namespace. All who use the Kubernetes API without a user are one owner."""
+    max_per_namespace: Annotated[int, Field(ge=0, le=10_000)] = 200
+    """Sessions in a namespace."""
+
+
 class OperatorValues(WorkloadValues):
     """The operator binds executions to pods and keeps the pools warm."""
 
@@ -133,6 +153,8 @@ class OperatorValues(WorkloadValues):
     max_ttl_seconds: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 7 * 24 * 3600
     """Seconds after its end at which an execution is deleted at the latest. A longer `ttlSecondsAfterFinished` has no
     effect."""
+    sessions: SessionsValues = SessionsValues()
+    """Bounds of sessions."""
     pod_start_timeout_seconds: Seconds = 120
     """Seconds after which a sandbox pod that is not ready is replaced."""
     watch_nodes: bool = True
@@ -170,10 +192,16 @@ class KeyLimitsValues(Model):
     """Executions at the same time."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     """Requests of every kind, to each replica of the gateway."""
+    direct_calls_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """Tool calls without an execution, by MCP clients, at each replica of the broker."""
     max_waits: Annotated[int, Field(ge=1)] | None = None
     """Requests that wait for an execution at the same time, at each replica of the gateway."""
     max_streams: Annotated[int, Field(ge=1)] | None = None
     """Event streams that are open at the same time, at each replica of the gateway."""
+    max_sessions: Annotated[int, Field(ge=0)] | None = None
+    """Sessions that have a pod or will get one."""
+    max_workspaces: Annotated[int, Field(ge=0)] | None = None
+    """Workspaces of each user, at most those that the broker's limits allow."""
     max_timeout_seconds: Annotated[int, Field(ge=1, le=300)] | None = None
     """Maximum `timeoutSeconds`."""
     pools: list[Name] | None = None
@@ -196,7 +224,7 @@ class InitialApiKeyValues(Model):
     limits: KeyLimitsValues = KeyLimitsValues()
     """Limits of the key; none by default."""
     approver: bool = False
-    """Allow its callers to decide on tool calls that wait for an approval."""
+    """Allow its callers to decide on tool calls that wait for an approval, and on skills."""
 
 
 class MetricsValues(Model):
@@ -204,6 +232,19 @@ class MetricsValues(Model):
 
     enabled: bool = True
     """Serve `/metrics`."""
+
+
+class McpValues(Model):
+    """The endpoint `/mcp`."""
+
+    allowed_origins: Annotated[
+        list[Annotated[str, Field(pattern=r"^https?://[^,/]+$", max_length=261)]], Field(max_length=64)
+    ] = Field(default_factory=list)
+    """Origins of web pages that may use the endpoint, such as `https://ide.example`. Other clients send none."""
+    allowed_hosts: Annotated[list[Annotated[str, Field(pattern=r"^[^,/]+$", max_length=261)]], Field(max_length=64)] = (
+        Field(default_factory=list)
+    )
+    """Values of the Host header that the endpoint accepts, with the port if there is one. Empty means all."""
 
 
 class GatewayValues(WorkloadValues):
@@ -227,6 +268,11 @@ class GatewayValues(WorkloadValues):
     """Maximum requests of one caller that wait at the same time, at each replica. An API key may have another limit."""
     max_streams_per_caller: Annotated[int, Field(ge=1, le=512)] = 128
     """Maximum open event streams of one caller, at each replica. An API key may have another limit."""
+    max_sessions_per_caller: Annotated[int, Field(ge=0, le=100_000)] = 20
+    """Maximum sessions of one caller that have a pod or will get one. An API key may have another limit."""
+    public_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """Address of the gateway in links to artifacts, such as `https://gateway.example.com`. Empty means that by which
+    the client reached it."""
     docs: bool = True
     """Serve the API's description at `/docs` and `/openapi.json`, without authentication."""
     metrics_port: Annotated[int, Field(ge=1024, le=65535)] = 8080
@@ -235,6 +281,8 @@ class GatewayValues(WorkloadValues):
     """Maximum rate of requests without valid credentials from one address, to each replica."""
     trusted_proxies: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)
     """Networks of proxies whose X-Forwarded-For names the client. Empty means that the header is ignored."""
+    mcp: McpValues = McpValues()
+    """The endpoint `/mcp`."""
     service: ServiceValues = ServiceValues()
     """The Service."""
     api_keys: ApiKeysValues = ApiKeysValues()
@@ -267,6 +315,71 @@ class AuditValues(Model):
     """A volume on which records outlive the broker's pod."""
 
 
+class FilesVolumeValues(Model):
+    """A volume for workspaces and artifacts. It limits the broker to one replica."""
+
+    size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")] = "10Gi"
+    """Size of the volume."""
+    existing_claim: OptionalName = ""
+    """PersistentVolumeClaim of the release's namespace. Empty means that the chart creates and keeps one."""
+    storage_class: str = ""
+    """StorageClass of the claim. Empty means the cluster's default."""
+    temporary: bool = False
+    """Use an emptyDir: all files are lost with the broker's pod. For tests only."""
+
+
+class FilesS3Values(Model):
+    """A bucket of S3, or of a service that supports conditional writes (If-None-Match), instead of a volume."""
+
+    bucket: Annotated[str, Field(pattern=r"^([a-z0-9][-a-z0-9.]{1,61}[a-z0-9])?$")] = ""
+    """Name of the bucket. Empty means a volume."""
+    prefix: Annotated[str, Field(pattern=r"^([A-Za-z0-9][-A-Za-z0-9._/]{0,200})?$")] = ""
+    """Prefix of all keys."""
+    endpoint: Annotated[str, Field(pattern=r"^(https?://[^/]+)?$")] = ""
+    """URL of the service. Empty means AWS."""
+    region: Annotated[str, Field(pattern=r"^[-a-z0-9]{0,64}$")] = ""
+    """Region of the bucket. Empty means us-east-1."""
+    credentials_secret: OptionalName = ""
+    """Secret of the release's namespace with the entries `accessKeyId` and `secretAccessKey`. Empty means the
+    credentials of the pod or node, such as those of `serviceAccountAnnotations`."""
+
+
+class FilesLimitsValues(Model):
+    """Quotas and lifetimes of files."""
+
+    workspace_bytes: Annotated[int, Field(ge=1024)] = 1024**3
+    """Maximum bytes of a workspace's files."""
+    workspace_files: Annotated[int, Field(ge=1, le=MAX_FILES)] = 20_000
+    """Maximum files of a workspace."""
+    file_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024**2
+    """Maximum bytes of one file."""
+    owner_workspaces: Annotated[int, Field(ge=1, le=MAX_LISTED_WORKSPACES)] = 100
+    """Maximum workspaces of one owner."""
+    owner_bytes: Annotated[int, Field(ge=1024)] = 10 * 1024**3
+    """Maximum bytes that one owner stores, with older versions and artifacts."""
+    namespace_bytes: Annotated[int, Field(ge=1024)] = 50 * 1024**3
+    """Maximum bytes that all owners of a namespace store."""
+    workspace_ttl_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    """Days after its last use until a workspace is deleted, unless it has a value of its own."""
+    artifact_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024**2
+    """Maximum bytes of one artifact."""
+    artifact_ttl_days: Annotated[int, Field(ge=1, le=3650)] = 7
+    """Days until an artifact is deleted."""
+
+
+class FilesValues(Model):
+    """Workspaces and artifacts: files that outlive a run."""
+
+    enabled: bool = False
+    """Store files. Without it, executions that name a workspace fail, and artifacts are not kept."""
+    volume: FilesVolumeValues = FilesVolumeValues()
+    """A volume."""
+    s3: FilesS3Values = FilesS3Values()
+    """A bucket instead of a volume."""
+    limits: FilesLimitsValues = FilesLimitsValues()
+    """Quotas and lifetimes."""
+
+
 class BrokerValues(WorkloadValues):
     """The broker makes all tool calls of sandboxes and holds all credentials of MCP servers."""
 
@@ -285,6 +398,8 @@ class BrokerValues(WorkloadValues):
     """Seconds that executions with tools have to end when a pod terminates. No other pod accepts their calls."""
     audit: AuditValues = AuditValues()
     """Audit records of tool calls."""
+    files: FilesValues = FilesValues()
+    """Workspaces and artifacts."""
 
 
 class ServersValues(Model):
@@ -363,6 +478,35 @@ class ExtraPoolValues(PoolValues):
     """Name of the pool."""
     namespaces: list[Name] = Field(default_factory=list)
     """Served namespaces that get it. Empty means all."""
+
+
+class SkillsValues(Model):
+    """Skills: reusable code that sandboxes import."""
+
+    shipped: bool = True
+    """Bring the skills of the project, approved, into each served namespace. An upgrade replaces them, and false or an
+    uninstallation deletes them."""
+    self_approval: bool = False
+    """Let approvers approve skills that they saved themselves."""
+
+
+class DataPoolValues(Model):
+    """A pool `data` of sandboxes with numpy, pandas, polars, pyarrow, scipy, matplotlib, openpyxl and pillow, in each
+    served namespace. Its other fields are as in `pool`."""
+
+    enabled: bool = False
+    """Create it. Its image is built by `make data-image` and is no part of `make images`."""
+    image: Annotated[str, Field(max_length=512)] = ""
+    """Sandbox image with its tag or digest. Empty means `mcp-exec-data:TAG` of `images`."""
+    warm: Warm = Warm(min=1)
+    """Number of warm pods."""
+    resources: Resources = Resources(
+        limits=ResourceList(cpu="1", memory="1Gi", ephemeral_storage="512Mi"),
+        requests=ResourceList(cpu="50m", memory="256Mi", ephemeral_storage="64Mi"),
+    )
+    """Resource limits and requests of each sandbox."""
+    preimport: Annotated[list[ModuleName], Field(max_length=32)] = ["numpy", "pandas"]
+    """Modules that each sandbox imports before it is warm."""
 
 
 class QuotaValues(Model):
@@ -457,6 +601,8 @@ class Values(Model):
     """Additional labels of the namespaces that the chart creates."""
     pod_security: Literal["restricted", "baseline", "privileged"] = "restricted"
     """Pod Security level that is enforced in the namespaces that the chart creates."""
+    aggregate_roles: bool = False
+    """Add the ClusterRoles `<release>-viewer`, `-caller` and `-manager` to Kubernetes' `view`, `edit` and `admin`."""
     metrics: MetricsValues = MetricsValues()
     """Metrics of operator, gateway and broker."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -483,6 +629,10 @@ class Values(Model):
     """The default pool."""
     extra_pools: Annotated[list[ExtraPoolValues], Field(max_length=100)] = Field(default_factory=list)
     """Additional pools: each has a name and the fields that differ from `pool`."""
+    data_pool: DataPoolValues = DataPoolValues()
+    """A pool with libraries for data, off by default."""
+    skills: SkillsValues = SkillsValues()
+    """Skills."""
     quota: QuotaValues = QuotaValues()
     """A ResourceQuota of each served namespace, for sandboxes and stdio servers together."""
     limit_range: LimitRangeValues = LimitRangeValues()

@@ -25,6 +25,7 @@ PHRASES: Final = {
 """Regular expressions, without regard to case, and the advice for each."""
 
 KNOWN_WORDS: Final = (
+    "dependant",
     "ot",
     "ser",
     "fo",
