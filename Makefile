@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo down lint types unit component coverage kills wheel installs fuzz e2e chaos newest test bench generate clean
+.PHONY: help venv lock images data-image push up demo down lint types unit component coverage kills wheel installs fuzz e2e long chaos newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -72,7 +72,7 @@ coverage: unit component  ## run unit and component tests, and check their branc
 
 kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
 	pytest $(parallel) -m kills tests/component/operator
-	@MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
+	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
 wheel: venv  ## build the wheel in build/, for pip install
 	rm -f build/*.whl
@@ -86,6 +86,9 @@ fuzz: venv  ## run the fuzzers with 50 times the examples of CI
 
 e2e: venv  ## run the tests on a real cluster
 	@hack/e2e
+
+long: venv  ## run the end-to-end tests that `make e2e` leaves out: restarts under load, kills, uninstallations
+	@MCP_EXEC_LONG=yes hack/e2e
 
 chaos: venv  ## inject failures under load for ten minutes, on devcluster
 	@MCP_EXEC_CHAOS_SECONDS=$${MCP_EXEC_CHAOS_SECONDS:-600} hack/e2e

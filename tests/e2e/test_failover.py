@@ -147,6 +147,7 @@ def test_a_killed_leader_is_replaced_in_time_and_every_execution_ends_as_it_shou
     assert [each for each in results if each != "fine"] == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("component", ["operator", "gateway"])
 def test_a_rolling_restart_under_load_drops_no_request(

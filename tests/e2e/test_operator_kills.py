@@ -11,6 +11,7 @@ from tests.e2e.journal import TELL, Journal, journal
 from tests.e2e.support import OPERATOR, SYSTEM, Cluster, execution_manifest, patch_operator
 from tests.support.until import eventually
 
+pytestmark = pytest.mark.long
 EXECUTIONS = int(os.environ.get("MCP_EXEC_KILLED_EXECUTIONS", "60"))
 """`make kills` runs 200."""
 SEAL_AFTER = "MCP_EXEC_SEAL_AFTER_SECONDS"

@@ -182,6 +182,7 @@ def test_a_deleted_policy_comes_back_and_a_deleted_pool_ends_its_runs(leaving: L
     assert leaving.finished(FIRST)["phase"] == "Cancelled"
 
 
+@pytest.mark.long
 def test_an_upgrade_without_a_namespace_ends_its_runs_and_leaves_nothing_in_it(leaving: Leaving) -> None:
     cluster = leaving.cluster
     leaving.attack(REMOVED)
@@ -210,6 +211,7 @@ def test_an_uninstallation_ends_all_runs_and_leaves_nothing(leaving: Leaving) ->
             assert not {name for name in cluster.names(kind, namespace=namespace) if FULLNAME in name}, kind
 
 
+@pytest.mark.long
 def test_an_uninstallation_without_hooks_lets_nothing_out(leaving: Leaving) -> None:
     leaving.install(FIRST)
     leaving.attack(FIRST)
