@@ -36,6 +36,7 @@ from mcp_exec_tools.output_inference import infer_schema
 from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.suggestions import find_close_names
+from mcp_exec_tools.tokens import estimate_tokens
 from mcp_exec_tools.wrappers import build_files
 
 FLOOR_SECONDS = 0.004
@@ -216,6 +217,10 @@ SCANNER = {
     for size in (12_000 // len(text) if kind is not replace_all else 500,)
 }  # fmt: skip
 TOOLS = {
+    "tokens of spaces": Case(estimate_tokens, lambda n: " " * n + "x", 30_000),
+    "tokens of lines": Case(estimate_tokens, lambda n: "\n " * n + "x", 15_000),
+    "tokens of capitals": Case(estimate_tokens, lambda n: "A" * n, 60_000),
+    "tokens of wide characters": Case(estimate_tokens, lambda n: "\u6f22" * n, 60_000),
     "patterns with stars": Case(
         lambda patterns: matches_any(patterns, server="a" * 1000, tool="a" * 1000),
         lambda n: ["a*" * n + "." + "a*" * n],
