@@ -20,6 +20,7 @@ from mcp_exec_client.events import StreamedEvent
 from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body
 from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
+from mcp_exec_client.state.conversations import Conversations
 from mcp_exec_client.state.files import Files
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
@@ -62,13 +63,14 @@ class AsyncClient:
         """Create a client; nothing is sent yet. `url` defaults to $MCP_EXEC_GATEWAY."""
         self.transport: Final = build_transport(url, options)
         self._owns_http = options.get("http") is None
-        self._channel = RequestChannel(transport=self.transport, namespace=options.get("namespace"))
+        self.channel: Final = RequestChannel(transport=self.transport, namespace=options.get("namespace"))
         self._max_wait = _MAX_WAIT_SECONDS
-        self.sessions: Final = Sessions(self._channel)
-        self.workspaces: Final = Workspaces(self._channel)
-        self.files: Final = Files(self._channel)
-        self.artifacts: Final = Artifacts(self._channel)
-        self.skills: Final = Skills(self._channel, self)
+        self.sessions: Final = Sessions(self.channel)
+        self.workspaces: Final = Workspaces(self.channel)
+        self.files: Final = Files(self.channel)
+        self.artifacts: Final = Artifacts(self.channel)
+        self.skills: Final = Skills(self.channel, self)
+        self.conversations: Final = Conversations(self.channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -321,7 +323,7 @@ class AsyncClient:
         return parse_reply(Approval, reply)
 
     def _query(self, **params: str | None) -> dict[str, str | None]:
-        return self._channel.query(**params)
+        return self.channel.query(**params)
 
     def _parse(self, reply: HttpReply) -> Execution:
         execution = parse_reply(Execution, reply)

@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mcp_exec_client.cli.agent import command as agent
 from mcp_exec_client.cli.commands import (
-    agent,
     approvals,
     artifacts,
     cancel,

@@ -11,8 +11,9 @@ import pytest
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
-from tests.support.messages_api import KEY as MODEL_KEY
-from tests.support.messages_api import MessagesApi, results_in, says, uses
+from tests.support.model_servers.messages_api import KEY as MODEL_KEY
+from tests.support.model_servers.messages_api import MessagesApi
+from tests.support.model_servers.script import refused, results_in, says, uses
 
 from mcp_exec_client.__main__ import main
 
@@ -64,14 +65,16 @@ async def test_a_model_searches_reads_codes_executes_and_answers_by_the_results(
     )
     end, answer, said, trace = await run(model, "--tool", "github.*")
     assert (end, answer) == ("0", "There are 1.\n")
-    kinds = ["search", "describe", "code", "execute", "results", "answer"]
-    assert [step["kind"] for step in trace["steps"]] == [line.split()[0] for line in said] == kinds
+    kinds = ["mode", "search", "describe", "code", "execute", "results", "answer"]
+    assert [step["kind"] for step in trace["steps"]] == kinds
+    assert [line.split()[0] for line in said] == [*kinds[:4], "|", *kinds[4:]]
+    assert "  | 1" in said
     assert (trace["turns"], trace["task"]) == (4, "How many issues are open?")
     assert trace["input_tokens"] > trace["output_tokens"] > 0
     (execution,) = gateway.executions.values()
     assert (execution["spec"]["code"], execution["spec"]["tools"]) == (CODE, ["github.*"])
     assert execution["spec"]["context"] == {"owner": "o"}
-    assert "github" in model.requests[0]["system"]
+    assert "github" in model.requests[0]["system"][0]["text"]
     (described,) = json.loads(results_in(model.requests[2])[0]["content"])
     assert "input_schema" in described
 
@@ -81,7 +84,7 @@ async def test_a_model_sees_only_the_tools_that_its_code_may_call(run: Run) -> N
     _, _, _, trace = await run(model, "--tool", "github.create_issue")
     found = json.loads(results_in(model.requests[1])[0]["content"])
     assert [(each["server"], each["name"]) for each in found] == [("github", "create_issue")]
-    assert trace["steps"][0]["text"].endswith("1 tools")
+    assert trace["steps"][1]["text"].endswith("1 tools")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,7 @@ async def test_a_model_that_never_answers_is_stopped_and_what_it_did_is_kept(run
     model = MessagesApi(*[[uses("search_tools", query="again")]] * 3)
     end, answer, _, trace = await run(model, "--tool", "github.*", "--max-turns", "3")
     assert (end, answer) == ("mcp-exec: the model gave no answer within 3 turns", "")
-    assert [step["kind"] for step in trace["steps"]] == ["search"] * 3
+    assert [step["kind"] for step in trace["steps"]] == ["mode", *["search"] * 3]
 
 
 async def test_a_gateway_that_refuses_the_key_ends_it_with_its_words(run: Run) -> None:
@@ -171,11 +174,10 @@ async def test_a_gateway_that_refuses_the_key_ends_it_with_its_words(run: Run) -
     assert end.startswith("mcp-exec: the gateway did not list tools: 401")
 
 
-async def test_a_model_that_is_refused_ends_it_with_the_api_s_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = MessagesApi()
-    monkeypatch.setattr(model, "answer", lambda *_: (401, {"type": "error", "error": {"message": "invalid x-api-key"}}))
-    end, *_ = await run(model)
-    assert "invalid x-api-key" in end
+async def test_a_model_that_is_refused_ends_it_with_the_api_s_words(run: Run) -> None:
+    end, *_ = await run(MessagesApi(refused(401)))
+    assert end.startswith("mcp-exec: the model's API refused the request: Error code: 401")
+    assert "authentication_error" in end
 
 
 async def test_a_model_that_can_not_be_reached_is_named_with_its_address(

@@ -1,0 +1,215 @@
+"""A complete conversation with a model that works by code, by direct calls, or by both."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from time import perf_counter
+from typing import Any, Final, Unpack, cast
+
+from mcp_exec_client.agent.approvals import OnApproval
+from mcp_exec_client.agent.errors import AgentError, LimitReached
+from mcp_exec_client.agent.events import AgentEvent, AgentStep, Mode, OnEvent, ignore_event
+from mcp_exec_client.agent.history import ConversationHistory
+from mcp_exec_client.agent.kill_switch import KillSwitch
+from mcp_exec_client.agent.limits import AgentLimits, TaskBudget, TokenPrice, find_price
+from mcp_exec_client.agent.mode_selection import ModeSelection
+from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelRequest, TokenCounts
+from mcp_exec_client.agent.reporting import report_task
+from mcp_exec_client.agent.rollout import RolloutUnit
+from mcp_exec_client.agent.rules import HybridRules, TaskProfile
+from mcp_exec_client.agent.task import AgentTask
+from mcp_exec_client.agent.toolsets.code_mode import CodeMode
+from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
+from mcp_exec_client.agent.trace import AgentAnswer, ConversationUsage, RunTrace
+from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.options import ExecutionOptions, RunOptions
+
+_MAX_QUEUED: Final = 64
+
+
+class Agent:
+    """A conversation: `await Agent(client, AnthropicProvider(), tools=["github.*"]).run("How many issues are open?")`.
+
+    The user, the context, the patterns of tools and all other options come from the application and never from the
+    model. One task runs at a time.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        provider: ModelProvider,
+        *,
+        mode: Mode = "code",
+        limits: AgentLimits | None = None,
+        rules: HybridRules | None = None,
+        context: Mapping[str, Any] | None = None,
+        on_approval: OnApproval | None = None,
+        kill_switch: KillSwitch = False,
+        rollout: str | None = None,
+        unit: str | None = None,
+        report: bool = False,
+        prices: Mapping[str, TokenPrice] | None = None,
+        instructions: str = "",
+        fenced_code: bool | None = None,
+        timeout_seconds: int = 30,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        **options: Unpack[ExecutionOptions],
+    ) -> None:
+        """Create a conversation; nothing is sent yet.
+
+        Args:
+            client: client of the gateway.
+            provider: access to the model.
+            mode: code, direct or hybrid.
+            limits: limits of each task.
+            rules: when a hybrid agent works by code.
+            context: variables of all code; the model sees their names and types.
+            on_approval: decides about tool calls that need an approval; by default somebody else does.
+            kill_switch: forces direct calls; $MCP_EXEC_FORCE_DIRECT does so, too.
+            rollout: rollout that assigns the mode; `mode` is used if it can't be asked.
+            unit: unit of the rollout, by default the user.
+            report: whether to report the usage of each task to the gateway.
+            prices: prices of models by patterns of their names.
+            instructions: text at the end of the system prompt.
+            fenced_code: whether to run code in fenced blocks; by default only for models without tools.
+            timeout_seconds: time limit of one block of code.
+            sleep: waits between attempts to reach the model.
+            options: options of all executions and direct calls, such as `tools`, `user` and `pool`.
+        """
+        if mode not in ("code", "direct", "hybrid"):
+            raise ValueError(f"mode is {mode!r}; it must be code, direct or hybrid")
+        unit = unit or options.get("user")
+        if rollout is not None and not unit:
+            raise ValueError("a rollout needs a unit or a user")
+        self.conversation: Final = options.setdefault("conversation", f"agent-{uuid.uuid4().hex[:16]}")
+        self.usage: Final = ConversationUsage()
+        self.trace: RunTrace | None = None
+        """Trace of the newest task, also if it failed."""
+        self.limits: Final = limits or AgentLimits()
+        self.rules: Final = rules or HybridRules()
+        self.history: Final = ConversationHistory(max_tokens=self.limits.history_tokens)
+        self._client = client
+        self._provider = provider
+        self._options = options
+        self._report = report
+        self._price = find_price(prices or {}, provider.model)
+        self._fenced_code = not provider.supports_tools if fenced_code is None else fenced_code
+        self._sleep = sleep
+        self._rollout = RolloutUnit(client=client, rollout=rollout, unit=unit) if rollout and unit else None
+        code_options = {**options, "context": context or {}, "timeout_seconds": timeout_seconds}
+        self._selection = ModeSelection(
+            mode=mode,
+            rules=self.rules,
+            kill_switch=kill_switch,
+            rollout=self._rollout,
+            code=CodeMode(client, on_approval=on_approval, **cast(RunOptions, code_options)),
+            direct=DirectMode(client, on_approval=on_approval, **options),
+            instructions=instructions,
+            max_failures=self.limits.failures,
+            shows_tools=provider.supports_tools,
+        )
+        self._busy = False
+
+    async def run(
+        self, task: str, *, expected: TaskProfile | None = None, on_event: OnEvent = ignore_event
+    ) -> AgentAnswer:
+        """Do a task and return the answer. `expected` is what the application knows about it, for the hybrid rules.
+
+        Raises AgentError, of which LimitReached and ModelError are kinds, and McpExecError if the gateway does not
+        respond. A task that fails is not part of the history; its usage counts.
+        """
+        if self._busy:
+            raise AgentError("the conversation has a task already; wait for its end, or use another Agent")
+        self._busy = True
+        self.trace = trace = RunTrace(task=task, model=self._provider.model)
+        budget = TaskBudget(limits=self.limits, price=self._price)
+        began = perf_counter()
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                text = await self._work(task, expected, trace, budget, on_event)
+            trace.succeeded = True
+        except TimeoutError as error:
+            raise LimitReached("time", f"the task took {self.limits.seconds:g} seconds") from error
+        finally:
+            self._busy = False
+            trace.turns, trace.tokens, trace.cost = budget.turns, budget.tokens, budget.cost
+            trace.milliseconds = (perf_counter() - began) * 1000
+            self.usage.add(trace)
+            if self._report and trace.turns:
+                await self._send_report(trace)
+        return AgentAnswer(text=text, trace=trace)
+
+    async def stream(
+        self, task: str, *, expected: TaskProfile | None = None
+    ) -> AsyncGenerator[AgentEvent | AgentAnswer, None]:
+        """Yield the events of a task and at last its answer. Closing the generator cancels the task."""
+        queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue(_MAX_QUEUED)
+
+        async def work() -> AgentAnswer:
+            try:
+                return await self.run(task, expected=expected, on_event=queue.put)
+            finally:
+                await queue.put(None)
+
+        running = asyncio.create_task(work())
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            yield await running
+        finally:
+            if not running.done():
+                running.cancel()
+                while not running.done():  # its last events find no reader
+                    with suppress(asyncio.QueueEmpty):
+                        queue.get_nowait()
+                    await asyncio.wait([running], timeout=0.01)
+            with suppress(asyncio.CancelledError, Exception):
+                running.exception()
+
+    async def count_tokens(self, task: str) -> TokenCounts:
+        """Return the input tokens of a task's first request, as the provider counts them, if it can."""
+        setup = await self._selection.prepare(task, None)
+        messages = [*self.history.messages, {"role": "user", "content": task}]
+        return await self._provider.count_tokens(
+            ModelRequest(system=setup.system, messages=messages, tools=setup.tools.definitions)
+        )
+
+    async def _work(
+        self, task: str, expected: TaskProfile | None, trace: RunTrace, budget: TaskBudget, on_event: OnEvent
+    ) -> str:
+        async def report(event: AgentEvent) -> None:
+            if isinstance(event, AgentStep):
+                trace.steps.append(event)
+            await on_event(event)
+
+        setup = await self._selection.prepare(task, expected)
+        trace.mode, trace.reason = setup.choice.mode, setup.choice.reason
+        await report(AgentStep(kind="mode", text=f"{setup.choice.mode} ({setup.choice.rule}): {setup.choice.reason}"))
+        work = AgentTask(
+            provider=self._provider,
+            setup=setup,
+            budget=budget,
+            earlier=self.history.messages,
+            fenced_code=self._fenced_code,
+            on_event=report,
+            sleep=self._sleep,
+        )
+        messages: list[Block] = [{"role": "user", "content": task}]
+        try:
+            text = await work.run(messages)
+        finally:
+            trace.definition_tokens = setup.definition_tokens * budget.turns
+        self.history.add(messages)
+        await report(AgentStep(kind="answer", text=text))
+        return text
+
+    async def _send_report(self, trace: RunTrace) -> None:
+        await report_task(
+            self._client,
+            self.conversation,
+            trace,
+            user=self._options.get("user"),
+            use_case=self._options.get("use_case"),
+            rollout=self._rollout,
+        )

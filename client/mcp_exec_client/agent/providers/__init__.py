@@ -1,0 +1,1 @@
+"""Access to models: one module for each API."""

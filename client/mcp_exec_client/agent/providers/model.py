@@ -1,0 +1,88 @@
+"""What every provider takes and returns. Content has the form of the Messages API's blocks."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, Self
+
+Block = dict[str, Any]
+"""A message, a content block or a tool definition as JSON."""
+PassText = Callable[[str], Awaitable[None]]
+StopReason = Literal["end", "tool_use", "pause", "max_tokens", "refusal", "context_full"]
+"""`pause`: the model continues if the request is sent again with its answer so far."""
+Counted = Literal["provider", "estimate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCounts:
+    """Tokens of requests and answers."""
+
+    input: int = 0
+    """Input without what was read from or written to the cache."""
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    counted: Counted = "provider"
+    """`estimate` if the provider did not count all of it."""
+
+    def __add__(self, other: Self) -> "TokenCounts":
+        exact = self.counted == other.counted == "provider"
+        return TokenCounts(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            counted="provider" if exact else "estimate",
+        )
+
+    @property
+    def total(self) -> int:
+        """All tokens, cached ones included."""
+        return self.input + self.output + self.cache_read + self.cache_write
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """One request: the whole conversation."""
+
+    system: str
+    messages: Sequence[Block]
+    tools: Sequence[Block] = ()
+    max_tokens: int = 8192
+    """Most tokens of the answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReply:
+    """One answer of a model."""
+
+    content: list[Block]
+    stop: StopReason
+    tokens: TokenCounts = field(default_factory=TokenCounts)
+
+    @property
+    def text(self) -> str:
+        """All text of the answer."""
+        return "".join(block["text"] for block in self.content if block.get("type") == "text")
+
+    @property
+    def tool_uses(self) -> list[Block]:
+        """Uses of tools that need a result."""
+        return [block for block in self.content if block.get("type") == "tool_use"]
+
+
+class ModelProvider(Protocol):
+    """Access to one model."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+
+    @property
+    def supports_tools(self) -> bool:
+        """Whether the model can use tools. Code of one that cannot is taken from fenced blocks of its answers."""
+
+    async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
+        """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
+
+    async def count_tokens(self, request: ModelRequest) -> TokenCounts:
+        """Return the input tokens of a request, which is not sent. Raises ModelError."""

@@ -1,0 +1,1 @@
+"""What a model can use: code in sandboxes, and tools directly."""

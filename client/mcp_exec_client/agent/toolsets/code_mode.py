@@ -1,0 +1,196 @@
+"""Work by code: the system prompt, two tools, and what they do. These are the parts for an application's own loop."""
+
+import json
+import re
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any, Final, Unpack, cast
+
+from mcp_exec_client.agent.approvals import OnApproval
+from mcp_exec_client.agent.errors import AgentError
+from mcp_exec_client.agent.events import AgentStep, OnEvent, StepKind, ignore_event
+from mcp_exec_client.agent.providers.model import Block
+from mcp_exec_client.agent.toolsets.followed_run import FollowedRun
+from mcp_exec_client.agent.toolsets.results import InvalidToolUse, ToolOutcome, check_names, cut, describe_execution
+from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.errors import GatewayError, RequestInvalid, WaitExpired
+from mcp_exec_client.options import RunOptions
+from mcp_exec_client.types import Execution, ToolMatch
+from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.prompt import system_prompt
+from mcp_exec_tools.search.index import DetailLevel
+
+_MAX_TOOLS: Final = 50
+_ALL_TOOLS: Final = 1000
+"""The gateway's limit of a search. Tools that the code may not call are removed from its results, so all are needed."""
+_MODEL_FIELDS: Final = ("code", "context")
+"""Fields of an execution that come from the model; all others come from the application."""
+_DETAIL_LEVELS: Final = ("name_only", "with_description", "full")
+_FENCE: Final = re.compile(
+    r"^[ ]{0,3}```[ \t]*(?:python|py|python3)[ \t]*\n(.*?)^[ ]{0,3}```[ \t]*$", re.M | re.S | re.I
+)
+_MAX_FENCED: Final = 256 * 1024
+"""Most characters of an answer that is searched for code."""
+_VARIABLES: Final = "\nVariables that the application gives your code, whose values you don't see: {names}.\n"
+TOOLS: Final[list[Block]] = [
+    {
+        "name": "search_tools",
+        "description": "Find tools that code in the sandbox may call, best match first.",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "a few words; empty lists all tools"},
+                "detail_level": {"type": "string", "enum": list(_DETAIL_LEVELS), "default": "with_description"},
+                "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_TOOLS, "default": 10},
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+    },
+    {
+        "name": "execute_code",
+        "description": "Run a block of Python in a fresh sandbox; return its output and its last expression's value.",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string"},
+                "context": {"type": "object", "description": "values that the code has as variables"},
+            },
+            "required": ["code"],
+            "additionalProperties": False,
+        },
+    },
+]
+CODE_TOOL_NAMES: Final = tuple(str(tool["name"]) for tool in TOOLS)
+
+
+class CodeMode:
+    """Code execution for an existing loop: a system prompt, tool definitions, and a handler of tool uses.
+
+    Everything in the options comes from the application and never from the model: the user, the patterns of tools, the
+    conversation, and `context`, of which the model sees names and types, not the values.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        *,
+        on_approval: OnApproval | None = None,
+        on_event: OnEvent = ignore_event,
+        **options: Unpack[RunOptions],
+    ) -> None:
+        self._client = client
+        self._on_event = on_event
+        self._on_approval = on_approval
+        self._context = dict(options.pop("context", {}))
+        self._patterns = list(options.get("tools", ()))
+        self._options = options
+
+    async def system_prompt(self) -> str:
+        """Return the system prompt, which lists the servers of the allowed tools. Raises AgentError."""
+        servers = sorted({tool.server for tool in await self.find_tools("", "name_only")})
+        names = ", ".join(f"`{name}` ({_describe_type(value)})" for name, value in self._context.items())
+        return system_prompt(servers) + (_VARIABLES.format(names=names) if names else "")
+
+    def tools(self) -> list[Block]:
+        """Return the definitions of the tools; they never change, so that prompt caching works."""
+        return [dict(tool) for tool in TOOLS]
+
+    async def handle(self, tool_use: Any) -> Block:
+        """Do what the model asks for, and return the `tool_result` block.
+
+        `tool_use` is the SDK's ToolUseBlock or its JSON. Raises AgentError if the gateway rejects the application's
+        own options, and McpExecError if it does not respond.
+        """
+        use = tool_use if isinstance(tool_use, Mapping) else tool_use.model_dump()
+        outcome = await self.work(str(use["name"]), use.get("input"), on_event=self._on_event)
+        return outcome.to_block(str(use["id"]))
+
+    @staticmethod
+    def extract_code(text: str) -> str | None:
+        """Return the Python of an answer's fenced blocks, or None if it has none: for models without tools."""
+        blocks = [block.strip("\n") for block in _FENCE.findall(text[:_MAX_FENCED])]
+        return "\n\n".join(block for block in blocks if block.strip()) or None
+
+    async def work(self, name: str, given: object, *, on_event: OnEvent) -> ToolOutcome:
+        """Use a tool and return the outcome. Raises AgentError and McpExecError."""
+        arguments = dict(given) if isinstance(given, Mapping) else {}
+        try:
+            if name == "search_tools":
+                return await self._search(arguments, on_event)
+            if name == "execute_code":
+                return await self._execute(arguments, on_event)
+            raise InvalidToolUse(f"there is no tool {name[:100]!r}; the tools are {' and '.join(CODE_TOOL_NAMES)}")
+        except InvalidToolUse as error:
+            await on_event(AgentStep(kind="results", text=str(error), failed=True))
+            return ToolOutcome(text=str(error), failed=True, refused=True)
+
+    async def find_tools(self, query: str, detail_level: DetailLevel) -> list[ToolMatch]:
+        """Return the matching tools that the code may call. Raises AgentError."""
+        try:
+            found = await self._client.search_tools(query, detail_level=detail_level, limit=_ALL_TOOLS)
+        except GatewayError as error:
+            raise AgentError(f"the gateway did not list tools: {error}") from error
+        return [tool for tool in found if matches_any(self._patterns, server=tool.server, tool=tool.name)]
+
+    async def _search(self, arguments: dict[str, Any], on_event: OnEvent) -> ToolOutcome:
+        check_names(arguments, "query", "detail_level", "limit")
+        level, limit = arguments.get("detail_level", "with_description"), arguments.get("limit", 10)
+        if level not in _DETAIL_LEVELS or not isinstance(limit, int) or not 1 <= limit <= _MAX_TOOLS:
+            raise InvalidToolUse(
+                f"detail_level must be one of {', '.join(_DETAIL_LEVELS)}, limit a number from 1 to {_MAX_TOOLS}"
+            )
+        began, query = perf_counter(), str(arguments.get("query", ""))
+        tools = (await self.find_tools(query, level))[:limit]
+        kind: StepKind = "describe" if level == "full" else "search"
+        milliseconds = (perf_counter() - began) * 1000
+        await on_event(AgentStep(kind=kind, text=f"{query!r}: {len(tools)} tools", milliseconds=milliseconds))
+        shown = [tool.model_dump(by_alias=True, exclude_unset=True) for tool in tools]
+        return ToolOutcome(text=cut(json.dumps(shown, separators=(",", ":"), ensure_ascii=False)))
+
+    async def _execute(self, arguments: dict[str, Any], on_event: OnEvent) -> ToolOutcome:
+        check_names(arguments, *_MODEL_FIELDS)
+        code = arguments.get("code")
+        if not isinstance(code, str) or not code.strip():
+            raise InvalidToolUse("code must be a text with a block of Python")
+        context = self._merge(arguments.get("context") or {})
+        await on_event(AgentStep(kind="code", text=code))
+        began = perf_counter()
+        execution = await self._run(code, context, on_event)
+        milliseconds = (perf_counter() - began) * 1000
+        failed = not execution.succeeded
+        text = f"{execution.name}: {execution.phase} {execution.reason}".rstrip()
+        await on_event(AgentStep(kind="execute", text=text, milliseconds=milliseconds, failed=failed))
+        text = cut(describe_execution(execution))
+        await on_event(AgentStep(kind="results", text=text, failed=failed))
+        return ToolOutcome(text=text, failed=failed)
+
+    def _merge(self, given: object) -> Any:
+        """Return the model's context with the application's, which the model can neither see nor replace."""
+        if not isinstance(given, Mapping):
+            return given  # the gateway's error names what is allowed
+        if taken := sorted(set(given) & set(self._context)):
+            raise InvalidToolUse(f"context: {', '.join(taken)[:200]} come from the application; use other names")
+        return {**given, **self._context}
+
+    async def _run(self, code: str, context: Any, on_event: OnEvent) -> Execution:
+        """Run code. Raises InvalidToolUse if the model can correct code or context, AgentError if it cannot."""
+        options = cast(RunOptions, {**self._options, "context": context})
+        run = FollowedRun(client=self._client, on_event=on_event, on_approval=self._on_approval)
+        try:
+            return await run.run(code, **options)
+        except WaitExpired as error:
+            raise InvalidToolUse(str(error)) from error
+        except ValueError as error:
+            raise InvalidToolUse(f"the code and its context cannot be sent: {error}") from error
+        except GatewayError as error:
+            fields = {each.field.partition(".")[0] for each in error.errors}
+            too_large = error.kind == "body-too-large"
+            if isinstance(error, RequestInvalid) and (too_large or (fields and fields <= set(_MODEL_FIELDS))):
+                raise InvalidToolUse(str(error)) from error
+            raise AgentError(f"the gateway rejected the request: {error}") from error
+
+
+def _describe_type(value: object) -> str:
+    names = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", tuple: "list", dict: "object"}
+    return names.get(type(value), "null" if value is None else "value")

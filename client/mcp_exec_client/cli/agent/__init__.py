@@ -1,0 +1,1 @@
+"""Commands that give tasks to a model."""
