@@ -18,7 +18,7 @@ _FENCED: Final = (
     "\nYou have no tools: write the code into one block that begins with ```python and ends with ```, and you get its "
     "result. `from tool_discovery import search_tools` searches in code. Write no block in your final answer.\n"
 )
-_HYBRID: Final = (
+HYBRID_PROMPT: Final = (
     "\nTools whose name contains `__` can also be called directly: do so for a single call with a short result, and "
     "use code for everything else.\n"
 )
@@ -96,7 +96,7 @@ class ModeSelection:
             rules=self.rules,
             max_failures=self.max_failures,
         )
-        return self._set_up(choice, await self.code.system_prompt() + _HYBRID, tools)
+        return self._set_up(choice, await self.code.system_prompt() + HYBRID_PROMPT, tools)
 
     def _set_up(self, choice: ModeChoice, system: str, tools: TaskTools) -> TaskSetup:
         text = f"{system}\n{self.instructions}" if self.instructions else system

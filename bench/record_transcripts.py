@@ -1,0 +1,285 @@
+"""Recording of bench/data/transcripts: the turns of transcript_tasks.py with the results of real servers.
+
+Servers run in this process (the project's demo servers) or as programs of their own (filesystem, git, memory, time),
+without a network. Servers that need an account answer with made-up results, and their transcripts are labelled so.
+Code runs in this process, in a scope that has the functions of the servers.
+
+    npm install --prefix /tmp/mcp @modelcontextprotocol/server-{filesystem,memory}@2026.8.31
+    python bench/record_transcripts.py --npm /tmp/mcp
+"""
+
+import argparse
+import ast
+import asyncio
+import contextlib
+import importlib
+import inspect
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from transcript_tasks import CODE, TASKS, BenchTask
+from transcripts import ARMS, FOLDER, ROOT, load_catalogs
+
+from mcp_exec_broker.calls.result import ContentBlocks, PythonValue, parse_value
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.search.index import Index
+
+DEMO = ("calculator", "database", "expenses", "sheets", "slack", "trips", "weather")
+MADE_UP = frozenset({"github-official", "supabase"})
+SHOWN = "/data"
+"""Path that the transcripts show for the folder of the recording."""
+
+
+def make_up(server: str, tool: str, arguments: Mapping[str, Any]) -> Any:
+    """Return a result in the shape of a server that needs an account."""
+    if tool == "list_issues":
+        return {"issues": [_make_issue(number) for number in range(60)], "totalCount": 60}
+    if tool == "issue_write":
+        number = arguments["issue_number"]
+        return {"id": str(9_100_000 + number), "url": f"https://github.com/octo/site/issues/{number}"}
+    if tool == "list_projects":
+        return {"projects": [
+            {"id": f"{name}{'abcdefghijklmnopqrst'[len(name):]}" if name != "shop" else "abcdefghijklmnopqrst",
+             "organization_id": "org", "name": name, "region": "eu-central-1", "status": "ACTIVE_HEALTHY",
+             "created_at": "2026-03-02T09:10:11Z"} for name in ("shop", "blog", "tests")]}  # fmt: skip
+    if tool == "list_tables":
+        names = ("users", "products", "orders", "sessions", "audit", "prices")
+        return {"tables": [{"schema": "public", "name": name, "rls_enabled": name not in ("sessions", "audit"),
+                            "rows": 100 * len(name)} for name in names]}  # fmt: skip
+    return {"lints": [{"name": "rls_disabled_in_public", "level": "ERROR", "categories": ["SECURITY"],
+                       "detail": f"Table public.{name} is public, but RLS has not been enabled.",
+                       "remediation": "https://supabase.com/docs/guides/database/database-linter"}
+                      for name in ("sessions", "audit")]}  # fmt: skip
+
+
+def _make_issue(number: int) -> dict[str, Any]:
+    parts = ("Search", "Cart", "Login", "Checkout", "Profile", "Menu")
+    part = parts[number % 6]
+    return {
+        "number": 1200 - number, "title": f"{part}: page {number} does not load after the update", "state": "OPEN",
+        "user": {"login": f"user-{number % 9}"}, "labels": ["stale"] if number % 10 == 7 else ["bug"],
+        "comments": number % 4, "created_at": f"2026-0{number % 9 + 1}-11T08:00:00Z",
+        "body": f"Since the last release the part {part} shows an empty page in some browsers. Steps: open the page, "
+        f"log in, choose item {number}, press back twice. Expected: the list. Actual: an empty page and an error.",
+    }  # fmt: skip
+
+
+class Recorder:
+    """Servers of a recording, and the scope that code runs in."""
+
+    def __init__(self, clients: Mapping[str, Client], folder: Path) -> None:
+        self._clients, self._folder = clients, folder
+        self._catalogs = load_catalogs()
+        self._index = Index([Catalog.from_tools(server, tools) for server, tools in self._catalogs.items()])
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any, str, bool]:
+        """Return the value, the text for a model, and whether the call failed."""
+        server, tool = name.split(".", 1)
+        if server in MADE_UP:
+            value = make_up(server, tool, arguments)
+            return value, _dump(value), False
+        sent = json.loads(json.dumps(dict(arguments)).replace(SHOWN + "/", f"{self._folder}/"))
+        result = await self._clients[server].call_tool(tool, sent)
+        raw = json.loads(result.model_dump_json(by_alias=True, exclude_none=True).replace(str(self._folder), SHOWN))
+        schema = next(each for each in self._catalogs[server] if each["name"] == tool).get("outputSchema")
+        if raw.get("isError"):
+            text = "\n".join(block["text"] for block in raw["content"])
+            return None, text, True
+        parsed = parse_value(raw, schema, modern=True)
+        value = parsed.value if isinstance(parsed, PythonValue) else parsed.structured
+        if isinstance(parsed, ContentBlocks):
+            raise ValueError(f"{name} returned something else than text")
+        has_structure = "structuredContent" in raw
+        text = (
+            _dump(raw["structuredContent"]) if has_structure else "\n".join(block["text"] for block in raw["content"])
+        )
+        return value, text, False
+
+    async def direct(self, task: BenchTask) -> list[dict[str, Any]]:
+        """Record the arm of direct calls."""
+        messages, found = _begin(task), []
+        for turn in task.direct:
+            uses, results = [], []
+            for name, arguments in turn(found) if callable(turn) else turn:
+                given = dict(arguments(found) if callable(arguments) else arguments)
+                uses.append((name.replace(".", "__", 1), given))
+                value, text, _ = await self.call(name, given)
+                results.append((value, text))
+            found += [value for value, _ in results]
+            _add(messages, uses, [text for _, text in results])
+        return _end(messages, task)
+
+    async def code(self, task: BenchTask) -> list[dict[str, Any]]:
+        """Record the arm of code."""
+        messages = _begin(task)
+        for what, detail in task.code:
+            if what == CODE:
+                use = ("execute_code", {"code": str(detail)})
+                text = await self._execute(str(detail))
+            elif detail:
+                use = ("search_tools", {"query": what, "detail_level": "with_description", "limit": detail})
+                text = _dump(self._index.search(what, detail_level="with_description", limit=int(detail)))
+            else:
+                use = ("search_tools", {"query": what, "detail_level": "full", "limit": 1})
+                text = _dump(self._index.search(what, detail_level="full", limit=1))
+            _add(messages, [use], [text])
+        return _end(messages, task)
+
+    async def _execute(self, code: str) -> str:
+        """Run code as the sandbox does: top-level await, and the last expression is the result."""
+        tree = ast.parse(code.replace("asyncio.sleep(10)", "asyncio.sleep(0)"))
+        if tree.body and isinstance(last := tree.body[-1], ast.Expr) and not _is_print(last):
+            tree.body[-1] = ast.Assign([ast.Name("_result", ast.Store())], last.value)
+        program = compile(ast.fix_missing_locations(tree), "code", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        scope: dict[str, Any] = {"__name__": "__main__"}
+        printed = io.StringIO()
+        modules = self._modules()
+        sys.modules.update(modules)
+        try:
+            with contextlib.redirect_stdout(printed):
+                done = eval(program, scope)  # the transcripts' own code
+                if inspect.isawaitable(done):
+                    await done
+        except CallFailed as error:
+            failure = {"type": "ToolError", "message": str(error)}
+            return json.dumps({"phase": "Failed", "reason": "CodeError", "error": failure}, ensure_ascii=False)
+        finally:
+            for name in modules:
+                del sys.modules[name]
+        fields: dict[str, Any] = {"phase": "Succeeded"}
+        if printed.getvalue():
+            fields["stdout"] = printed.getvalue()
+        if scope.get("_result") is not None:
+            fields["result"] = scope["_result"]
+        return json.dumps(fields, ensure_ascii=False)
+
+    def _modules(self) -> dict[str, types.ModuleType]:
+        modules = {"servers": types.ModuleType("servers")}
+        for server, tools in self._catalogs.items():
+            module = types.ModuleType(f"servers.{server.replace('-', '_')}")
+            for tool in tools:
+                setattr(module, tool["name"].replace("-", "_"), self._function(f"{server}.{tool['name']}"))
+            modules[module.__name__] = module
+        return modules
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        async def call(**arguments: Any) -> Any:
+            value, text, failed = await self.call(name, arguments)
+            if failed:
+                raise CallFailed(f"{name}: {text}")
+            return value
+
+        return call
+
+
+class CallFailed(Exception):
+    """Failure of a tool in the code of a transcript."""
+
+
+def _is_print(statement: ast.Expr) -> bool:
+    return isinstance(statement.value, ast.Call) and getattr(statement.value.func, "id", "") == "print"
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _begin(task: BenchTask) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "text", "text": task.prompt}]}]
+
+
+def _end(messages: list[dict[str, Any]], task: BenchTask) -> list[dict[str, Any]]:
+    return [*messages, {"role": "assistant", "content": [{"type": "text", "text": task.answer}]}]
+
+
+def _add(messages: list[dict[str, Any]], uses: Sequence[tuple[str, Any]], texts: Sequence[str]) -> None:
+    ids = [f"toolu_{len(messages):02}{index:02}" for index in range(len(uses))]
+    asked = [
+        {"type": "tool_use", "id": number, "name": name, "input": given}
+        for number, (name, given) in zip(ids, uses, strict=True)
+    ]
+    answered = [
+        {"type": "tool_result", "tool_use_id": number, "content": text} for number, text in zip(ids, texts, strict=True)
+    ]
+    messages += [{"role": "assistant", "content": asked}, {"role": "user", "content": answered}]
+
+
+def fill(folder: Path) -> None:
+    """Make the files and the repository that the tasks read, the same each time."""
+    (folder / "security.md").write_text((ROOT / "docs" / "platform" / "security.md").read_text())
+    lines = [f"2026-10-{i % 28 + 1:02},room-{i % 7},{18 + i * 7 % 50 / 10:.1f},{40 + i * 3 % 30}" for i in range(80)]
+    (folder / "readings.csv").write_text("date,room,temperature,humidity\n" + "\n".join(lines) + "\n")
+    site = folder / "site"
+    site.mkdir()
+    git = ["git", "-C", str(site), "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    people = ("Ana Ruiz", "Bo Chen", "Carla Meyer", "Dan Okoye")
+    for index in range(70):
+        person = people[index * index % 4 if index % 3 else index % 4]
+        who = {"NAME": person, "EMAIL": person.split()[0].lower() + "@example.com"}
+        at = (datetime(2026, 9, 1, tzinfo=UTC) + timedelta(hours=7 * index)).isoformat()
+        environment = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
+        environment |= {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
+        message = f"site: change page {index % 13} of part {index % 5}"
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", message], check=True, env=os.environ | environment)
+
+
+def list_programs(npm: Path, folder: Path) -> dict[str, StdioServerParameters]:
+    """Return the servers that are programs of their own."""
+    memory = {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}
+    programs = npm / "node_modules" / ".bin"
+    return {
+        "filesystem": StdioServerParameters(command=str(programs / "mcp-server-filesystem"), args=[str(folder)]),
+        "memory": StdioServerParameters(command=str(programs / "mcp-server-memory"), args=[], env=memory),
+        "git": StdioServerParameters(command=sys.executable, args=["-m", "mcp_server_git"]),
+        "time": StdioServerParameters(command=sys.executable, args=["-m", "mcp_server_time"]),
+    }
+
+
+async def record(npm: Path) -> None:
+    """Record all tasks, each arm with servers of its own."""
+    for number, task in enumerate(TASKS, 1):
+        arms = {}
+        for arm in ARMS:
+            with tempfile.TemporaryDirectory() as made:
+                folder = Path(os.path.realpath(made))  # noqa: ASYNC240 - nothing runs at the same time
+                fill(folder)
+                async with contextlib.AsyncExitStack() as stack:
+                    programs = list_programs(npm, folder)
+                    clients = {}
+                    for server in set(task.servers) - MADE_UP:
+                        if server in DEMO:
+                            module = importlib.import_module(f"mcp_exec_servers.{server}")
+                            target = importlib.reload(module).server
+                        else:
+                            target = programs[server]
+                        clients[server] = await stack.enter_async_context(Client(target))
+                    recorder = Recorder(clients, folder)
+                    arms[arm] = await (recorder.direct(task) if arm == "direct" else recorder.code(task))
+        results = "none" if not task.servers else "synthesised" if MADE_UP & set(task.servers) else "recorded"
+        found = {"task": task.name, "kind": task.kind, "prompt": task.prompt, "servers": task.servers,
+                 "results": results, "arms": arms}  # fmt: skip
+        path = FOLDER / f"{number:02}-{task.name.replace(' ', '-')}.json"
+        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        print(path.name)
+
+
+def main() -> None:
+    """Record all transcripts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--npm", type=Path, required=True, help="folder in which the servers of npm are installed")
+    asyncio.run(record(parser.parse_args().npm))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Tokens and money of the same tasks by direct tool calls, by code, and by a hybrid agent.
+
+It counts the tokens of recorded transcripts (bench/data/transcripts) by an offline tokenizer. It does not measure
+whether a model succeeds: what the model writes was written by people, as a plausible model would.
+Each request repeats the system prompt, the tool definitions and all earlier messages, as an API without state requires.
+
+    python bench/tokens.py --json tokens.json
+    python bench/tokens.py --write    # also docs/agents/savings.md, its plot, and bench/data/savings.json
+"""
+
+import argparse
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import token_report
+import tokenizer
+from harness import write_json
+from token_costs import INPUT, OUTPUT, READ, WRITE, ArmCost, Count, cost_of, define, dump
+from token_rules import HybridAgent, measure, study
+from transcripts import FOLDER, ROOT, Transcript, load_catalogs, load_transcripts
+
+from mcp_exec_client.agent import HybridRules
+from mcp_exec_client.agent.toolsets.code_mode import TOOLS
+from mcp_exec_client.agent.toolsets.direct_mode import SYSTEM_PROMPT
+from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.prompt import system_prompt
+from mcp_exec_tools.search.index import Index
+from mcp_exec_tools.tokens import estimate_tokens
+
+FIGURES = ROOT / "bench" / "data" / "savings.json"
+PLOT = ROOT / "docs" / "agents" / "savings.png"
+PRICINGS = ("plain", "cached", "warm")
+LEVELS = ("name_only", "with_description", "full")
+PUBLISHED: Sequence[Mapping[str, Any]] = (
+    {
+        "claim": "an issue from a document",
+        "direct": {
+            "system prompt": 5000,
+            "100 definitions of 1,500": 150_000,
+            "query": 50,
+            "response": 500,
+            "results": 2000,
+        },
+        "code": {"system prompt": 1000, "search": 50, "imports": 200, "code": 500, "results": 2000},
+    },
+    {"claim": "filter rows", "direct": {"all (not itemised)": 205_000}, "code": {"all (not itemised)": 3800}},
+    {
+        "claim": "50 documents",
+        "direct": {"100 definitions of 500": 50_000, "documents": 100_000, "documents again": 100_000},
+        "code": {"discovery": 500, "code": 1000, "summary": 500},
+    },
+)
+"""Arithmetic that guides print, by its own assumptions: one request, and no turns of the code arm are repeated."""
+
+
+def compare(count: Count, transcripts: Sequence[Transcript]) -> list[dict[str, Any]]:
+    """Return the cost of each task by arm: with the definitions of all servers, and of those that it needs."""
+    catalogs = load_catalogs()
+    agent, rows = HybridAgent(count, catalogs), []
+    for each in transcripts:
+        hybrid = agent.run(each, HybridRules(), is_known=False)
+        costs = {
+            "direct, all servers": _cost_direct(count, each, catalogs),
+            "direct, needed servers": _cost_direct(count, each, {name: catalogs[name] for name in each.servers}),
+            "code": cost_of(
+                count, system=system_prompt(sorted(catalogs)), definitions=TOOLS, messages=each.arms["code"]
+            ),
+            "hybrid": hybrid.cost,
+        }
+        largest, calls = measure(each)
+        rows.append({
+            "task": each.task, "kind": each.kind, "results": each.results, "rows": largest, "calls": calls,
+            "hybrid": {"mode": hybrid.mode, "rule": hybrid.rule},
+            "arms": {name: _describe(cost) for name, cost in costs.items()},
+        })  # fmt: skip
+    return rows
+
+
+def _cost_direct(count: Count, transcript: Transcript, catalogs: Mapping[str, list[dict[str, Any]]]) -> ArmCost:
+    definitions = [define(server, tool) for server, tools in catalogs.items() for tool in tools]
+    return cost_of(count, system=SYSTEM_PROMPT, definitions=definitions, messages=transcript.arms["direct"])
+
+
+def _describe(cost: ArmCost) -> dict[str, Any]:
+    money = {pricing: round(cost.money(pricing), 3) for pricing in PRICINGS}
+    return {"definitions": cost.definitions, "turns": cost.turns, "input": cost.input, "output": cost.output,
+            "tokens": cost.tokens, "money": money}  # fmt: skip
+
+
+def measure_levels(count: Count) -> dict[str, Any]:
+    """Return what the tools of all catalogs cost by level of detail of a search, for each hundred tools."""
+    catalogs = load_catalogs()
+    index = Index([Catalog.from_tools(server, tools) for server, tools in catalogs.items()])
+    definitions = [define(server, tool) for server, tools in catalogs.items() for tool in tools]
+    sizes = {level: count(dump(index.search("", detail_level=level, limit=1000))) for level in LEVELS}
+    functions = len(index.search("", limit=1000))
+    names = count("\n".join(f"{server}.{tool['name']}" for server, tools in catalogs.items() for tool in tools))
+    return {
+        "tools": len(definitions),
+        "functions": functions,
+        "names as lines": round(100 * names / len(definitions)),
+        **{level: round(100 * size / functions) for level, size in sizes.items()},
+        "definitions": round(100 * count(dump(definitions)) / len(definitions)),
+    }
+
+
+def measure_prompt(count: Count) -> dict[str, Any]:
+    """Return the size of what a model that works by code has in each request, and its estimate."""
+    prompt, tools = system_prompt(sorted(load_catalogs())), dump(TOOLS)
+    return {"system prompt": count(prompt), "tools": count(tools), "estimate": estimate_tokens(prompt + tools)}
+
+
+def digest_inputs() -> str:
+    """Return a digest of the transcripts and catalogs."""
+    texts = [path.read_text() for path in sorted(FOLDER.glob("*.json"))]
+    return hashlib.sha256(json.dumps([texts, load_catalogs()]).encode()).hexdigest()
+
+
+def compute(count: Count) -> dict[str, Any]:
+    """Return all figures."""
+    transcripts = load_transcripts()
+    agent = HybridAgent(count, load_catalogs())
+    return {
+        "inputs": digest_inputs(),
+        "tokenizer": tokenizer.ENCODING,
+        "prices": {"input": INPUT, "output": OUTPUT, "write": WRITE, "read": READ},
+        "prompt": measure_prompt(count),
+        "tasks": compare(count, transcripts),
+        "levels": measure_levels(count),
+        "published": PUBLISHED,
+        "rules": {
+            "from the words of the task": study(agent, transcripts, is_known=False),
+            "known to the application": study(agent, transcripts, is_known=True),
+        },
+        "estimate": tokenizer.errors(count),
+    }
+
+
+def main() -> None:
+    """Count, print, and write what the options ask for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    parser.add_argument("--write", action="store_true", help="update the page, its plot and its figures")
+    options = parser.parse_args()
+    figures = compute(tokenizer.load())
+    for name, text in token_report.blocks(figures).items():
+        print(f"{name}\n\n{text}\n")
+    write_json(options.json, figures)
+    if options.write:
+        FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+        token_report.PAGE.write_text(token_report.fill_page(token_report.PAGE.read_text(), figures))
+        token_report.draw(figures, PLOT)
+
+
+if __name__ == "__main__":
+    main()

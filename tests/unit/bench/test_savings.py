@@ -1,0 +1,103 @@
+"""The transcripts of the token benchmark, and the page that shows its figures."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import token_report
+import tokens
+import transcripts
+from token_costs import cost_of
+
+from mcp_exec_client.agent.toolsets.code_mode import TOOLS
+from mcp_exec_tools.prompt import system_prompt
+from mcp_exec_tools.tokens import estimate_tokens
+
+RERUN = "run: python bench/tokens.py --write"
+MAX_PROMPT_TOKENS = 1000
+FOUND = {each.task: each for each in transcripts.load_transcripts()}
+CATALOGS = transcripts.load_catalogs()
+FIGURES: dict[str, Any] = json.loads(tokens.FIGURES.read_text())
+
+
+@pytest.mark.parametrize("task", FOUND)
+def test_a_transcript_is_consistent(task: str) -> None:
+    assert transcripts.find_faults(FOUND[task], CATALOGS) == []
+
+
+def test_faults_of_a_transcript_are_found() -> None:
+    use = {"type": "tool_use", "id": "1", "name": "weather__get_weather", "input": {"place": 5}}
+    code = {
+        "type": "tool_use",
+        "id": "1",
+        "name": "execute_code",
+        "input": {"code": "from servers.weather import no\nif"},
+    }
+    wrong = {"type": "tool_use", "id": "1", "name": "execute_code", "input": {"code": "from servers.weather import no"}}
+
+    def arm(asked: dict[str, Any], answered: str = "1") -> list[dict[str, Any]]:
+        result = {"type": "tool_result", "tool_use_id": answered, "content": "x"}
+        answer = {"role": "assistant", "content": [{"type": "text", "text": "done"}]}
+        return [{"role": "user", "content": []}, {"role": "assistant", "content": [asked]},
+                {"role": "user", "content": [result]}, answer]  # fmt: skip
+
+    def faults(direct: list[dict[str, Any]], code: list[dict[str, Any]]) -> str:
+        found = transcripts.Transcript(
+            task="t", kind="k", prompt="p", servers=(), results="none", arms={"direct": direct, "code": code}
+        )
+        return " ".join(transcripts.find_faults(found, CATALOGS))
+
+    assert "'location' is a required property" in faults(arm(use), arm(code))
+    assert "does not parse" in faults(arm(use), arm(code))
+    assert "has no function no" in faults(arm(use), arm(wrong))
+    assert "not answered" in faults(arm(use, "2"), arm(code))
+    assert "there is no tool" in faults(arm(use | {"name": "weather__none"}), arm(code))
+    assert "no answer" in faults(arm(use)[:3], arm(code))
+
+
+def test_tasks_are_many_and_of_every_kind() -> None:
+    kinds = {each.kind for each in FOUND.values()}
+    assert len(FOUND) >= 12
+    assert kinds >= {"single call", "chain", "filter", "aggregate", "polling", "cross-server", "error recovery"}
+    assert kinds >= {"long document", "lookup that needs no code"}
+    assert sum(each.results == "recorded" for each in FOUND.values()) >= 12
+
+
+def test_figures_belong_to_the_transcripts_and_catalogs() -> None:
+    assert FIGURES["inputs"] == tokens.digest_inputs(), RERUN
+
+
+def test_figures_belong_to_the_prompt_of_code_mode() -> None:
+    estimate = estimate_tokens(system_prompt(sorted(CATALOGS)) + json.dumps(TOOLS, separators=(",", ":")))
+    assert estimate == pytest.approx(FIGURES["prompt"]["estimate"], rel=0.1), RERUN
+
+
+def test_the_page_shows_the_figures() -> None:
+    page = token_report.PAGE.read_text()
+    assert page == token_report.fill_page(page, FIGURES), RERUN
+    assert all(f"<!-- begin {name} -->" in page for name in token_report.blocks(FIGURES))
+
+
+def test_no_other_number_is_on_the_page() -> None:
+    assert re.findall(r"\d+", token_report.prose(token_report.PAGE.read_text())) == []
+
+
+def test_the_system_prompt_of_code_mode_stays_small() -> None:
+    assert estimate_tokens(system_prompt(sorted(CATALOGS))) <= MAX_PROMPT_TOKENS
+    assert estimate_tokens(system_prompt([f"server-{number}" for number in range(30)])) <= MAX_PROMPT_TOKENS
+
+
+def test_each_request_repeats_what_came_before_and_the_cache_reads_it() -> None:
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "a" * 10}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "b" * 5}]},
+        {"role": "user", "content": [{"type": "tool_result", "content": "c" * 100}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "d" * 7}]},
+    ]
+    cost = cost_of(len, system="s" * 1000, definitions=[], messages=messages)
+    assert (cost.turns, cost.input, cost.output) == (2, 1010 + 1115, 12)
+    assert (cost.written, cost.read) == (1115, 1010)
+    assert cost.money("plain") == pytest.approx(1000 * (2125 * 3 + 12 * 15) / 1e6)
+    assert cost.money("cached") == pytest.approx(1000 * ((1.25 * 1115 + 0.1 * 1010) * 3 + 12 * 15) / 1e6)
+    assert cost.money("warm") < cost.money("cached")
