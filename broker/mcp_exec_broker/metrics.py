@@ -1,12 +1,20 @@
 """Metrics of the broker. Labels are bounded: servers by a maximum number, outcomes by an enumeration."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _MAX_SERVERS: Final = 200
+_MAX_COMBINATIONS: Final = 100
+MAX_COMBINED: Final = 4
+"""Servers of a combination that is counted by their names; larger ones count as `more`."""
+_OTHER: Final = "other"
+
+CallMode = Literal["code", "direct"]
+"""Who sent a call: code in a sandbox, or an MCP client."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +23,9 @@ class Metrics:
 
     registry: CollectorRegistry
     calls: Counter
+    call_failures: Counter
+    combinations: Counter
+    execution_calls: Histogram
     call_seconds: Histogram
     overhead_seconds: Histogram
     active: Gauge
@@ -25,6 +36,7 @@ class Metrics:
     tools: Gauge
     redactions: Counter
     _seconds: dict[str, Histogram] = field(default_factory=dict)
+    _combinations: set[tuple[str, str]] = field(default_factory=set)
 
     @classmethod
     def new(cls) -> Self:
@@ -37,8 +49,28 @@ class Metrics:
             registry=registry,
             calls=Counter(
                 prefix + "calls_total",
-                "Ended tool calls by outcome and server: `other` beyond the first 200 servers, empty if unknown.",
-                ["server", "outcome"],
+                "Ended tool calls by outcome, mode (code, direct) and server: `other` beyond the first 200 servers, "
+                "empty if unknown.",
+                ["server", "outcome", "mode"],
+                registry=registry,
+            ),
+            call_failures=Counter(
+                prefix + "call_failures_total",
+                "Failed tool calls by server and reason; ToolError if the tool reported the failure.",
+                ["server", "reason"],
+                registry=registry,
+            ),
+            combinations=Counter(
+                prefix + "execution_servers_total",
+                "Ended executions by the servers that they called, such as `github+slack`: `more` for more than 4 "
+                "servers, `other` beyond the first 100 combinations.",
+                ["namespace", "servers"],
+                registry=registry,
+            ),
+            execution_calls=Histogram(
+                prefix + "execution_calls",
+                "Tool calls of an ended execution that called a server.",
+                buckets=(1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000),
                 registry=registry,
             ),
             call_seconds=Histogram(
@@ -74,12 +106,30 @@ class Metrics:
             ),
         )
 
-    def record_call(self, server: str, outcome: str, seconds: float) -> None:
-        """Record an ended call; `server` is NAMESPACE/NAME, or empty if the server is unknown."""
+    def record_call(self, server: str, outcome: str, seconds: float, *, mode: CallMode, reason: str = "") -> None:
+        """Record an ended call; `server` is NAMESPACE/NAME, or empty if the server is unknown.
+
+        `reason` is that of a failure, empty if the call succeeded.
+        """
         if server not in self._seconds and len(self._seconds) >= _MAX_SERVERS:
-            server = "other"
-        self.calls.labels(server, outcome).inc()
+            server = _OTHER
+        self.calls.labels(server, outcome, mode).inc()
+        if reason:
+            self.call_failures.labels(server, reason).inc()
         histogram = self._seconds.get(server)
         if histogram is None:
             histogram = self._seconds[server] = self.call_seconds.labels(server)
         histogram.observe(seconds)
+
+    def record_execution(self, namespace: str, servers: Collection[str], *, calls: int) -> None:
+        """Record an ended execution by the names of the servers that it called. One without calls counts nothing."""
+        if not servers:
+            return
+        combination = (namespace, "more" if len(servers) > MAX_COMBINED else "+".join(sorted(servers)))
+        if combination not in self._combinations:
+            if len(self._combinations) < _MAX_COMBINATIONS:
+                self._combinations.add(combination)
+            else:
+                combination = ("", _OTHER)
+        self.combinations.labels(*combination).inc()
+        self.execution_calls.observe(calls)

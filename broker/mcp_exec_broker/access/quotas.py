@@ -20,6 +20,8 @@ MAX_TOOL_NAMES: Final = 50
 """Tools whose calls are counted by name; the rest count as `other`."""
 MAX_NAME_CHARACTERS: Final = 4096
 """Characters of these names together; the code chooses the names of unknown tools."""
+MAX_SERVERS: Final = 8
+"""Servers whose names are kept of an execution."""
 _OTHER: Final = "other"
 KEEP_SECONDS: Final = MAX_GRANT_SECONDS + 60
 """Seconds for which a quota is kept, after its last call or its end."""
@@ -72,6 +74,7 @@ class ExecutionQuota:
         self._budget = budget
         self._total = self._failed = self._bytes_in = self._bytes_out = 0
         self._by_tool: dict[str, int] = {}
+        self._servers: set[str] = set()
         self._close_callbacks: dict[object, Callable[[], None]] = {}
 
     @property
@@ -117,6 +120,16 @@ class ExecutionQuota:
     def _has_room_for(self, tool: str) -> bool:
         names = self._by_tool
         return len(names) < MAX_TOOL_NAMES and sum(map(len, names)) + len(tool) <= MAX_NAME_CHARACTERS
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The names of the servers that the execution has called, at most `MAX_SERVERS`."""
+        return frozenset(self._servers)
+
+    def add_server(self, name: str) -> None:
+        """Note a server that the execution has called."""
+        if len(self._servers) < MAX_SERVERS:
+            self._servers.add(name)
 
     def end_call(self, *, failed: bool, result_bytes: int) -> None:
         """Count the end of a call, and the bytes sent to the sandbox."""

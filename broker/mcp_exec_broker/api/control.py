@@ -112,6 +112,7 @@ class ControlApi:
         """Return the calls and approvals of an execution; DELETE closes it first."""
         uid = request.path_params["uid"]
         if request.method == "DELETE":
+            self._measure_execution(uid)
             self.quotas.close_execution(uid)
             self.approvals.close_execution(uid)
             self.tokenizers.close_execution(uid)
@@ -134,6 +135,12 @@ class ControlApi:
         if self.workspaces is not None:
             self.workspaces.store.pending.close(request.path_params["uid"])
         return JSONResponse({})
+
+    def _measure_execution(self, uid: str) -> None:
+        """Count what an execution has called, once: its grant is dropped with its end."""
+        quota = self.quotas.find(uid)
+        if quota is not None and quota.grant is not None:
+            self.metrics.record_execution(quota.grant.namespace, quota.servers, calls=quota.tool_calls.total)
 
     def _measure_waits(self, waiting: WaitingTime) -> list[ApprovalWait]:
         waited, remaining = waiting.seconds, waiting.remaining_seconds

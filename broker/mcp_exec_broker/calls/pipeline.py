@@ -29,6 +29,7 @@ from mcp_exec_broker.calls.shown_arguments import show_arguments
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import (
     CallOutcome,
+    ErrorKind,
     ErrorReason,
     ToolCallError,
     build_denial,
@@ -37,7 +38,7 @@ from mcp_exec_broker.errors import (
     build_unknown_server_error,
     build_unknown_tool_error,
 )
-from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.metrics import CallMode, Metrics
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache, check_tokens
 from mcp_exec_broker.upstream.credentials import UserUnknown
@@ -109,11 +110,12 @@ class CallPipeline:
         except asyncio.CancelledError:
             if task is None or not call.is_execution_ended or task.uncancel():
                 sender = "caller" if isinstance(grant, DirectGrant) else "sandbox"
-                self._end_call(call, CallOutcome.CANCELLED, size=0, error=f"the {sender} cancelled the call")
+                message = f"the {sender} cancelled the call"
+                self._end_call(call, CallOutcome.CANCELLED, size=0, error=message, reason="Cancelled")
                 raise
             return self._answer_error(call, build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended"))
         except Exception:
-            self._end_call(call, CallOutcome.ERROR, size=0, error="the broker failed")
+            self._end_call(call, CallOutcome.ERROR, size=0, error="the broker failed", reason="Internal")
             raise
         finally:
             if remove_callback is not None:
@@ -145,14 +147,15 @@ class CallPipeline:
         if call.tool_error is None:
             self._end_call(call, CallOutcome.OK, size=len(line))
         else:
-            self._end_call(call, CallOutcome.ERROR, size=len(line), error=self.scanner.redact_message(call.tool_error))
+            error_text = self.scanner.redact_message(call.tool_error)
+            self._end_call(call, CallOutcome.ERROR, size=len(line), error=error_text, reason=ErrorKind.ERROR)
         return line
 
     def _answer_error(self, call: Call, error: ToolCallError) -> bytes:
         error.add_names(server=call.server_name, tool=call.tool_name)
         line = _encode(redact_json(error.to_line(), call.secrets)).encode() + b"\n"
         message = self.scanner.redact_message(redact_text(error.message, call.secrets))
-        self._end_call(call, error.outcome, size=len(line), error=message)
+        self._end_call(call, error.outcome, size=len(line), error=message, reason=error.reason or error.kind)
         return line
 
     # the steps, in their order
@@ -318,10 +321,14 @@ class CallPipeline:
             )
         self._apply_policy(call, resolved)
 
-    def _end_call(self, call: Call, outcome: CallOutcome, *, size: int, error: str = "") -> None:
+    def _end_call(self, call: Call, outcome: CallOutcome, *, size: int, error: str = "", reason: str = "") -> None:
         seconds = perf_counter() - call.started
         call.quota.end_call(failed=outcome is not CallOutcome.OK, result_bytes=size)
-        self.metrics.record_call("/".join(call.server.key) if call.server else "", str(outcome), seconds)
+        server = "/".join(call.server.key) if call.server else ""
+        mode: CallMode = "direct" if isinstance(call.grant, DirectGrant) else "code"
+        self.metrics.record_call(server, outcome.value, seconds, mode=mode, reason=str(reason))
+        if isinstance(call.quota, ExecutionQuota) and call.resolved:
+            call.quota.add_server(call.server_name)
         self.metrics.overhead_seconds.observe(max(seconds - call.external_seconds, 0.0))
         if not call.record_id:
             return

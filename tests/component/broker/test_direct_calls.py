@@ -118,7 +118,7 @@ async def test_a_direct_call_returns_the_servers_result_as_it_is_and_is_audited(
     await gateway.world.call("box.add", a=1, b=2)
     assert [record["execution"] for record in await gateway.read_audit(source="code")] == ["exec-1"]
     metrics = (await gateway.world.ask("GET", "/metrics"))[1]
-    assert 'mcp_exec_broker_calls_total{outcome="error",server="agents/box"} 1.0' in metrics
+    assert 'mcp_exec_broker_calls_total{mode="direct",outcome="error",server="agents/box"} 1.0' in metrics
 
 
 async def test_all_kinds_of_content_pass_unchanged(gateway: Gateway, evil: HostileServer) -> None:

@@ -9,6 +9,7 @@ from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.quotas import (
     KEEP_SECONDS,
     MAX_NAME_CHARACTERS,
+    MAX_SERVERS,
     MAX_TOOL_NAMES,
     ExecutionBudget,
     ExecutionQuota,
@@ -218,3 +219,12 @@ def test_the_quota_of_an_ended_execution_keeps_no_grant() -> None:
     found = quotas.get_or_create(grant())
     assert found.grant is None
     assert denial(found).reason == ErrorReason.EXECUTION_ENDED
+
+
+def test_the_servers_that_were_called_are_noted_up_to_a_bound() -> None:
+    found = quota()
+    for number in range(MAX_SERVERS + 5):
+        found.add_server(f"server-{number}")
+        found.add_server("server-0")
+    assert len(found.servers) == MAX_SERVERS
+    assert "server-0" in found.servers
