@@ -59,6 +59,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
+	mypy --strict -p hack.monitoring
 	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
 
 unit: venv  ## run the tests of code inside one process: no cluster, no network
@@ -101,9 +102,10 @@ test: lint types coverage e2e  ## run what CI runs: lint, types, unit and compon
 bench: venv  ## measure latency, API writes, a burst and a steady load on a real cluster
 	@hack/bench
 
-generate: venv  ## write all generated files: CRDs, chart, wrappers
+generate: venv  ## write all generated files: CRDs, chart, boards, wrappers
 	python -m mcp_exec_api
 	python hack/chart
+	python -m hack.monitoring
 	hack/catalogs
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 

@@ -234,6 +234,57 @@ class MetricsValues(Model):
     """Serve `/metrics`."""
 
 
+class ServiceMonitorValues(Model):
+    """A ServiceMonitor of the Prometheus operator, and Services without addresses that it selects."""
+
+    enabled: bool = False
+    """Create them."""
+    interval: Annotated[str, Field(pattern=r"^[1-9][0-9]*(ms|s|m)$")] = "30s"
+    """Time between two scrapes."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels by which your Prometheus selects ServiceMonitors, for example `release: prometheus`."""
+
+
+class RulesValues(Model):
+    """A PrometheusRule of the Prometheus operator, with recording rules and alerts."""
+
+    enabled: bool = False
+    """Create it."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels by which your Prometheus selects PrometheusRules."""
+    runbooks: Annotated[str, Field(max_length=512, pattern=r"^[^\s#\"]+$")] = "docs/platform/runbooks.md"
+    """Address of the page of runbooks in links of alerts, for example that of this checkout at your Git server."""
+
+
+class DashboardsValues(Model):
+    """ConfigMaps with boards, for the sidecar of Grafana's chart."""
+
+    enabled: bool = False
+    """Create them."""
+    namespace: OptionalName = ""
+    """Namespace of the ConfigMaps. Empty means the release's. The sidecar must watch it."""
+    labels: dict[str, str] = {"grafana_dashboard": "1"}
+    """Labels by which the sidecar selects ConfigMaps."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations, for example `grafana_folder: mcp-exec`."""
+
+
+class MonitoringValues(Model):
+    """Objects for Prometheus and Grafana. All need `metrics.enabled`."""
+
+    service_monitor: ServiceMonitorValues = ServiceMonitorValues()
+    """A ServiceMonitor."""
+    scrape_annotations: bool = False
+    """Annotate the pods with `prometheus.io/scrape`, `port` and `path`, for a Prometheus that finds pods by these."""
+    scraper_namespaces: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
+    """Namespaces whose pods may reach the metrics, in addition to `networkPolicy.metricsFrom`. The broker's are closed
+    without either."""
+    rules: RulesValues = RulesValues()
+    """Recording rules and alerts."""
+    dashboards: DashboardsValues = DashboardsValues()
+    """Grafana boards."""
+
+
 class McpValues(Model):
     """The endpoint `/mcp`."""
 
@@ -605,6 +656,8 @@ class Values(Model):
     """Add the ClusterRoles `<release>-viewer`, `-caller` and `-manager` to Kubernetes' `view`, `edit` and `admin`."""
     metrics: MetricsValues = MetricsValues()
     """Metrics of operator, gateway and broker."""
+    monitoring: MonitoringValues = MonitoringValues()
+    """Objects for Prometheus and Grafana."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Log level of operator, gateway and broker."""
     images: ImagesValues = ImagesValues()

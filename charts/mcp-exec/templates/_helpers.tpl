@@ -120,11 +120,28 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Annotations of the pods of operator, gateway and broker. Arguments: root, values. */}}
+{{/* Peers that may reach the metrics, as a list; empty if the values name none. */}}
+{{- define "mcp-exec.metricsPeers" -}}
+{{- with .Values.networkPolicy.metricsFrom }}
+{{- toYaml . }}
+{{- end }}
+{{- range .Values.monitoring.scraperNamespaces }}
+- namespaceSelector:
+    matchLabels:
+      kubernetes.io/metadata.name: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Annotations of the pods of operator, gateway and broker. Arguments: root, values, port: that of the metrics. */}}
 {{- define "mcp-exec.podAnnotations" -}}
 {{- if not .root.Values.sandboxKey.existingSecret -}}
 # The key is read once at start, so a changed key must replace the pods.
 checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
+{{- end }}
+{{- if .root.Values.monitoring.scrapeAnnotations }}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ .port | int64 | quote }}
+prometheus.io/path: /metrics
 {{- end }}
 {{- with .values.podAnnotations }}
 {{ toYaml . }}

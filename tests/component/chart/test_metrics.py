@@ -1,6 +1,10 @@
 """Metrics and the API's description: where they are served, and who may reach them."""
 
-from tests.component.chart.conftest import Render
+import json
+
+import pytest
+import yaml
+from tests.component.chart.conftest import CHART, Render
 
 PEER = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 PROCESSES = ("mcp-exec-operator", "mcp-exec-gateway", "mcp-exec-broker")
@@ -28,3 +32,78 @@ def test_another_port_of_metrics_is_no_part_of_the_service_and_open_to_named_pee
     for values in ({"metricsPort": 8085}, {}):
         ingress = render({"gateway": values}).one("NetworkPolicy", "mcp-exec-gateway")["spec"]["ingress"]
         assert [rule["ports"] for rule in ingress] == [[{"port": 8080, "protocol": "TCP"}]]
+
+
+def test_nothing_is_made_for_prometheus_and_grafana_by_default(render: Render) -> None:
+    rendered = render()
+    assert {item["kind"] for item in rendered.objects} & {"ServiceMonitor", "PrometheusRule"} == set()
+    assert not [name for name in rendered.names("ConfigMap") if "board" in name]
+    assert "prometheus.io/scrape" not in rendered.text
+
+
+def test_a_service_monitor_selects_the_pods_of_all_processes(render: Render) -> None:
+    rendered = render({"monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}}})
+    monitor = rendered.one("ServiceMonitor", "mcp-exec")
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [each for each in rendered.all("Service") if wanted <= each["metadata"]["labels"].items()]
+    ports = {each["metadata"]["name"]: each["spec"]["ports"][0]["targetPort"] for each in services}
+    assert ports == {f"{name}-metrics": port for name, port in zip(PROCESSES, (8081, 8080, 8084), strict=True)}
+    for service in services:
+        selector = service["spec"]["selector"].items()
+        name = service["metadata"]["name"].removesuffix("-metrics")
+        labels = rendered.one("Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        assert selector <= labels.items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"], endpoint["honorLabels"]) == ("metrics", "/metrics", True)
+    without = render({"monitoring": {"serviceMonitor": {"enabled": True}}, "broker": {"enabled": False}})
+    assert "mcp-exec-broker-metrics" not in without.names("Service")
+
+
+def test_annotations_name_the_port_of_each_process(render: Render) -> None:
+    rendered = render({"monitoring": {"scrapeAnnotations": True}, "gateway": {"metricsPort": 8085}})
+    found = {
+        name: rendered.one("Deployment", name)["spec"]["template"]["metadata"]["annotations"] for name in PROCESSES
+    }
+    assert {found[name]["prometheus.io/scrape"] for name in PROCESSES} == {"true"}
+    assert [found[name]["prometheus.io/port"] for name in PROCESSES] == ["8081", "8085", "8084"]
+
+
+def test_scraping_without_metrics_is_refused(render: Render) -> None:
+    with pytest.raises(AssertionError, match=r"need metrics\.enabled: true"):
+        render({"metrics": {"enabled": False}, "monitoring": {"scrapeAnnotations": True}})
+
+
+def test_a_scrapers_namespace_reaches_the_metrics_of_all_processes(render: Render) -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    values = {"monitoring": {"scraperNamespaces": ["monitoring"]}, "networkPolicy": {"gatewayFrom": [PEER]}}
+    rendered = render(values)
+    for name in PROCESSES:
+        rules = rendered.one("NetworkPolicy", name)["spec"]["ingress"]
+        assert [rule for rule in rules if peer in rule["from"]], name
+    calls = rendered.one("NetworkPolicy", "mcp-exec-broker")["spec"]["ingress"][0]
+    assert peer not in calls["from"]
+    moved = render({**values, "gateway": {"metricsPort": 8085}}).one("NetworkPolicy", "mcp-exec-gateway")
+    opened = {rule["ports"][0]["port"]: peer in rule["from"] for rule in moved["spec"]["ingress"]}
+    assert opened == {8080: False, 8085: True}
+
+
+def test_the_rules_are_the_file_with_links_to_the_given_runbooks(render: Render) -> None:
+    address = "https://git.example.com/mcp-exec/runbooks.md"
+    rule = render({"monitoring": {"rules": {"enabled": True, "runbooks": address}}}).one("PrometheusRule", "mcp-exec")
+    links = [each["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for each in group["rules"][:1]
+             if "alert" in each]  # fmt: skip
+    assert links == [f"{address}#mcpexecnoleader"]
+    text = (CHART / "rules" / "mcp-exec.yaml").read_text().replace("RUNBOOKS#", f"{address}#")
+    assert rule["spec"] == yaml.safe_load(text)
+
+
+def test_boards_are_config_maps_for_grafanas_sidecar(render: Render) -> None:
+    values = {"enabled": True, "namespace": "grafana", "annotations": {"grafana_folder": "mcp-exec"}}
+    rendered = render({"monitoring": {"dashboards": values}})
+    boards = rendered.all("ConfigMap", namespace="grafana")
+    assert [each["metadata"]["labels"]["grafana_dashboard"] for each in boards] == ["1"] * len(boards)
+    assert {each["metadata"]["annotations"]["grafana_folder"] for each in boards} == {"mcp-exec"}
+    found = {name: json.loads(text) for each in boards for name, text in each["data"].items()}
+    files = (CHART / "dashboards").glob("*.json")
+    assert found == {f"mcp-exec-{path.name}": json.loads(path.read_text()) for path in files}

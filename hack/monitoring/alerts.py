@@ -1,0 +1,127 @@
+"""Alerts. Each has a section in docs/platform/runbooks.md, and series in the tests that make it fire."""
+
+from typing import Final
+
+from hack.monitoring.rules import Alert
+
+_POOL: Final = "{{ $labels.namespace }}/{{ $labels.pool }}"
+_BROKER: Final = "mcp_exec_broker_calls_active"
+
+ALERTS: Final = (
+    Alert(
+        name="McpExecNoLeader",
+        expr="(sum(mcp_exec_leader) or vector(0)) < 1",
+        minutes=2,
+        severity="critical",
+        summary="No operator leads, so no execution starts.",
+    ),
+    Alert(
+        name="McpExecGatewayAbsent",
+        expr="absent(mcp_exec_gateway_waiters)",
+        minutes=2,
+        severity="critical",
+        summary="No gateway is scraped, so callers of the HTTP API are not served.",
+    ),
+    Alert(
+        name="McpExecBrokerAbsent",
+        # an installation without a broker never had this series
+        expr=f"count(count_over_time({_BROKER}[1d])) unless on () count({_BROKER})",
+        minutes=2,
+        severity="critical",
+        summary="No broker is scraped, so executions with tools fail.",
+    ),
+    Alert(
+        name="McpExecPlatformFaults",
+        expr="mcp_exec:execution_faults:ratio_rate5m > 0.05"
+        " and on (namespace, pool) sum by (namespace, pool) (increase(mcp_exec_executions_total[5m])) > 5",
+        minutes=5,
+        severity="critical",
+        summary=f"{{{{ $value | humanizePercentage }}}} of the executions of pool {_POOL} fail by the platform.",
+    ),
+    Alert(
+        name="McpExecExecutionsWait",
+        expr='mcp_exec:execution_stage_seconds:p95_rate5m{stage="queued"} > 5',
+        minutes=10,
+        severity="warning",
+        summary="5 % of the executions wait longer than {{ $value | humanizeDuration }} for a pod.",
+    ),
+    Alert(
+        name="McpExecQueueGrows",
+        expr="max by (namespace, pool) (mcp_exec_pool_queued) > 10",
+        minutes=5,
+        severity="warning",
+        summary=f"{{{{ $value }}}} executions wait for a pod of pool {_POOL}.",
+    ),
+    Alert(
+        name="McpExecFewWarmHits",
+        expr="mcp_exec:warm_starts:ratio_rate5m < 0.8"
+        " and on (namespace, pool) sum by (namespace, pool) (increase(mcp_exec_executions_total[5m])) > 20",
+        minutes=15,
+        severity="warning",
+        summary=f"Only {{{{ $value | humanizePercentage }}}} of the executions of pool {_POOL} find a warm pod.",
+    ),
+    Alert(
+        name="McpExecPodsFail",
+        expr="sum by (namespace, pool, reason) (increase(mcp_exec_pod_failures_total[10m])) > 5",
+        minutes=5,
+        severity="warning",
+        summary=f"Pods of pool {_POOL} fail: {{{{ $labels.reason }}}}.",
+    ),
+    Alert(
+        name="McpExecVariantEjected",
+        expr="max by (namespace, pool, variant) (mcp_exec_pool_variant_in_rotation) == 0",
+        minutes=10,
+        severity="warning",
+        summary=f"Variant {{{{ $labels.variant }}}} of pool {_POOL} is ejected, because it fails more than the others.",
+    ),
+    Alert(
+        name="McpExecGatewayErrors",
+        expr="mcp_exec:gateway_errors:ratio_rate5m > 0.05",
+        minutes=5,
+        severity="critical",
+        summary="The gateway answers {{ $value | humanizePercentage }} of the requests with a status of 500 or more.",
+    ),
+    Alert(
+        name="McpExecResyncsFail",
+        expr="sum(increase(mcp_exec_resync_failures_total[10m])) > 3",
+        minutes=5,
+        severity="warning",
+        summary="The operator cannot list objects: {{ $value }} resyncs failed in 10 minutes.",
+    ),
+    Alert(
+        name="McpExecEventsDropped",
+        expr="sum by (reason) (increase(mcp_exec_events_dropped_total[10m])) > 0",
+        minutes=5,
+        severity="warning",
+        summary="The operator drops Events about executions: {{ $labels.reason }}.",
+    ),
+    Alert(
+        name="McpExecToolCallsFail",
+        expr="mcp_exec:tool_call_failures:ratio_rate5m > 0.2"
+        " and on (server) sum by (server) (increase(mcp_exec_broker_calls_total[5m])) > 10",
+        minutes=10,
+        severity="warning",
+        summary="{{ $value | humanizePercentage }} of the calls of server {{ $labels.server }} fail.",
+    ),
+    Alert(
+        name="McpExecServersUnreachable",
+        expr='sum(increase(mcp_exec_broker_connects_total{outcome=~"failed|lost"}[10m])) > 20',
+        minutes=10,
+        severity="warning",
+        summary="The broker cannot connect to MCP servers: {{ $value }} attempts failed in 10 minutes.",
+    ),
+    Alert(
+        name="McpExecApprovalsWait",
+        expr="sum(mcp_exec_broker_approvals_pending) > 0",
+        minutes=5,
+        severity="warning",
+        summary="{{ $value }} tool calls have waited for an approval for minutes; they fail after their limit.",
+    ),
+    Alert(
+        name="McpExecFilesNotCollected",
+        expr='sum(increase(mcp_exec_broker_files_collections_total{outcome="failed"}[1h])) > 2',
+        minutes=5,
+        severity="warning",
+        summary="The broker cannot remove files that are no longer needed, so storage grows.",
+    ),
+)

@@ -1,0 +1,138 @@
+"""Prometheus' own checks of the rules: each alert fires on the series that it is for, and not on healthy ones."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hack.monitoring.__main__ import BOARDS
+from hack.monitoring.alerts import ALERTS
+from hack.monitoring.panels import substitute
+
+ROOT = Path(__file__).parents[3]
+RULES = ROOT / "charts/mcp-exec/rules/mcp-exec.yaml"
+PROMTOOL = shutil.which("promtool")
+
+pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, which Debian's package `prometheus` has")
+
+POOL = 'namespace="agents",pool="default"'
+DONE = f'{POOL},variant="default"'
+GOOD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Warm",{DONE}}}'
+COLD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Cold",{DONE}}}'
+LOST = f'mcp_exec_executions_total{{phase="Failed",reason="SandboxLost",start="Warm",{DONE}}}'
+WRONG = f'mcp_exec_executions_total{{phase="Failed",reason="UserError",start="Warm",{DONE}}}'
+QUEUED = 'mcp_exec_execution_stage_seconds_bucket{stage="queued",le="%s"}'
+CALLS = 'mcp_exec_broker_calls_total{server="agents/box",mode="code",outcome="%s"}'
+REQUESTS = 'mcp_exec_gateway_requests_total{route="/v1/executions",method="POST",code="%s"}'
+UP, NEVER = "0+%dx60", "0x60"
+"""Values of a counter that grows each minute, and of one that does not."""
+
+HEALTHY: dict[str, str] = {
+    "mcp_exec_leader": "1x60",
+    "mcp_exec_gateway_waiters": "0x60",
+    "mcp_exec_broker_calls_active": "0x60",
+    GOOD: UP % 100,
+    COLD: UP % 1,
+    WRONG: UP % 40,
+    QUEUED % "0.01": UP % 99,
+    QUEUED % "+Inf": UP % 100,
+    f"mcp_exec_pool_queued{{{POOL}}}": "3x60",
+    f'mcp_exec_pod_failures_total{{{POOL},reason="Failed"}}': NEVER,
+    f'mcp_exec_pool_variant_in_rotation{{{POOL},variant="default"}}': "1x60",
+    REQUESTS % "200": UP % 100,
+    REQUESTS % "503": UP % 1,
+    "mcp_exec_resync_failures_total": NEVER,
+    'mcp_exec_events_dropped_total{reason="TooMany"}': NEVER,
+    CALLS % "ok": UP % 50,
+    CALLS % "error": UP % 1,
+    'mcp_exec_broker_connects_total{outcome="failed"}': NEVER,
+    "mcp_exec_broker_approvals_pending": "0x60",
+    'mcp_exec_broker_files_collections_total{outcome="failed"}': NEVER,
+}
+
+FAULTS: dict[str, dict[str, str]] = {
+    "McpExecNoLeader": {"mcp_exec_leader": "0x60"},
+    "McpExecGatewayAbsent": {"mcp_exec_gateway_waiters": ""},
+    "McpExecBrokerAbsent": {"mcp_exec_broker_calls_active": "0x20 stale _x39"},
+    "McpExecPlatformFaults": {LOST: UP % 20},
+    "McpExecExecutionsWait": {QUEUED % "0.01": UP % 90, QUEUED % "10": UP % 100},
+    "McpExecQueueGrows": {f"mcp_exec_pool_queued{{{POOL}}}": "40x60"},
+    "McpExecFewWarmHits": {COLD: UP % 60},
+    "McpExecPodsFail": {f'mcp_exec_pod_failures_total{{{POOL},reason="Failed"}}': UP % 2},
+    "McpExecVariantEjected": {f'mcp_exec_pool_variant_in_rotation{{{POOL},variant="default"}}': "0x60"},
+    "McpExecGatewayErrors": {REQUESTS % "503": UP % 20},
+    "McpExecResyncsFail": {"mcp_exec_resync_failures_total": UP % 2},
+    "McpExecEventsDropped": {'mcp_exec_events_dropped_total{reason="TooMany"}': UP % 1},
+    "McpExecToolCallsFail": {CALLS % "error": UP % 40},
+    "McpExecServersUnreachable": {'mcp_exec_broker_connects_total{outcome="failed"}': UP % 5},
+    "McpExecApprovalsWait": {"mcp_exec_broker_approvals_pending": "2x60"},
+    "McpExecFilesNotCollected": {'mcp_exec_broker_files_collections_total{outcome="failed"}': UP % 1},
+}
+"""The series that differ from healthy ones, for each alert."""
+
+
+def promtool(*arguments: str, folder: Path) -> str:
+    assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def case(series: dict[str, str], *, fires: str = "") -> dict[str, Any]:
+    """A case of promtool: after 50 minutes, that alert fires and no other does."""
+    given = [{"series": name, "values": values} for name, values in (HEALTHY | series).items() if values]
+    expected = [
+        {"eval_time": "50m", "alertname": alert.name, "exp_alerts": []} for alert in ALERTS if alert.name != fires
+    ]
+    return {"interval": "1m", "name": fires or "healthy", "input_series": given, "alert_rule_test": expected}
+
+
+def firing(name: str, series: dict[str, str]) -> dict[str, Any]:
+    """A case in which promtool finds the alert, by the series ALERTS that Prometheus writes itself."""
+    return case(series, fires=name) | {
+        "promql_expr_test": [
+            {
+                "expr": f'count by (alertname) (ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0',
+                "eval_time": "50m",
+                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1}],
+            }
+        ]
+    }
+
+
+def run_cases(tmp_path: Path, *cases: dict[str, Any]) -> None:
+    path = tmp_path / "cases.yaml"
+    path.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": list(cases)}))
+    promtool("test", "rules", str(path), folder=tmp_path)
+
+
+def test_the_rules_pass_prometheus_own_check(tmp_path: Path) -> None:
+    assert "SUCCESS" in promtool("check", "rules", str(RULES), folder=tmp_path)
+
+
+def test_prometheus_parses_every_query_of_every_board(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"board:{board.name}:{number}", "expr": substitute(expr, window="1m", span="1h")}
+        for board in BOARDS
+        for number, expr in enumerate(board.list_queries())
+    ]
+    path = tmp_path / "boards.json"
+    path.write_text(json.dumps({"groups": [{"name": "boards", "rules": rules}]}))
+    promtool("check", "rules", str(path), folder=tmp_path)
+
+
+def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
+    run_cases(tmp_path, case({}))
+
+
+@pytest.mark.parametrize("alert", [alert.name for alert in ALERTS])
+def test_each_alert_fires_on_its_fault_and_no_other_does(alert: str, tmp_path: Path) -> None:
+    run_cases(tmp_path, firing(alert, FAULTS[alert]))
+
+
+def test_an_installation_without_a_broker_raises_no_alert(tmp_path: Path) -> None:
+    series = {name: "" for name in HEALTHY if name.startswith("mcp_exec_broker_")}
+    run_cases(tmp_path, case(series))
