@@ -25,6 +25,7 @@ def blocks(figures: Figures) -> dict[str, str]:
         "levels": _level_table(figures["levels"]),
         "published": _published_table(figures["published"]),
         "rules": _rule_table(figures["rules"]),
+        "changes": _change_table(figures["rules"]),
         "estimate": _estimate_table(figures["estimate"]),
     }
 
@@ -157,6 +158,14 @@ def _rule_table(rules: Figures) -> str:
             of = f" of {found['combinations']:,}" if name == "best" else ""
             rows.append([f"{profile}: {name}{of}", f"{each['tokens']:,}", f"{each['cached']:.1f}", f"`{values}`"])
     return _markdown(["profile and rules", "tokens", "thousandths of a dollar, caching", "values"], rows)
+
+
+def _change_table(rules: Figures) -> str:
+    changes = {profile: found["changes"] for profile, found in rules.items()}
+    rows = [["none", *(f"{found['default']['cached']:.1f}" for found in rules.values())]]
+    names = next(iter(changes.values()))
+    rows += [[f"`{name}`", *(f"{found[name]['cached']:.1f}" for found in changes.values())] for name in names]
+    return _markdown(["one changed rule: thousandths of a dollar, caching", *changes], rows)
 
 
 def _estimate_table(errors: Mapping[str, Figures]) -> str:

@@ -19,11 +19,12 @@ from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.tokens import estimate_tokens
 
 GRID: Mapping[str, Sequence[int | bool]] = {
-    "max_rows": (20, 50, 100, 200, 1000),
+    "max_rows": (20, 50, 100, 500),
     "max_calls": (1, 2, 3, 5, 12),
     "max_servers": (1, 2),
-    "max_definition_tokens": (500, 1000, 2000, 4000, 8000),
-    "direct_tools": (2, 3, 5, 8),
+    "max_definition_tokens": (300, 500, 1000, 2000, 4000),
+    "max_result_tokens": (500, 2000, 8000, 20_000),
+    "direct_tools": (1, 2, 3, 5, 8),
     "polling": (True, False),
     "reducing": (True, False),
 }
@@ -62,12 +63,12 @@ class HybridAgent:
     def run(self, transcript: Transcript, rules: HybridRules, *, is_known: bool) -> HybridCost:
         """Return the cost of a task. `is_known` is whether the application knows the rows, calls and servers."""
         offered = self._offer(transcript.prompt, rules.direct_tools)
-        rows, calls = measure(transcript)
+        rows, calls, largest = measure(transcript)
         choice = rules.choose(self._profile(transcript, rules.direct_tools, is_known=is_known))
         if choice.mode == "code":
             return HybridCost(mode="code", rule=choice.rule, cost=self._cost(transcript, "code", 0))
         names = {tool["name"] for tool in offered}
-        within = rows <= rules.max_rows and calls <= rules.max_calls
+        within = rows <= rules.max_rows and calls <= rules.max_calls and largest <= rules.max_result_tokens
         if within and all(use["name"] in names for use in transcript.uses("direct")):
             return HybridCost(
                 mode="direct", rule=choice.rule, cost=self._cost(transcript, "direct", rules.direct_tools)
@@ -79,7 +80,7 @@ class HybridAgent:
         if key not in self._profiles:
             profile = TaskProfile.estimate(transcript.prompt, self._servers)
             if is_known:
-                rows, calls = measure(transcript)
+                rows, calls, _ = measure(transcript)
                 profile = profile.override(TaskProfile(rows=rows, calls=calls, servers=len(transcript.servers)))
             offered = self._offer(transcript.prompt, tools)
             size = estimate_tokens(dump(offered)) if offered else 0
@@ -107,10 +108,11 @@ class HybridAgent:
 
 
 @cache
-def measure(transcript: Transcript) -> tuple[int, int]:
-    """Return the rows of the largest result and the number of calls of direct calls."""
+def measure(transcript: Transcript) -> tuple[int, int, int]:
+    """Return the rows of the longest result, the number of calls, and the tokens of the largest result, estimated."""
     results = [block["content"] for message in transcript.arms["direct"][2::2] for block in message["content"]]
-    return max((count_rows(text) for text in results), default=0), len(list(transcript.uses("direct")))
+    rows = max((count_rows(text) for text in results), default=0)
+    return rows, len(list(transcript.uses("direct"))), max(map(estimate_tokens, results), default=0)
 
 
 def combinations() -> Iterator[HybridRules]:

@@ -70,9 +70,9 @@ def compare(count: Count, transcripts: Sequence[Transcript]) -> list[dict[str, A
             ),
             "hybrid": hybrid.cost,
         }
-        largest, calls = measure(each)
+        longest, calls, _ = measure(each)
         rows.append({
-            "task": each.task, "kind": each.kind, "results": each.results, "rows": largest, "calls": calls,
+            "task": each.task, "kind": each.kind, "results": each.results, "rows": longest, "calls": calls,
             "hybrid": {"mode": hybrid.mode, "rule": hybrid.rule},
             "arms": {name: _describe(cost) for name, cost in costs.items()},
         })  # fmt: skip

@@ -24,7 +24,7 @@ _ROWS: Final = re.compile(
     re.IGNORECASE,
 )
 _REDUCING: Final = re.compile(
-    r"\b(?:how many|total|sum of|average|mean|median|count|group(?:ed)? by"
+    r"\b(?:how many|total|sum of|average|mean (?:of|value)|median|count|group(?:ed)? by"
     r"|per (?:month|day|week|customer|user|category)"
     r"|largest|smallest|highest|lowest|most|least|top \d{1,6}|filter|duplicates?|aggregate|statistics)\b",
     re.IGNORECASE,
@@ -89,8 +89,8 @@ class ModeChoice:
 class HybridRules:
     """Rules of a hybrid agent. A task is done by code if one of them applies, otherwise by direct calls.
 
-    The limits of rows and calls also hold while direct calls are made: a larger result is cut, and a further call is
-    refused, both with the advice to use code.
+    The limits of rows, of result tokens and of calls also hold while direct calls are made: a larger result is cut, and
+    a further call is refused, both with the advice to use code. `bench/tokens.py` has the cost of other values.
     """
 
     max_rows: int = 100
@@ -99,8 +99,10 @@ class HybridRules:
     """More calls: code."""
     max_servers: int = 1
     """More servers: code."""
-    max_definition_tokens: int = 4000
+    max_definition_tokens: int = 500
     """Larger definitions of the tools that match the task: code."""
+    max_result_tokens: int = 2000
+    """More tokens of one result, as an estimate: code. Rows say nothing about a long document."""
     polling: bool = True
     """Whether waiting for something means code."""
     reducing: bool = True

@@ -10,6 +10,7 @@ import tokens
 import transcripts
 from token_costs import cost_of
 
+from mcp_exec_client.agent import HybridRules
 from mcp_exec_client.agent.toolsets.code_mode import TOOLS
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.tokens import estimate_tokens
@@ -81,6 +82,13 @@ def test_the_page_shows_the_figures() -> None:
 
 def test_no_other_number_is_on_the_page() -> None:
     assert re.findall(r"\d+", token_report.prose(token_report.PAGE.read_text())) == []
+
+
+@pytest.mark.parametrize("profile", FIGURES["rules"])
+def test_the_default_rules_are_near_the_cheapest_on_these_tasks(profile: str) -> None:
+    found = FIGURES["rules"][profile]
+    assert found["default"]["rules"] == HybridRules().to_mapping(), RERUN
+    assert found["default"]["cached"] <= 1.03 * found["best"]["cached"]
 
 
 def test_the_system_prompt_of_code_mode_stays_small() -> None:

@@ -8,6 +8,7 @@ from mcp_exec_client.agent.rules import HybridRules
 from mcp_exec_client.agent.toolsets.code_mode import CODE_TOOL_NAMES, CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import DirectMode, count_rows
 from mcp_exec_client.agent.toolsets.results import ToolOutcome
+from mcp_exec_tools.tokens import estimate_tokens
 
 _SHOWN_CHARACTERS = 2000
 """Most characters of a result that is too large for a direct call."""
@@ -65,10 +66,16 @@ class TaskTools:
             return await self._refuse(f"{reason}: do the rest by one block of code with execute_code", on_event)
         self.calls += 1
         outcome = await direct.work(name, given, on_event=on_event)
-        if rules is None or outcome.failed or (rows := count_rows(outcome.text)) <= rules.max_rows:
+        if rules is None or outcome.failed:
             return outcome
-        reason = f"the result has {rows} rows, more than {rules.max_rows}"
-        await on_event(AgentStep(kind="mode", text=f"code (max_rows): {reason}"))
+        if (rows := count_rows(outcome.text)) > rules.max_rows:
+            rule, reason = "max_rows", f"the result has {rows} rows, more than {rules.max_rows}"
+        elif (size := estimate_tokens(outcome.text)) > rules.max_result_tokens:
+            rule = "max_result_tokens"
+            reason = f"the result has about {size} tokens, more than {rules.max_result_tokens}"
+        else:
+            return outcome
+        await on_event(AgentStep(kind="mode", text=f"code ({rule}): {reason}"))
         beginning = outcome.text[:_SHOWN_CHARACTERS]
         return ToolOutcome(text=f"{beginning}... ({reason}: call the tool by code with execute_code, and print less)")
 
