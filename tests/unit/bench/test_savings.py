@@ -8,11 +8,13 @@ import pytest
 import token_report
 import tokens
 import transcripts
-from token_costs import cost_of
+from token_costs import cost_of, dump
 
 from mcp_exec_client.agent import HybridRules
 from mcp_exec_client.agent.toolsets.code_mode import TOOLS
+from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
+from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.tokens import estimate_tokens
 
 RERUN = "run: python bench/tokens.py --write"
@@ -94,6 +96,13 @@ def test_the_default_rules_are_near_the_cheapest_on_these_tasks(profile: str) ->
 def test_the_system_prompt_of_code_mode_stays_small() -> None:
     assert estimate_tokens(system_prompt(sorted(CATALOGS))) <= MAX_PROMPT_TOKENS
     assert estimate_tokens(system_prompt([f"server-{number}" for number in range(30)])) <= MAX_PROMPT_TOKENS
+
+
+@pytest.mark.parametrize(("level", "budget"), [("name_only", 1300), ("with_description", 5000), ("full", 20_000)])
+def test_a_search_stays_within_its_budget_for_a_hundred_tools(level: str, budget: int) -> None:
+    index = Index([Catalog.from_tools(server, found) for server, found in CATALOGS.items()])
+    shown = index.search("", detail_level=level, limit=1000)
+    assert 100 * estimate_tokens(dump(shown)) / len(shown) <= budget
 
 
 def test_each_request_repeats_what_came_before_and_the_cache_reads_it() -> None:
