@@ -24,6 +24,7 @@ class Metrics:
     registry: CollectorRegistry
     calls: Counter
     call_failures: Counter
+    result_bytes: Counter
     combinations: Counter
     execution_calls: Histogram
     call_seconds: Histogram
@@ -58,6 +59,12 @@ class Metrics:
                 prefix + "call_failures_total",
                 "Failed tool calls by server and reason; ToolError if the tool reported the failure.",
                 ["server", "reason"],
+                registry=registry,
+            ),
+            result_bytes=Counter(
+                prefix + "result_bytes_total",
+                "Bytes of results by server and mode: those of `code` go to a sandbox, those of `direct` to a model.",
+                ["server", "mode"],
                 registry=registry,
             ),
             combinations=Counter(
@@ -106,7 +113,9 @@ class Metrics:
             ),
         )
 
-    def record_call(self, server: str, outcome: str, seconds: float, *, mode: CallMode, reason: str = "") -> None:
+    def record_call(
+        self, server: str, outcome: str, seconds: float, *, mode: CallMode, result_bytes: int = 0, reason: str = ""
+    ) -> None:
         """Record an ended call; `server` is NAMESPACE/NAME, or empty if the server is unknown.
 
         `reason` is that of a failure, empty if the call succeeded.
@@ -114,6 +123,7 @@ class Metrics:
         if server not in self._seconds and len(self._seconds) >= _MAX_SERVERS:
             server = _OTHER
         self.calls.labels(server, outcome, mode).inc()
+        self.result_bytes.labels(server, mode).inc(result_bytes)
         if reason:
             self.call_failures.labels(server, reason).inc()
         histogram = self._seconds.get(server)

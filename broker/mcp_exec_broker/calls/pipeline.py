@@ -326,7 +326,7 @@ class CallPipeline:
         call.quota.end_call(failed=outcome is not CallOutcome.OK, result_bytes=size)
         server = "/".join(call.server.key) if call.server else ""
         mode: CallMode = "direct" if isinstance(call.grant, DirectGrant) else "code"
-        self.metrics.record_call(server, outcome.value, seconds, mode=mode, reason=str(reason))
+        self.metrics.record_call(server, outcome.value, seconds, mode=mode, result_bytes=size, reason=str(reason))
         if isinstance(call.quota, ExecutionQuota) and call.resolved:
             call.quota.add_server(call.server_name)
         self.metrics.overhead_seconds.observe(max(seconds - call.external_seconds, 0.0))

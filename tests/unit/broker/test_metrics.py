@@ -32,8 +32,9 @@ def test_large_and_many_combinations_share_a_series() -> None:
 def test_a_failed_call_counts_by_its_reason_and_a_success_by_none() -> None:
     metrics = Metrics.new()
     metrics.record_call("agents/box", "denied", 0.1, mode="code", reason="BudgetExceeded")
-    metrics.record_call("agents/box", "ok", 0.1, mode="direct")
+    metrics.record_call("agents/box", "ok", 0.1, mode="direct", result_bytes=120)
     lines = text(metrics)
     assert 'mcp_exec_broker_call_failures_total{reason="BudgetExceeded",server="agents/box"} 1.0' in lines
     assert lines.count("mcp_exec_broker_call_failures_total{") == 1
+    assert 'mcp_exec_broker_result_bytes_total{mode="direct",server="agents/box"} 120.0' in lines
     assert 'mcp_exec_broker_calls_total{mode="direct",outcome="ok",server="agents/box"} 1.0' in lines
