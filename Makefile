@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo down lint types unit component coverage kills wheel installs fuzz e2e long chaos newest test bench generate clean
+.PHONY: help venv lock images data-image push up demo down lint types unit component coverage kills wheel installs fuzz e2e long chaos boards newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -93,6 +93,9 @@ long: venv  ## run the end-to-end tests that `make e2e` leaves out: restarts und
 
 chaos: venv  ## inject failures under load for ten minutes, on devcluster
 	@MCP_EXEC_CHAOS_SECONDS=$${MCP_EXEC_CHAOS_SECONDS:-600} hack/e2e
+
+boards: venv  ## scrape a run by Prometheus, check the queries of all boards and draw them in build/boards
+	@MCP_EXEC_BOARDS=yes hack/e2e
 
 newest: venv  ## test the CRDs with their CEL rules on the newest Kubernetes' API server
 	@hack/newest-apiserver

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from hack.monitoring.adoption_board import ADOPTION
 from hack.monitoring.alerts import ALERTS
 from hack.monitoring.grafana import build_board
 from hack.monitoring.recordings import RECORDINGS
@@ -17,7 +18,7 @@ from hack.monitoring.service_board import SERVICE
 from hack.monitoring.tools_board import TOOLS
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "mcp-exec"
-BOARDS: Final = (SERVICE, TOOLS)
+BOARDS: Final = (ADOPTION, SERVICE, TOOLS)
 
 
 def list_files() -> dict[Path, str]:

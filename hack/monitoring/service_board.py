@@ -71,20 +71,23 @@ SERVICE: Final = Board(
             stacked=True,
         ),
         Panel(
-            title="Pod starts, p95, and failures",
-            about="Seconds until a new pod is warm; failures per second by reason.",
+            title="Pod starts, p95",
+            about="Seconds until a new pod is warm.",
             queries=(
                 Query(
                     expr="histogram_quantile(0.95, sum by (le, pool) "
                     f"(rate(mcp_exec_pod_start_seconds_bucket{{{FILTER}}}[{WINDOW}])))",
                     legend="{{pool}}",
                 ),
-                Query(
-                    expr=f"sum by (reason) (rate(mcp_exec_pod_failures_total{{{FILTER}}}[{WINDOW}]))",
-                    legend="failures: {{reason}}",
-                ),
             ),
             unit="s",
+        ),
+        Panel(
+            title="Pod failures by reason",
+            about="Pods per second that the API server refused or that failed before they served.",
+            queries=(rate_by(f"mcp_exec_pod_failures_total{{{FILTER}}}", "reason"),),
+            unit="cps",
+            stacked=True,
         ),
         Panel(
             title="Sandbox CPU",
@@ -115,6 +118,21 @@ SERVICE: Final = Board(
                 ),
             ),
             unit="s",
+        ),
+        Panel(
+            title="Open requests at the gateway",
+            about="Requests that wait for an execution, and event streams.",
+            queries=(
+                Query(expr="sum(mcp_exec_gateway_waiters)", legend="waiting"),
+                Query(expr="sum(mcp_exec_gateway_open_streams)", legend="event streams"),
+            ),
+        ),
+        Panel(
+            title="Writes to the API server",
+            about="Writes of the operator per second.",
+            queries=(rate_by("mcp_exec_api_writes_total", "what"),),
+            unit="ops",
+            stacked=True,
         ),
     ),
 )

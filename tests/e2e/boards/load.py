@@ -1,0 +1,91 @@
+"""A load that gives every panel of the boards something to show."""
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import httpx
+
+from tests.e2e.support import Cluster, pool_manifest
+from tests.e2e.test_mcp_direct import MODERN, connecting
+from tests.e2e.toolservers import Agent, stdio, tool_server
+
+ROUNDS: Final = 14
+SERVERS: Final = (
+    tool_server("slack", stdio=stdio("python3", "-m", "mcp_exec_servers.slack")),
+    tool_server("probe", stdio=stdio("python3", "-m", "mcp_exec_servers.probe"), limits={"callTimeoutSeconds": 3}),
+)
+TOOLS: Final = ("slack.*", "probe.*")
+TOO_LARGE: Final = {"limits": {"cpu": "64", "memory": "64Gi"}}
+"""Resources that the LimitRange of a served namespace refuses."""
+
+PLAIN: Final = "1 + 1"
+BUSY: Final = """
+kept = [str(number) * 20 for number in range(200_000)]
+sum(len(text) % 7 for text in kept for _ in range(8))
+"""
+WRONG: Final = "raise ValueError('no such row')"
+CHAIN: Final = """
+import asyncio
+from servers.probe import echo
+from servers.slack import get_channel_history, list_channels
+for channel in await list_channels():
+    await echo(value=channel["name"])
+"""
+SINGLE: Final = "from servers.probe import echo\nawait echo(value=1)"
+FAILING: Final = """
+from client import ToolError
+from servers.probe import fail
+for _ in range(3):
+    try:
+        await fail(message="busy")
+    except ToolError:
+        pass
+"""
+ASKING: Final = """
+from client import ToolDenied
+from servers.probe import delete_everything
+try:
+    await delete_everything(confirm=True)
+except ToolDenied:
+    pass
+"""
+
+
+def produce(agent: Agent, approver: httpx.Client, *, url: str, api_key: str) -> list[dict[str, Any]]:
+    """Run all kinds of code in rounds, some at once, and return what came of them."""
+    done = []
+    with ThreadPoolExecutor(max_workers=5) as threads:
+        for number in range(ROUNDS):
+            runs = [
+                *(threads.submit(agent.run, code) for code in (PLAIN, PLAIN, BUSY, WRONG)),
+                *(threads.submit(agent.run, code, *TOOLS) for code in (CHAIN, SINGLE, FAILING)),
+            ]
+            if number % 3 == 0:
+                decide(agent, approver, "Deny" if number % 2 else "Approve")
+                asyncio.run(call_directly(url, api_key))
+            done += [run.result() for run in runs]
+    return done
+
+
+def decide(agent: Agent, approver: httpx.Client, decision: str) -> None:
+    """Run code that needs an approval, and decide on it."""
+    name = agent.start(ASKING, *TOOLS)
+    approval = agent.approval(name)
+    answer = approver.post(f"/v1/executions/{name}/approvals/{approval['id']}", json={"decision": decision})
+    assert answer.status_code == 200, answer.text
+
+
+async def call_directly(url: str, api_key: str) -> None:
+    """Call tools as an MCP client does, without code."""
+    async with connecting(url, api_key, MODERN, "mode=direct") as client:
+        for _ in range(3):
+            listed = await client.call_tool("slack__list_channels", {})
+            assert not listed.is_error, json.dumps(listed.structured_content)
+
+
+def refuse_pods(cluster: Cluster, image: str) -> str:
+    """Make a pool whose pods the API server refuses, and return its name."""
+    cluster.apply(pool_manifest(name="refused", runtime=None, image=image, warm=1, resources=TOO_LARGE))
+    return "refused"
