@@ -12,8 +12,9 @@ from mcp_exec_client.cli.main import kubectl_main
 from tests.e2e import toolservers
 from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway
 from tests.e2e.toolservers import Agent, http_server, running, secret, statuses, stdio, tool_server
-from tests.support.messages_api import KEY as MODEL_KEY
-from tests.support.messages_api import MessagesApi, results_in, says, uses
+from tests.support.model_servers.messages_api import KEY as MODEL_KEY
+from tests.support.model_servers.messages_api import MessagesApi
+from tests.support.model_servers.script import results_in, says, uses
 from tests.support.pages import steps
 from tests.support.until import eventually
 
@@ -493,8 +494,8 @@ def test_a_model_finds_ten_thousand_rows_by_code_and_reads_five(
     said = capsys.readouterr()
     assert said.out.startswith("Found ")
     assert said.out.endswith("pending orders of 10000\n")
-    steps = [line.split()[0] for line in said.err.splitlines()]
-    assert steps == ["search", "describe", "code", "execute", "results", "answer"]
+    steps = [word for line in said.err.splitlines() if (word := line.split()[0]) != "|"]
+    assert steps == ["mode", "search", "describe", "code", "execute", "results", "answer"]
     (described,) = json.loads(results_in(model.requests[2])[0]["content"])
     assert (described["server"], described["name"]) == ("sheets", "get_sheet")
     # the model's whole input, its own words and the prompt included: the rows are a megabyte

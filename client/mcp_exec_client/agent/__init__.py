@@ -12,6 +12,7 @@ from mcp_exec_client.agent.errors import AgentError, LimitReached, ModelError
 from mcp_exec_client.agent.events import AgentEvent, AgentStep, Mode, OnEvent, RunEvent, TextDelta, TextDropped
 from mcp_exec_client.agent.limits import AgentLimits, TokenPrice
 from mcp_exec_client.agent.providers.model import ModelProvider, ModelReply, ModelRequest, TokenCounts
+from mcp_exec_client.agent.providers.offline import OfflineProvider
 from mcp_exec_client.agent.rules import HybridRules, ModeChoice, TaskProfile
 from mcp_exec_client.agent.toolsets.code_mode import TOOLS, CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
@@ -20,8 +21,9 @@ from mcp_exec_client.agent.trace import AgentAnswer, ConversationUsage, RunTrace
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider as AnthropicProvider
+    from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider as OpenAIProvider
 
-_PROVIDERS: Final = {"AnthropicProvider": "anthropic_messages"}
+_PROVIDERS: Final = {"AnthropicProvider": "anthropic_messages", "OpenAIProvider": "openai_chat"}
 """Module of each provider."""
 __all__ = [
     "MAX_RESULT_CHARACTERS",
@@ -46,8 +48,10 @@ __all__ = [
     "ModelProvider",
     "ModelReply",
     "ModelRequest",
+    "OfflineProvider",
     "OnApproval",
     "OnEvent",
+    "OpenAIProvider",
     "RunEvent",
     "RunTrace",
     "TaskProfile",

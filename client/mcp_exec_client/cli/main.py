@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mcp_exec_client.cli.agent import chat
 from mcp_exec_client.cli.agent import command as agent
 from mcp_exec_client.cli.commands import (
     approvals,
@@ -37,6 +38,7 @@ _EXTRAS = {
     "aiohttp": "kubectl",
     "kubernetes": "kubectl",
     "anthropic": "agent",
+    "openai": "openai",
     "mcp": "generate",
     "httpx2": "generate",
 }
@@ -53,7 +55,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         module.add_to(commands)
     if program == PROGRAM:
         generate.add_to(add_group(commands, "servers", summary="typed wrappers of MCP servers"))
-        for module in (agent, mcp, profile, completion):
+        for module in (agent, chat, mcp, profile, completion):
             module.add_to(commands)
     else:
         for command in walk(parser):  # their examples have the program's name

@@ -1,6 +1,7 @@
 """`mcp-exec agent` between the Messages API and a gateway."""
 
 import asyncio
+import io
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,8 @@ import pytest
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
+from tests.support.model_servers.chat_api import KEY as CHAT_KEY
+from tests.support.model_servers.chat_api import ChatApi
 from tests.support.model_servers.messages_api import KEY as MODEL_KEY
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import refused, results_in, says, uses
@@ -194,3 +197,90 @@ async def test_a_model_that_can_not_be_reached_is_named_with_its_address(
     assert f"the model at {url}" in said
     assert "cannot be reached" in said
     assert "check $ANTHROPIC_BASE_URL" in said
+
+
+@pytest.fixture
+def call(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command with this gateway; return its exit code and what it wrote."""
+
+    async def command(*words: str) -> tuple[str, str, str]:
+        def call() -> str:
+            try:
+                main([*words, "--gateway", gateway.url, "--api-key", KEY])
+            except SystemExit as ended:
+                return str(ended.code)
+            return "0"
+
+        end = await asyncio.to_thread(call)
+        said = capsys.readouterr()
+        return end, said.out, said.err
+
+    return command
+
+
+async def test_a_scripted_model_needs_no_key_and_works_by_code(
+    call: Run, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    task = "create an issue owner=octocat"
+    end, answer, _ = await call("agent", "--offline", task, "--tool", "github.*", "--context", "limit:=3")
+    assert (end, answer) == ("0", "Without a model, a script did this. The result: 1\n")
+    (execution,) = gateway.executions.values()
+    given = execution["spec"]["context"]
+    assert (given["tool"], given["arguments"], given["limit"]) == ("github.create_issue", {}, 3)
+
+
+async def test_a_chat_remembers_resets_and_goes_on_after_a_failure(call: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MessagesApi([says("Hello Ada.")], refused(400), [says("You are Ada.")], [says("No idea.")])
+    lines = ["I am Ada.", "", "Fail.", "Who am I?", "/usage", "/reset", "Who am I?", "/exit", "never read"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    with model.serving():
+        monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
+        end, said, notes = await call("chat", "--price", "3,15", "--max-money", "1")
+    assert (end, said) == ("0", "Hello Ada.\nYou are Ada.\nNo idea.\n")
+    assert "! the model's API refused the request" in notes
+    assert "3 tasks, 3 turns; tokens: " in notes
+    assert "; cost 0." in notes
+    assert [len(request["messages"]) for request in model.requests] == [1, 3, 1]
+
+
+async def test_an_endpoint_of_the_chat_api_is_used_by_its_variables(call: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ChatApi([says("Hello.")]).serving() as model:
+        monkeypatch.setenv("OPENAI_API_KEY", CHAT_KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/v1")
+        end, answer, _ = await call("agent", "task", "--provider", "openai", "--model", "gpt-loopback")
+    assert (end, answer, model.requests[0]["model"]) == ("0", "Hello.\n", "gpt-loopback")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--provider", "openai"), "--provider openai needs --model"),
+        (("--provider", "openai", "--model", "m"), "agent needs $OPENAI_API_KEY"),
+        (("--rollout", "code-mode"), "--rollout needs --unit or --user"),
+        (("--max-money", "1"), "--max-money needs --price"),
+    ],
+)
+async def test_options_that_lack_others_are_refused(
+    call: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert said in (await call("agent", "task", *options))[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--max-money", "x"), "is not an amount"),
+        (("--max-money", "-1"), "must be more than 0"),
+        (("--price", "3"), "must be INPUT,OUTPUT"),
+        (("--mode", "fast"), "invalid choice"),
+    ],
+)
+def test_amounts_and_choices_are_checked(
+    options: tuple[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["agent", "a task", *options])
+    assert said in capsys.readouterr().err

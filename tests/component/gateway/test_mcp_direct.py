@@ -29,6 +29,8 @@ from tests.support.until import until
 
 from mcp_exec_api.constants import POOLS
 from mcp_exec_broker.calls.pipeline import CallPipeline
+from mcp_exec_client import AsyncClient
+from mcp_exec_client.agent import Agent, ApprovalQuestion, OfflineProvider
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_gateway.mcp.direct_mode import changes
 
@@ -315,3 +317,42 @@ async def test_streams_of_changes_are_bounded_and_end_with_the_gateway(made: Ins
     async with made.connect(SESSIONS, query="") as client:
         assert client.server_capabilities.tools.list_changed is False
     assert (await made.gateway.ask("GET", "/mcp")).status == 405
+
+
+async def test_an_agent_calls_tools_directly_and_its_application_approves(made: Installation) -> None:
+    asked: list[ApprovalQuestion] = []
+
+    async def approve(question: ApprovalQuestion) -> bool:
+        asked.append(question)
+        return True
+
+    def use(tool: str, **given: Any) -> list[Object]:
+        return [{"type": "tool_use", "id": "", "name": tool, "input": given}]
+
+    made.world.api.put(SECRETS, keys_secret(**{"team-a": {**key_entry(KEY), "approver": True}}))
+    keys = made.gateway.dependencies.keys
+    await until(lambda: (found := keys.find(KEY)) is not None and found.entry.approver)
+    script = [use("box__add", a=1, b=2), use("box__destroy", name="db"), use("box__ad"), use("box__fail"), "Done."]
+    provider = OfflineProvider(script)
+    async with AsyncClient(made.gateway.url, api_key=KEY) as client:
+        agent = Agent(client, provider, mode="direct", tools=["box.*"], on_approval=approve, conversation="chat-9")
+        answer = await agent.run("task")
+        by_rules = Agent(client, OfflineProvider(), mode="direct", tools=["box.*"])
+        scripted = await by_rules.run("Please add a=20 b=22")
+    assert [tool["name"] for tool in provider.requests[0].tools] == [f"box__{name}" for name in BOX_TOOLS]
+    results = [request.messages[-1]["content"][0] for request in provider.requests[1:]]
+    assert [result["content"] for result in results[:2]] == ['{"result":3}', '{"result":"gone"}']
+    assert ("did you mean box__add" in results[2]["content"], results[2]["is_error"]) == (False, True)
+    assert "it was to be expected" in results[3]["content"]
+    assert (answer.text, [(each.tool, each.arguments) for each in asked]) == (
+        "Done.",
+        [("box.destroy", '{"name": "db"}')],
+    )
+    assert scripted.text.endswith('The result: {"result":42}')
+    records = [each for each in await made.read_audit() if each["conversation"] == "chat-9"]
+    assert [(each["tool"], each["outcome"]) for each in records] == [
+        ("fail", "error"),
+        ("destroy", "ok"),
+        ("destroy", "denied"),
+        ("add", "ok"),
+    ]

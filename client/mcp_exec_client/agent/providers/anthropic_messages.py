@@ -8,7 +8,15 @@ from anthropic import AnthropicError, APIConnectionError, APIStatusError, AsyncA
 from anthropic.types import Message, Usage
 
 from mcp_exec_client.agent.errors import ModelError
-from mcp_exec_client.agent.providers.model import Block, ModelReply, ModelRequest, PassText, StopReason, TokenCounts
+from mcp_exec_client.agent.providers.model import (
+    MAX_ANSWER_CHARACTERS,
+    Block,
+    ModelReply,
+    ModelRequest,
+    PassText,
+    StopReason,
+    TokenCounts,
+)
 
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 _CACHED: Final = {"type": "ephemeral"}
@@ -44,9 +52,15 @@ class AnthropicProvider:
         try:
             given = self._build(request)
             async with self._sdk.messages.stream(max_tokens=request.max_tokens, **given) as stream:
+                characters = 0
                 async for event in stream:
                     if event.type == "text":
+                        characters += len(event.text)
                         await on_text(event.text)
+                    elif event.type == "input_json":
+                        characters += len(event.partial_json)
+                    if characters > MAX_ANSWER_CHARACTERS:
+                        raise ModelError(f"the model's answer has more than {MAX_ANSWER_CHARACTERS} characters")
                 message = await stream.get_final_message()
         except httpx2.TransportError as error:
             raise ModelError(

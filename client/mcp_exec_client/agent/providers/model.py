@@ -2,8 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
+MAX_ANSWER_CHARACTERS: Final = 4_000_000
+"""Most characters of one answer, more than any model writes."""
 Block = dict[str, Any]
 """A message, a content block or a tool definition as JSON."""
 PassText = Callable[[str], Awaitable[None]]

@@ -1,6 +1,7 @@
 """Options of `agent` and `chat`, and the conversation that they describe."""
 
 import argparse
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal, InvalidOperation
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from mcp_exec_client.agent import Agent, OnApproval
     from mcp_exec_client.agent.providers.model import ModelProvider
 
-_MODELS: Final = {"anthropic": "claude-sonnet-5-5"}
-"""Default model of each provider."""
+_MODEL: Final = "claude-sonnet-5-5"
+_PROVIDERS: Final = ("anthropic", "openai")
 _CACHE_READ, _CACHE_WRITE = Decimal("0.1"), Decimal("1.25")
 """Usual prices of cached tokens, as shares of the price of input."""
 
@@ -36,9 +37,20 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
         "--mode", choices=("code", "direct", "hybrid"), default="code", help="how tools are used; default: code"
     )
     command.add_argument(
-        "--provider", choices=tuple(_MODELS), default="anthropic", help="API of the model; default: anthropic"
+        "--provider",
+        choices=_PROVIDERS,
+        default="anthropic",
+        help="API of the model, anthropic or openai, which includes compatible endpoints; default: anthropic",
     )
-    command.add_argument("--model", metavar="NAME", help=f"default: {_MODELS['anthropic']}")
+    command.add_argument(
+        "--model", metavar="NAME", help=f"model; default: {_MODEL}; with --provider openai there is no default"
+    )
+    command.add_argument(
+        "--offline",
+        action="store_true",
+        help="use a scripted model, which needs no key: it searches for a tool by the words of the task and calls it "
+        "with the task's NAME=VALUE pairs",
+    )
     command.add_argument("--pool", metavar="NAME", default="default", help="default: default")
     command.add_argument("--user", metavar="NAME", help="user on whose behalf the tools are used")
     command.add_argument("--conversation", metavar="ID", help="conversation that the executions belong to")
@@ -135,14 +147,43 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
 
 @asynccontextmanager
 async def _open_provider(options: argparse.Namespace) -> AsyncIterator["ModelProvider"]:
+    if options.offline:
+        from mcp_exec_client.agent.providers.offline import OfflineProvider
+
+        yield OfflineProvider()
+    elif options.provider == "openai":
+        async with _open_openai(options) as provider:
+            yield provider
+    else:
+        async with _open_anthropic(options) as provider:
+            yield provider
+
+
+@asynccontextmanager
+async def _open_anthropic(options: argparse.Namespace) -> AsyncIterator["ModelProvider"]:
+    # imported here: the SDK takes a second to import
     from anthropic import AsyncAnthropic
 
     from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 
     async with AsyncAnthropic() as sdk:
         if not (sdk.api_key or sdk.auth_token or sdk.credentials):
-            raise CommandError(f"{options.command} needs $ANTHROPIC_API_KEY, the key of the model's API")
-        yield AnthropicProvider(options.model or _MODELS["anthropic"], sdk=sdk)
+            raise CommandError(f"{options.command} needs $ANTHROPIC_API_KEY, the key of the model's API, or --offline")
+        yield AnthropicProvider(options.model or _MODEL, sdk=sdk)
+
+
+@asynccontextmanager
+async def _open_openai(options: argparse.Namespace) -> AsyncIterator["ModelProvider"]:
+    from openai import AsyncOpenAI
+
+    from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+
+    if not options.model:
+        raise CommandError("--provider openai needs --model", ExitCode.USAGE)
+    if not os.environ.get("OPENAI_API_KEY"):
+        raise CommandError(f"{options.command} needs $OPENAI_API_KEY, the key of the model's API, or --offline")
+    async with AsyncOpenAI() as sdk:
+        yield OpenAIProvider(options.model, sdk=sdk)
 
 
 def _build_prices(options: argparse.Namespace) -> dict[str, Any]:
