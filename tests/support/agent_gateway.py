@@ -66,6 +66,9 @@ class AgentGateway:
     assignment: Object | httpx.Response = field(default_factory=lambda: problem(503, "unavailable"))
     refusal: httpx.Response | None = None
     """Response to the creation of executions."""
+    created: asyncio.Event | None = None
+    """If set, the first creation of an execution waits for it."""
+    report_refusal: httpx.Response | None = None
     executions: list[Object] = field(default_factory=list)
     calls: list[Object] = field(default_factory=list)
     """Parameters of direct calls."""
@@ -93,9 +96,12 @@ class AgentGateway:
             found = self._answer_mcp(body)
         elif path.startswith("/v1/executions"):
             found = self._answer_execution(request.method, path.split("/")[3:], body)
+            if request.method == "POST" and self.created is not None:
+                created, self.created = self.created, None
+                await created.wait()
         elif path.startswith("/v1/conversations/"):
             self.reports.append({"conversation": path.split("/")[3], **body})
-            found = {}
+            found = self.report_refusal or {}
         else:
             self.assigned.append({"path": path, **body})
             found = self.assignment

@@ -1,5 +1,6 @@
 """Reports of a task's usage to the gateway."""
 
+import asyncio
 import logging
 import uuid
 from typing import Final
@@ -13,6 +14,8 @@ from mcp_exec_client.state.conversations import ReportedUsage
 log = logging.getLogger(__name__)
 
 _MAX_MODEL: Final = 128
+_SECONDS: Final = 10.0
+"""Longest time of a report, which the answer waits for."""
 
 
 async def report_task(
@@ -44,6 +47,7 @@ async def report_task(
         unit=rollout.unit if rollout else None,
     )
     try:
-        await client.conversations.report_usage(conversation, usage)
-    except McpExecError as error:
+        async with asyncio.timeout(_SECONDS):
+            await client.conversations.report_usage(conversation, usage)
+    except (McpExecError, TimeoutError) as error:
         log.warning("the usage of conversation %s was not reported: %s", conversation, error)

@@ -8,6 +8,7 @@ from mcp_exec_client.blocking.methods import Blocking, blocking, iterating
 from mcp_exec_client.blocking.results import running
 from mcp_exec_client.blocking.state import (
     BlockingArtifacts,
+    BlockingConversations,
     BlockingFiles,
     BlockingSession,
     BlockingSessions,
@@ -34,6 +35,7 @@ class Client(Blocking[AsyncClient]):
         self.files = BlockingFiles(self._target.files, self._loop)
         self.artifacts = BlockingArtifacts(self._target.artifacts, self._loop)
         self.skills = BlockingSkills(self._target.skills, self._loop)
+        self.conversations = BlockingConversations(self._target.conversations, self._loop)
 
     run = running(AsyncClient.run)
     submit = running(AsyncClient.submit)

@@ -1,4 +1,4 @@
-"""Blocking forms of what lasts: sessions, workspaces, files, artifacts."""
+"""Blocking forms of what lasts: sessions, workspaces, files, artifacts, skills, reports."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -7,6 +7,7 @@ from typing import Self
 from mcp_exec_client.blocking.methods import Blocking, blocking, iterating
 from mcp_exec_client.blocking.results import BlockingArtifact, running
 from mcp_exec_client.state.artifacts import Artifacts
+from mcp_exec_client.state.conversations import Conversations
 from mcp_exec_client.state.files import Files
 from mcp_exec_client.state.sessions import OpenSession, Sessions
 from mcp_exec_client.state.skills import Skills
@@ -37,6 +38,14 @@ class BlockingArtifacts(Blocking[Artifacts]):
     def get(self, execution: str, artifact: str) -> BlockingArtifact:
         """Return the artifact with this id, or with this name if only one has it. Raises NotFound."""
         return BlockingArtifact.wrap(self.call(lambda artifacts: artifacts.get(execution, artifact)), self._loop)
+
+
+class BlockingConversations(Blocking[Conversations]):
+    """Reports about conversations: the methods of Conversations, which block."""
+
+    report_usage = blocking(Conversations.report_usage)
+    report_feedback = blocking(Conversations.report_feedback)
+    assign = blocking(Conversations.assign)
 
 
 class BlockingSkills(Blocking[Skills]):

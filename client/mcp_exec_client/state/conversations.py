@@ -1,6 +1,6 @@
 """Conversations of an application with a model: what they used, what people think of them, and their arms."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -58,11 +58,20 @@ class Conversations:
         await self._channel.send("POST", f"{_CONVERSATIONS}/{quote_segment(conversation)}/usage", body=body)
 
     async def report_feedback(
-        self, conversation: str, rating: int, *, id: str, comment: str | None = None, **more: Any
+        self,
+        conversation: str,
+        rating: int,
+        *,
+        id: str,
+        comment: str | None = None,
+        user: str | None = None,
+        rollout: str | None = None,
+        unit: str | None = None,
     ) -> None:
-        """Report what a person thinks, from 1 to 5. A report that is sent twice counts once."""
-        body = drop_unset({"id": id, "rating": rating, "comment": comment, **more})
-        await self._channel.send("POST", f"{_CONVERSATIONS}/{quote_segment(conversation)}/feedback", body=body)
+        """Report what a person thinks, from 1 to 5. A report that is sent twice with the same id counts once."""
+        body = {"id": id, "rating": rating, "comment": comment, "user": user, "rollout": rollout, "unit": unit}
+        path = f"{_CONVERSATIONS}/{quote_segment(conversation)}/feedback"
+        await self._channel.send("POST", path, body=drop_unset(body))
 
     async def assign(self, rollout: str, unit: str) -> AssignedArm:
         """Return the arm of a unit, for example of a user. It stays the same for the whole rollout."""

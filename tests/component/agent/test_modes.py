@@ -240,6 +240,15 @@ async def test_feedback_is_reported_for_a_conversation(gateway: AgentGateway) ->
     assert gateway.reports == [{"conversation": "c-1", "id": "f-1", "rating": 4, "comment": "fast"}]
 
 
+async def test_a_report_that_is_refused_does_not_fail_the_task(
+    messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.report_refusal = problem(503, "unavailable", "records are off")
+    messages.rewrite([says("Done.")])
+    assert (await make_agent(report=True).run("task")).text == "Done."
+    assert "was not reported: 503 unavailable: records are off" in caplog.text
+
+
 async def test_a_failed_task_is_reported_as_such(
     messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent
 ) -> None:

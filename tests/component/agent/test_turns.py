@@ -307,6 +307,19 @@ async def test_a_task_that_is_cancelled_cancels_its_code(
         await task
 
 
+async def test_a_task_that_is_cancelled_while_its_code_is_submitted_cancels_the_execution(
+    messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    gateway.created, gateway.runs = asyncio.Event(), [Run(hangs=True)] * 2
+    messages.rewrite([uses("execute_code", code="while True: pass")])
+    task = asyncio.create_task(make_agent().run("task"))
+    await gateway.started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (len(gateway.executions), gateway.cancelled) == (2, ["e2"])
+
+
 def test_limits_are_more_than_nothing() -> None:
     with pytest.raises(ValueError, match="turns is 0; it must be more than 0"):
         AgentLimits(turns=0)

@@ -1,6 +1,7 @@
 """One block of code: submitted, followed to its end, and cancelled if its caller gives up."""
 
 import asyncio
+import uuid
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final, Unpack
@@ -35,7 +36,12 @@ class FollowedRun:
         The time that the application takes for approvals does not count.
         """
         seconds = options.get("timeout_seconds", _TIMEOUT_SECONDS) + _START_SECONDS
-        execution = await self.client.submit(code, **options)
+        key = uuid.uuid4().hex
+        try:
+            execution = await self.client.submit(code, idempotency_key=key, **options)
+        except asyncio.CancelledError:
+            await self._abandon(code, key, options)
+            raise
         try:
             async with asyncio.timeout(seconds) as limit:
                 await self._follow(execution.name, limit, seconds)
@@ -78,6 +84,13 @@ class FollowedRun:
                 await asyncio.gather(*deciding, return_exceptions=True)
             if deciding and not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    async def _abandon(self, code: str, key: str, options: RunOptions) -> None:
+        """Cancel an execution whose name is not known: the same request, with the same key, returns it."""
+        with suppress(McpExecError, TimeoutError):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                execution = await self.client.submit(code, idempotency_key=key, **options)
+                await self.client.cancel(execution.name)
 
     async def _cancel(self, name: str) -> None:
         with suppress(McpExecError, TimeoutError):
