@@ -1,7 +1,7 @@
 """Tokens and money of the same tasks by direct tool calls, by code, and by a hybrid agent.
 
 It counts the tokens of recorded transcripts (bench/data/transcripts) by an offline tokenizer. It does not measure
-whether a model succeeds: what the model writes was written by people, as a plausible model would.
+whether a model succeeds: the model's turns are scripted, as a plausible model would write them.
 Each request repeats the system prompt, the tool definitions and all earlier messages, as an API without state requires.
 
     python bench/tokens.py --json tokens.json
