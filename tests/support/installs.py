@@ -40,9 +40,10 @@ try:
 except GatewayUnreachable as error:
     assert "POST http://127.0.0.1:1/v1/executions: " in str(error), error
 """,
-    "cli": "import yaml, mcp_exec_client.cli.doctor.gateway_checks",
+    "cli": "import yaml, mcp_exec_client.agent, mcp_exec_client.cli.doctor.gateway_checks",
     "kubectl": "import mcp_exec_client.cli.doctor.cluster_checks, kubernetes.aio",
-    "agent": "import mcp_exec_client.agent",
+    "agent": "from mcp_exec_client.agent import AnthropicProvider",
+    "openai": "from mcp_exec_client.agent import OpenAIProvider",
     "generate": "import mcp_exec_client.cli.generate.catalog_sources",
 }
 """A program that each extra must run; an empty name is the wheel without extras."""

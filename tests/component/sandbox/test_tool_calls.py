@@ -5,6 +5,9 @@ import json
 
 import pytest
 
+from mcp_exec_client.agent import ModelRequest
+from mcp_exec_client.agent.providers.offline import plan_turn
+
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 ENCODED = base64.b64encode(PNG).decode()
 
@@ -329,3 +332,16 @@ except ToolError as error:
         {"day": "2026-01-02", "n": 1.5, "p": "/x", "s": [1], "d": {"x": 1}},
         {"x": 2},
     ]
+
+
+def test_the_scripted_model_s_code_calls_a_tool_and_keeps_its_result(sandbox, broker):
+    found = json.dumps([{"name": "it", "server": "echo", "input_schema": {"properties": {"n": {"type": "integer"}}}}])
+    messages = [
+        {"role": "user", "content": "echo n=5"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "search_tools", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": found}]},
+    ]
+    (use,) = plan_turn(ModelRequest(system="", messages=messages, tools=[{"name": "search_tools"}]))
+    run = sandbox.run(use["input"]["code"], context=use["input"]["context"], tools=broker.job)
+    assert (run.stdout, run.result) == ('echo.it returned 8 characters; they begin with: {"n": 5}\n', None)
+    assert broker.calls[0].body["arguments"] == {"n": 5}

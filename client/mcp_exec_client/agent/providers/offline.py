@@ -20,8 +20,8 @@ _CODE: Final = """\
 import json
 from client import call_mcp_tool
 
-result = await call_mcp_tool(tool, arguments)
-text = result if isinstance(result, str) else json.dumps(result, default=str)
+answer = await call_mcp_tool(tool, arguments)
+text = answer if isinstance(answer, str) else json.dumps(answer, default=str)
 print(f"{tool} returned {len(text)} characters; they begin with: {text[:200]}")
 """
 _COUNT_WORDS: Final = "print(f'the task has {len(task.split())} words')"
