@@ -168,8 +168,11 @@ class Agent:
                 running.exception()
 
     async def count_tokens(self, task: str) -> TokenCounts:
-        """Return the input tokens of a task's first request, as the provider counts them, if it can."""
-        setup = await self._selection.prepare(task, None)
+        """Return the input tokens of a task's first request, as the provider counts them, if it can.
+
+        A rollout is not asked: the count is that of the conversation's own mode.
+        """
+        setup = await self._selection.prepare(task, None, assigns=False)
         messages = [*self.history.messages, {"role": "user", "content": task}]
         return await self._provider.count_tokens(
             ModelRequest(system=setup.system, messages=messages, tools=setup.tools.definitions)

@@ -50,16 +50,19 @@ class ModeSelection:
     shows_tools: bool
     """Whether the model can use tools; one that cannot writes code in a fenced block."""
 
-    async def prepare(self, task: str, expected: TaskProfile | None) -> TaskSetup:
-        """Return the setup of a task. Raises AgentError and McpExecError."""
-        choice = await self._choose_mode()
+    async def prepare(self, task: str, expected: TaskProfile | None, *, assigns: bool = True) -> TaskSetup:
+        """Return the setup of a task. Raises AgentError and McpExecError.
+
+        Without `assigns`, the rollout is not asked: an assignment counts as an exposure.
+        """
+        choice = await self._choose_mode(self.rollout if assigns else None)
         if choice.mode == "code":
             return await self._set_up_code(choice)
         if choice.mode == "direct":
             return await self._set_up_direct(choice)
         return await self._set_up_hybrid(task, expected)
 
-    async def _choose_mode(self) -> ModeChoice:
+    async def _choose_mode(self, rollout: RolloutUnit | None) -> ModeChoice:
         """Return the mode before the rules: by the kill switch, else the rollout, else the application."""
         reason = await find_kill_reason(self.kill_switch)
         if reason:
@@ -67,7 +70,7 @@ class ModeSelection:
         if not self.shows_tools:
             return ModeChoice(mode="code", rule="no_tools", reason="the model cannot use tools")
         own = ModeChoice(mode=self.mode, rule="option", reason="the application's choice")
-        return own if self.rollout is None else await self.rollout.choose(own)
+        return own if rollout is None else await rollout.choose(own)
 
     async def _set_up_code(self, choice: ModeChoice) -> TaskSetup:
         definitions = self.code.tools()

@@ -223,6 +223,13 @@ async def test_a_rollout_assigns_the_mode_and_the_usage_is_reported(
     assert "arm" not in report
 
 
+async def test_counting_tokens_assigns_nobody_to_an_arm(
+    messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    assert (await make_agent(rollout="code-mode", unit="u-1").count_tokens("task")).input > 0
+    assert gateway.assigned == []
+
+
 @pytest.mark.parametrize("assignment", [problem(404, "not-found"), {"arm": "pool-b"}, {"arm": "x", "mode": "other"}])
 async def test_without_an_assigned_mode_the_default_is_used(
     messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent, assignment: Any
