@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo down lint types unit component coverage kills wheel installs fuzz e2e long chaos boards newest test bench generate clean
+.PHONY: help venv lock images data-image push up demo examples down lint types unit component coverage kills wheel installs fuzz e2e long chaos boards newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -45,6 +45,9 @@ up: venv  ## create a cluster and load the images
 
 demo: venv  ## create a cluster, install the release and run an example
 	@hack/demo
+
+examples: venv  ## run the tasks of examples/tasks on the release, and print what each saved; TASK=03 runs one
+	@hack/examples $(TASK)
 
 down:  ## delete the cluster, or on an existing cluster the release
 	@hack/cluster down
