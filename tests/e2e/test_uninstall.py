@@ -200,6 +200,7 @@ def test_a_namespace_that_is_deleted_goes_without_help_and_lets_nothing_out(leav
 
 def test_an_uninstallation_ends_all_runs_and_leaves_nothing(leaving: Leaving) -> None:
     cluster = leaving.cluster
+    leaving.install(FIRST)  # its pool was deleted
     leaving.attack(FIRST)
     leaving.uninstall()
     assert leaving.finished(FIRST)["phase"] == "Cancelled"
