@@ -10,13 +10,13 @@ from servers.slack import post_message
 warned, refused = [], []
 for user in users:
     try:
-        rows = await get_expenses(user_id=user, category="travel")
+        rows = await get_expenses(user_id=user, category="food")
     except ToolError as error:
         refused.append(user)
         continue
     total = sum(row["amount"] for row in rows)
     if total > limit:
-        await post_message(channel="C200", text=f"{user} spent {total:.2f} on travel")
+        await post_message(channel="C200", text=f"{user} spent {total:.2f} on food")
         warned.append(user)
 {"warned": warned, "refused": refused}
 """

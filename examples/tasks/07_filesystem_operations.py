@@ -1,4 +1,4 @@
-"""07: files on a server. A hundred of them are written and searched; their text stays in the sandbox."""
+"""07: files on a server. Twenty of them are written and searched; their text stays in the sandbox."""
 
 from saving import run_task
 

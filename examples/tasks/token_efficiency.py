@@ -4,11 +4,11 @@ from saving import measure, run_task
 
 DIRECT = """
 from servers.expenses import get_expenses
-await get_expenses(user_id="u-42", category="travel")
+await get_expenses(user_id="u-42", category="food")
 """
 CODE = """
 from servers.expenses import get_expenses
-rows = await get_expenses(user_id="u-42", category="travel")
+rows = await get_expenses(user_id="u-42", category="food")
 round(sum(row["amount"] for row in rows), 2)
 """
 

@@ -39,5 +39,6 @@ def test_every_task_runs_and_prints_what_it_saved(servers: None, url: str, api_k
     assert f"{len(names)} tasks succeeded, 0 failed" in done.stdout
     saved = dict(re.findall(r"^(\w+) +\d.* (-?[\d,]+)$", done.stdout, re.MULTILINE))
     assert sorted(saved) == names
+    assert "{'refused': [''], 'warned': ['u-42', 'u-7']}" in done.stdout
     assert int(saved["03_data_filtering"].replace(",", "")) > 100_000
     assert int(saved["01_basic_tool_call"].replace(",", "")) < 0  # one small call: losses are shown like wins
