@@ -46,8 +46,9 @@ def test_a_task_is_done_by_code_by_a_direct_call_and_by_rule(
     assert "clock.get_current_time returned" in answer
     assert '"timezone": "UTC"' in answer.replace("\\", "")
     assert [step["kind"] for step in trace["steps"]] == ["mode", "describe", "code", "execute", "results", "answer"]
-    (execution,) = gateway.client.get("/v1/executions", params={"conversation": "by-code"}).json()["items"]
-    assert execution["phase"] == "Succeeded"
+    (name,) = (step["text"].partition(":")[0] for step in trace["steps"] if step["kind"] == "execute")
+    execution = gateway.client.get(f"/v1/executions/{name}").json()
+    assert (execution["phase"], execution["conversation"]) == ("Succeeded", "by-code")
     for mode, reason in (("direct", "the application's choice"), ("hybrid", "one small call is expected")):
         answer, trace = ask("--mode", mode, "--conversation", f"by-{mode}")
         assert "UTC" in answer
