@@ -29,9 +29,9 @@ WRONG: Final = "raise ValueError('no such row')"
 CHAIN: Final = """
 import asyncio
 from servers.probe import echo
-from servers.slack import get_channel_history, list_channels
+from servers.slack import list_channels
 for channel in await list_channels():
-    await echo(value=channel["name"])
+    await echo(value=str(channel))
 """
 SINGLE: Final = "from servers.probe import echo\nawait echo(value=1)"
 FAILING: Final = """

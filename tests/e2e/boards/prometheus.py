@@ -1,4 +1,4 @@
-"""A Prometheus of Debian that scrapes the pods of a release every second, by forwarded ports."""
+"""A Prometheus of Debian that scrapes the pods of a release every two seconds, by forwarded ports."""
 
 import math
 import os
@@ -87,17 +87,17 @@ def scraped(cluster: Cluster) -> Iterator[dict[str, list[str]]]:
 
 @contextmanager
 def prometheus(targets: dict[str, list[str]], folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus, with the chart's rules evaluated every second."""
+    """Run Prometheus, with the chart's rules evaluated every two seconds."""
     rules = yaml.safe_load(RULES.read_text())
     for group in rules["groups"]:
-        group["interval"] = "1s"
+        group["interval"] = "2s"
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     jobs = [
         {"job_name": name, "honor_labels": True, "static_configs": [{"targets": addresses}]}
         for name, addresses in targets.items()
     ]
     settings = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
         "rule_files": ["rules.yaml"],
         "scrape_configs": jobs,
     }

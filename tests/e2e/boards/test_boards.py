@@ -22,7 +22,7 @@ from tests.support.until import eventually
 pytestmark = pytest.mark.timeout(900)
 PICTURES = ROOT / "build" / "boards"
 WINDOW, SPAN = "15s", "10m"
-"""Windows of rates and of sums in a run of a few minutes that is scraped every second."""
+"""Windows of rates and of sums in a run of a few minutes that is scraped every two seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
