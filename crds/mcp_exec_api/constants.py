@@ -11,6 +11,7 @@ POOLS: Final = "sandboxpools"
 TOOL_SERVERS: Final = "toolservers"
 SESSIONS: Final = "sandboxsessions"
 SKILLS: Final = "skills"
+ROLLOUTS: Final = "executionrollouts"
 
 MANAGED_BY: Final = "mcp-exec"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"

@@ -18,6 +18,10 @@ URL: Object = {"url": "https://example.invalid/mcp"}
 SECRET: Object = {"name": "s", "key": "k"}
 SESSION: Object = {"name": "a", "user": "b", "resets": 1}
 SKILL: Object = {"name": "a", "version": 1, "description": "d", "code": "def run(): ..."}
+ARMS: list[Object] = [{"name": "direct", "mode": "direct"}, {"name": "code", "mode": "code"}]
+STAGE: Object = {"name": "few", "percent": 5, "durationSeconds": 60}
+GUARD: Object = {"name": "errors", "metric": "errorRate", "threshold": 0.1}
+ROLLOUT: Object = {"arms": ARMS, "control": "direct", "stages": [STAGE]}
 STDIO: Object = {"stdio": {"image": "i", "command": ["c"]}}
 
 
@@ -85,7 +89,55 @@ SESSION_CHANGES = [
     ({"user": "somebody"}, "spec.user of a session is immutable"),
     ({"resets": 0}, "spec.resets cannot be lowered"),
 ]
+ROLLOUT_CHANGES = [
+    ({"arms": [ARMS[0], ARMS[1] | {"weight": 2}]}, "spec.arms of a rollout is immutable: create another rollout"),
+    ({"control": "code"}, "spec.control of a rollout is immutable: create another rollout"),
+    ({"stages": [STAGE | {"percent": 6}]}, "spec.stages of a rollout is immutable: create another rollout"),
+    ({"salt": "another"}, "spec.salt of a rollout is immutable: create another rollout"),
+    ({"killSwitch": False}, "spec.killSwitch cannot be set back to false: create another rollout"),
+]
 REFUSED = [
+    ("executionrollouts", ROLLOUT | {"control": "c"}, "spec.control must be the name of one of spec.arms"),
+    ("executionrollouts", ROLLOUT | {"completeWith": "c"}, "spec.completeWith must be the name of one of spec.arms"),
+    (
+        "executionrollouts",
+        ROLLOUT | {"stages": [STAGE | {"arm": "c"}]},
+        "the arm of each of spec.stages must be the name of one of spec.arms",
+    ),
+    (
+        "executionrollouts",
+        ROLLOUT | {"promotedTo": "all"},
+        "spec.promotedTo must be Completed or the name of one of spec.stages",
+    ),
+    ("executionrollouts", ROLLOUT | {"arms": [*ARMS, ARMS[0]]}, "spec.arms must have different names"),
+    (
+        "executionrollouts",
+        ROLLOUT | {"arms": [arm | {"weight": 0} for arm in ARMS]},
+        "one of spec.arms must have a weight above 0",
+    ),
+    ("executionrollouts", ROLLOUT | {"arms": [*ARMS, {"name": "c"}]}, "an arm needs a mode, a pool or both"),
+    ("executionrollouts", ROLLOUT | {"stages": [STAGE, STAGE]}, "spec.stages must have different names"),
+    ("executionrollouts", ROLLOUT | {"guards": [GUARD, GUARD]}, "spec.guards must have different names"),
+    (
+        "executionrollouts",
+        ROLLOUT | {"stages": [STAGE | {"percent": 0}]},
+        "a stage needs users or a percent above 0",
+    ),
+    (
+        "executionrollouts",
+        ROLLOUT | {"stages": [STAGE | {"manual": True}]},
+        "exactly one of durationSeconds and manual: true is needed",
+    ),
+    (
+        "executionrollouts",
+        ROLLOUT | {"guards": [GUARD | {"threshold": 2}]},
+        "the threshold of errorRate is a share from 0 to 1",
+    ),
+    (
+        "executionrollouts",
+        ROLLOUT | {"guards": [GUARD | {"metric": "rating", "threshold": 6}]},
+        "the threshold of rating is at most 5",
+    ),
     ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max must not be more than spec.maxPods"),
     (
         "sandboxpools",
@@ -139,7 +191,10 @@ def rules(schema: Object) -> set[str]:
 def test_every_rule_of_every_definition_is_tried_here() -> None:
     schemas = [crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in build_definitions().values()]
     tried = {message for *_, message in CHANGES} | {message for *_, message in REFUSED} | {REVIVED}
-    tried |= {message for *_, message in [*SESSION_CHANGES, *SKILL_CHANGES]} | {SKILL_REF_CHANGED, REVIEW_REMOVED}
+    tried |= {message for *_, message in [*SESSION_CHANGES, *SKILL_CHANGES, *ROLLOUT_CHANGES]} | {
+        SKILL_REF_CHANGED,
+        REVIEW_REMOVED,
+    }
     assert set().union(*map(rules, schemas)) == tried
 
 
@@ -159,6 +214,19 @@ def test_a_session_keeps_what_it_is(server: httpx.Client, changed: Object, messa
 def test_a_version_of_a_skill_keeps_what_was_reviewed(server: httpx.Client, changed: Object, message: str) -> None:
     created = create(server, "skills", SKILL)
     assert message in refusal(change(server, "skills", created, changed))
+
+
+@pytest.mark.parametrize(("changed", "message"), ROLLOUT_CHANGES)
+def test_a_rollout_keeps_what_decides_about_arms(server: httpx.Client, changed: Object, message: str) -> None:
+    created = create(server, "executionrollouts", ROLLOUT | {"killSwitch": True})
+    assert message in refusal(change(server, "executionrollouts", created, changed))
+
+
+def test_a_rollout_can_be_paused_promoted_and_stopped(server: httpx.Client) -> None:
+    created = create(server, "executionrollouts", ROLLOUT)
+    for changed in ({"paused": True}, {"promotedTo": "few"}, {"promotedTo": "Completed"}, {"killSwitch": True}):
+        answer = change(server, "executionrollouts", created, changed)
+        assert answer.status_code == httpx.codes.OK, answer.text
 
 
 def test_a_skill_keeps_its_review(server: httpx.Client) -> None:
@@ -200,6 +268,7 @@ def test_an_execution_can_be_kept_for_longer(server: httpx.Client) -> None:
         ("sandboxpools", POOL, {"warm": 1}),
         ("sandboxsessions", SESSION, {"phase": "Ready"}),
         ("skills", SKILL, {"state": "Draft"}),
+        ("executionrollouts", ROLLOUT, {"phase": "Pending"}),
         ("toolservers", STDIO, {"available": True}),
     ],
 )
@@ -222,6 +291,11 @@ def test_what_contradicts_itself_is_refused(server: httpx.Client, plural: str, s
             "sandboxpools",
             POOL | {"warm": {"max": 10}, "variants": [{"name": "a", "weight": 0}, {"name": "b", "weight": 1}]},
         ),
+        ("executionrollouts", ROLLOUT | {"guards": [GUARD | {"compareTo": "Control"}], "completeWith": "code"}),
+        (
+            "executionrollouts",
+            ROLLOUT | {"stages": [{"name": "five", "users": ["u-1"], "arm": "code", "manual": True}]},
+        ),
         ("toolservers", URL | {"headers": [{"name": "A", "secretKeyRef": SECRET}, {"name": "B", "value": "b"}]}),
         ("toolservers", {"stdio": STDIO["stdio"] | {"env": [{"name": "A", "value": "b"}]}}),
     ],
@@ -238,6 +312,7 @@ def test_what_is_right_is_taken(server: httpx.Client, plural: str, spec: Object)
         ("sandboxpools", POOL),
         ("sandboxsessions", SESSION),
         ("skills", SKILL),
+        ("executionrollouts", ROLLOUT),
         ("toolservers", URL),
     ],
 )

@@ -84,6 +84,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "user": "tests/component/operator/test_skills.py::test_a_draft_runs_for_its_author_and_user_alone",
         "review.*": "tests/unit/common/test_skill_proofs.py",
     },
+    "executionrollouts": {
+        "arms[].name arms[].mode arms[].weight control completeWith paused killSwitch promotedTo salt": OWN,
+        "stages[].* guards[].*": OWN,
+        "arms[].pool": OPERATOR + "test_a_pool_of_another_namespace_is_as_if_it_were_not",
+    },
 }
 """Patterns of fields, and what they are: OWN, CLUSTER, or the test that shows that they stay in their namespace."""
 

@@ -1,0 +1,1 @@
+"""Rollouts: staged A/B changes of how executions run."""

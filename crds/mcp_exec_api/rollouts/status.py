@@ -1,0 +1,128 @@
+"""Status of an ExecutionRollout: its stage, what its arms measured, and what its guards found."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from mcp_exec_api.meta import Condition, ConditionStatus, MicroTime, Model
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.rollouts.guard import GuardMetric
+
+
+class RolloutPhase(StrEnum):
+    """Phase of a rollout."""
+
+    PENDING = "Pending"
+    """Nothing has begun. Every unit gets the control arm."""
+    WARMING = "Warming"
+    """Pools get the warm pods of the next stage; the present stage lasts until they have them."""
+    PROGRESSING = "Progressing"
+    PAUSED = "Paused"
+    COMPLETED = "Completed"
+    ROLLED_BACK = "RolledBack"
+    """A guard stopped the rollout. Every unit gets the control arm."""
+    ABORTED = "Aborted"
+    """Somebody stopped the rollout. Every unit gets the control arm."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the rollout has ended."""
+        return self in (RolloutPhase.COMPLETED, RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED)
+
+
+class GuardState(StrEnum):
+    """What a guard found."""
+
+    OK = "OK"
+    VIOLATED = "Violated"
+    UNKNOWN = "Unknown"
+
+
+class ArmMeasures(Model):
+    """What one arm measured since the rollout began."""
+
+    name: str
+    """Name of the arm."""
+    exposed: Annotated[int, Field(ge=0)] = 0
+    """Units that asked for an arm and got this one."""
+    outcomes: Annotated[int, Field(ge=0)] = 0
+    """Outcomes that count."""
+    failures: Annotated[int, Field(ge=0)] = 0
+    """Those of them that failed."""
+    error_rate: float | None = None
+    """Share of failures, from 0 to 1. Not set if there are no outcomes."""
+    p95_latency_ms: Annotated[float | None, Field(alias="p95LatencyMs")] = None
+    """95th percentile of the latency in milliseconds."""
+    cost_per_conversation: float | None = None
+    """Mean cost of an outcome."""
+    rating: float | None = None
+    """Mean rating, from 1 to 5."""
+
+
+class GuardResult(Model):
+    """What one guard found for the worst arm."""
+
+    name: str
+    """Name of the guard."""
+    metric: GuardMetric
+    """What the guard measures."""
+    state: GuardState
+    """OK: the arms are within the limit. Violated: an arm is beyond it. Unknown: there are too few samples."""
+    arm: str | None = None
+    """Arm that the result is of."""
+    value: float | None = None
+    """Value of the arm in the guard's window."""
+    bound: float | None = None
+    """End of the value's 95 % confidence interval that the guard compares with the limit."""
+    limit: float | None = None
+    """Limit in the unit of the metric; with `compareTo`, the control arm's value and the allowed difference."""
+    samples: Annotated[int, Field(ge=0)] = 0
+    """Samples of the arm in the guard's window."""
+
+
+class ExecutionRolloutStatus(Model):
+    """Progress of the rollout. Only the operator writes it."""
+
+    observed_generation: int | None = None
+    """Generation of the spec that this status describes."""
+    phase: RolloutPhase = RolloutPhase.PENDING
+    """Pending: nothing has begun. Warming: the next stage waits for its pools. Progressing, Paused: in a stage.
+    Completed: after the last one. RolledBack and Aborted: every unit gets the control arm."""
+    stage: str | None = None
+    """Name of the present stage, or of the last one. Not set before the first begins."""
+    since: MicroTime | None = None
+    """Time at which the present stage began. A new leader of the operator continues from it."""
+    warming_since: MicroTime | None = None
+    """Time at which the pools began to warm for the next stage."""
+    ended_at: MicroTime | None = None
+    """Time at which the rollout ended."""
+    message: Annotated[str, Field(max_length=1000)] = ""
+    """Reason for the phase, as a sentence for people."""
+    arm_names: str | None = None
+    """Names of the arms with the control arm first, for people."""
+    exposure: str | None = None
+    """Who is enrolled, for people: `25 users, 10 %`."""
+    guard: str | None = None
+    """The worst result of the guards, for people: `OK` or `errorRate Violated`."""
+    arms: list[ArmMeasures] = Field(default_factory=list)
+    """What each arm measured."""
+    guards: list[GuardResult] = Field(default_factory=list)
+    """What each guard found."""
+    conditions: list[Condition] = Field(default_factory=list)
+    """Ready: the operator drives the rollout. Measured: records of outcomes can be read. PoolsWarm: the pools have the
+    warm pods of the stage."""
+
+
+UNOBSERVED_STATUS: Final[dict[str, Any]] = {
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": str(ConditionStatus.UNKNOWN),
+            "reason": str(Reason.NOT_OBSERVED),
+            "message": Reason.NOT_OBSERVED.meaning,
+            "lastTransitionTime": "1970-01-01T00:00:00.000000Z",
+        }
+    ]
+}
+"""Status of a rollout that no operator has seen: it would be blank in a namespace that is not served."""
