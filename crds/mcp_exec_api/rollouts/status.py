@@ -111,7 +111,8 @@ class ExecutionRolloutStatus(Model):
     """What each guard found."""
     conditions: list[Condition] = Field(default_factory=list)
     """Ready: the operator drives the rollout. Measured: records of outcomes can be read. PoolsWarm: the pools have the
-    warm pods of the stage."""
+    warm pods of the stage. GuardPaused: a guard paused the rollout, and nobody has resumed it. To resume, promote it,
+    or set `spec.paused` to true and back to false."""
 
 
 UNOBSERVED_STATUS: Final[dict[str, Any]] = {
