@@ -35,6 +35,7 @@ from mcp_exec_gateway.http.slots import RequestSlots
 from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools.cache import PoolCache
+from mcp_exec_gateway.rollouts.cache import RolloutCache
 from mcp_exec_gateway.sessions.cache import SessionCache
 from mcp_exec_gateway.sessions.service import SessionService
 from mcp_exec_gateway.settings import Settings
@@ -72,6 +73,7 @@ class Dependencies:
     workspaces: WorkspaceService
     artifacts: ArtifactService
     skills: SkillService
+    rollouts: RolloutCache
     catalogs: ToolCatalogs
     running_calls: RunningCalls
     """Direct calls in progress."""
@@ -121,13 +123,14 @@ class Dependencies:
             lists=ExecutionLists(namespaces=len(settings.namespaces)),
         )
         pools, keys, session_cache = PoolCache(), ApiKeyStore(), SessionCache(attestor=attestor)
-        skills = SkillCache(attestor=attestor)
+        skills, rollouts = SkillCache(attestor=attestor), RolloutCache()
         reflectors = {}
         for namespace in settings.namespaces:
             reflectors[f"executions in {namespace}"] = index.build_reflector(kube=kube, namespace=namespace)
             reflectors[f"pools in {namespace}"] = pools.build_reflector(kube=kube, namespace=namespace)
             reflectors[f"sessions in {namespace}"] = session_cache.build_reflector(kube=kube, namespace=namespace)
             reflectors[f"skills in {namespace}"] = skills.build_reflector(kube=kube, namespace=namespace)
+            reflectors[f"rollouts in {namespace}"] = rollouts.build_reflector(kube=kube, namespace=namespace)
         if settings.api_keys_secret:
             reflectors["API keys"] = keys.build_reflector(
                 kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
@@ -210,6 +213,7 @@ class Dependencies:
                 executions=executions,
                 self_approval=settings.skill_self_approval,
             ),
+            rollouts=rollouts,
             catalogs=ToolCatalogs(broker=broker, skills=skills.get_catalog),
             running_calls=RunningCalls(),
             stream_slots=streams,

@@ -203,6 +203,12 @@ class SkillsQuery(SkillQuery):
     limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of versions.")] = 100
 
 
+class RolloutsQuery(NamespaceQuery):
+    """Parameters of listing rollouts."""
+
+    limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of rollouts.")] = 100
+
+
 class EventsQuery(NamespaceQuery):
     """Parameters of following an execution's events."""
 

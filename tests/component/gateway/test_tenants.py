@@ -29,7 +29,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.broker_files import FakeWorkspace
 
-from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS, SESSIONS
+from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS, ROLLOUTS, SESSIONS
 from mcp_exec_api.owner import Owner
 from mcp_exec_common.kube.client import custom_resource_path
 
@@ -38,6 +38,7 @@ THEIRS, ABSENT = "exec-of-b", "exec-of-0"
 B_EXECUTIONS = custom_resource_path(EXECUTIONS, namespace="others")
 B_SESSIONS = custom_resource_path(SESSIONS, namespace="others")
 B_POOLS = custom_resource_path(POOLS, namespace="others")
+B_ROLLOUTS = custom_resource_path(ROLLOUTS, namespace="others")
 ACCOUNT = "system:serviceaccount:agents:a"
 EVERYTHING = ("create", "get", "list", "watch", "patch", "update", "delete", "update/approval")
 
@@ -192,6 +193,18 @@ ROWS: dict[str, list[Row]] = {
             ("POST", "/deprecate", {"digest": "sha256:0"}),
         )
     },
+    "GET /v1/rollouts": [
+        Row(path="/v1/rollouts", status=200),
+        Row(path="/v1/rollouts?namespace={namespace}", status=403),
+    ],
+    "GET /v1/rollouts/{name}": [
+        Row(path="/v1/rollouts/{name}"),
+        Row(path="/v1/rollouts/{name}?namespace={namespace}", status=403),
+    ],
+    "POST /v1/rollouts/{name}/assignments": [
+        Row(path="/v1/rollouts/{name}/assignments", body={"unit": "u"}),
+        Row(path="/v1/rollouts/{name}/assignments?namespace={namespace}", body={"unit": "u"}, status=403),
+    ],
     SIGNED: [Row(path="/v1/artifacts/{namespace}/{name}/a1?uid=u&expires=9999999999&signature=0", status=403)],
     "GET /healthz": [Row(path="/healthz", status=200)],
     "GET /readyz": [Row(path="/readyz", status=200)],
@@ -217,6 +230,13 @@ def execution_of_b() -> dict[str, Any]:
     }
 
 
+def rollout_of_b() -> dict[str, Any]:
+    arms = [{"name": "direct", "mode": "direct"}, {"name": MARK, "mode": "code"}]
+    stages = [{"name": "all", "percent": 100, "arm": MARK, "users": ["u"], "manual": True}]
+    spec = {"arms": arms, "control": "direct", "stages": stages}
+    return {"metadata": {"name": THEIRS}, "spec": spec, "status": {"phase": "Progressing", "stage": "all"}}
+
+
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
     """A gateway for both tenants, in which B has one of everything."""
@@ -228,6 +248,7 @@ async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
     status = {"ownerDigest": owner.digest, "caller": "team-b", "phase": "Ready", "podName": MARK}
     session = {"metadata": {"name": owner.qualify(THEIRS)}, "spec": {"name": THEIRS, "description": MARK}}
     api.put(B_SESSIONS, {**session, "status": status})
+    api.put(B_ROLLOUTS, rollout_of_b())
     async with FakeBroker(key=SANDBOX_KEY).running() as broker:
         tools = [tool("tool-of-b", MARK)]
         broker.catalogs["others"] = {"hash": "b", "servers": [{"server": f"server-{THEIRS}", "tools": tools}]}
@@ -298,7 +319,7 @@ async def test_the_owner_sees_all_of_it(gateway: Gateway) -> None:
         answer = await gateway.ask("GET", path, key=OTHER_KEY)
         assert (answer.status, THEIRS in answer.text or MARK in answer.text) == (200, True)
     files = (f"/v1/sessions/{THEIRS}", f"/v1/workspaces/{THEIRS}/files/secret")
-    for path in ("/v1/audit", "/api/v1/mcp/tools/search?detail_level=full", "/v1/sessions", *files):
+    for path in ("/v1/audit", "/api/v1/mcp/tools/search?detail_level=full", "/v1/sessions", "/v1/rollouts", *files):
         assert MARK in (await gateway.ask("GET", path, key=OTHER_KEY)).text
     assert (await gateway.ask("GET", f"/api/v1/mcp/servers/server-{THEIRS}/tools", key=OTHER_KEY)).status == 200
 

@@ -16,6 +16,7 @@ from mcp_exec_gateway.routes import (
     events,
     executions,
     health,
+    rollouts,
     sessions,
     stats,
     tools,
@@ -23,6 +24,7 @@ from mcp_exec_gateway.routes import (
 )
 
 OPERATIONS = {
+    "assignArm": "POST /v1/rollouts/{name}/assignments",
     "cancelExecution": "DELETE /v1/executions/{name}",
     "checkLiveness": "GET /healthz",
     "checkReadiness": "GET /readyz",
@@ -37,6 +39,7 @@ OPERATIONS = {
     "getArtifact": "GET /v1/executions/{name}/artifacts/{id}",
     "getExecution": "GET /v1/executions/{name}",
     "getFile": "GET /v1/workspaces/{name}/files/{path}",
+    "getRollout": "GET /v1/rollouts/{name}",
     "getSession": "GET /v1/sessions/{name}",
     "getStats": "GET /v1/stats",
     "getWorkspace": "GET /v1/workspaces/{name}",
@@ -46,6 +49,7 @@ OPERATIONS = {
     "listExecutions": "GET /v1/executions",
     "listFiles": "GET /v1/workspaces/{name}/files",
     "listPendingApprovals": "GET /v1/approvals",
+    "listRollouts": "GET /v1/rollouts",
     "listSessions": "GET /v1/sessions",
     "listTools": "GET /api/v1/mcp/servers/{name}/tools",
     "listVersions": "GET /v1/workspaces/{name}/versions",
@@ -65,7 +69,19 @@ OPERATIONS = {
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     app = FastAPI(title="t", version="1", generate_unique_id_function=openapi.build_operation_id)
-    for resource in (executions, events, approvals, artifacts, sessions, workspaces, tools, audit, stats, health):
+    for resource in (
+        executions,
+        events,
+        approvals,
+        artifacts,
+        sessions,
+        workspaces,
+        rollouts,
+        tools,
+        audit,
+        stats,
+        health,
+    ):
         app.include_router(resource.router)
     openapi.add_schemas(app)
     return app.openapi()

@@ -1,0 +1,1 @@
+"""Rollouts: which arm a unit gets, and how far a rollout is."""
