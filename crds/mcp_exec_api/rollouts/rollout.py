@@ -81,7 +81,7 @@ class RolloutStage(Model):
     duration_seconds: Annotated[int | None, Field(ge=1, le=MAX_STAGE_SECONDS)] = None
     """Seconds after which the next stage begins, if the guards allow it."""
     manual: bool = False
-    """Stay in the stage until somebody promotes the rollout, by POST /v1/rollouts/NAME/promote."""
+    """Stay in the stage until somebody promotes the rollout by `spec.promotedTo`."""
     warm_pods: Annotated[int, Field(ge=0, le=1000)] = 0
     """Warm pods that each pool of the arms has before the stage begins. 0 leaves the pools as they are."""
 
@@ -173,7 +173,7 @@ class ExecutionRolloutSpec(Model):
         str | None, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-a-z0-9]*[a-z0-9])?$")
     ] = None
     """Stage to begin although the present one is not over, or `Completed` to end the last one. Ignored if the rollout
-    is already there. POST /v1/rollouts/NAME/promote sets it."""
+    is already there or beyond. Example: `kubectl patch xro NAME --type merge -p '{"spec": {"promotedTo": "all"}}'`."""
     salt: Annotated[str | None, Field(min_length=1, max_length=64, pattern=_PRINTABLE)] = None
     """Text that the hash of each unit includes; two rollouts with the same salt enrol the same units. By default the
     uid of the rollout."""
