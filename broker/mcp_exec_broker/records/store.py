@@ -1,0 +1,270 @@
+"""Store of the records: batches in, pages out, in SQLite or PostgreSQL."""
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from sqlalchemy import URL, Table, delete, event, insert, literal, make_url, select, text, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from mcp_exec_broker.records.tables import (
+    EXECUTIONS,
+    METADATA,
+    RECORD_TABLES,
+    SCHEMA_VERSION,
+    VERSION,
+    RowRefused,
+    check_row,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH: Final = 1000
+"""Maximum rows of an insert, uids of a search and rows of a page."""
+_DELETED_AT_ONCE: Final = 500
+"""Rows of a transaction that deletes, between which others write."""
+_MIGRATION_LOCK: Final = 0x6D637065
+"""Key of PostgreSQL's advisory lock, by which one replica at a time migrates."""
+_LOCK_SECONDS: Final = 10.0
+_MAX_CURSOR: Final = 4000
+
+
+class RecordsUnavailable(Exception):
+    """The database failed. Nothing of the batch is stored; the sender keeps it and tries later."""
+
+
+class InvalidRecordCursor(ValueError):
+    """A cursor that this store has not returned."""
+
+
+@dataclass(kw_only=True, frozen=True)
+class StoredBatch:
+    """Result of a batch."""
+
+    stored: int
+    """Rows that are in the store, those included that were there before."""
+    refused: list[str] = field(default_factory=list)
+    """Why rows were refused, in their order."""
+
+
+@dataclass(kw_only=True, frozen=True)
+class RecordPage:
+    """Rows of a table in the order in which they were stored, and the cursor of the next page."""
+
+    rows: list[dict[str, Any]]
+    cursor: str
+
+
+@dataclass(kw_only=True, eq=False)
+class RecordStore:
+    """Records in a database. A batch is stored as a whole, without its refused rows, or not at all."""
+
+    engine: AsyncEngine
+    _writer: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the writer: SQLite has one, and waiting for it here does not block a thread."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, database: str | Path) -> AsyncIterator[Self]:
+        """Open a store by the path of its SQLite file or the URL of its PostgreSQL database, and migrate it."""
+        store = cls(engine=_create_engine(database))
+        try:
+            await store.migrate()
+            yield store
+        finally:
+            await store.engine.dispose()
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the database is a file that one broker writes."""
+        return self.engine.dialect.name == "sqlite"
+
+    async def migrate(self) -> None:
+        """Create the tables. Raises RecordsUnavailable, also if a newer release has migrated them."""
+        async with self._write() as connection:
+            if not self.is_sqlite:
+                await connection.execute(select(text(f"pg_advisory_xact_lock({_MIGRATION_LOCK})")))
+            await connection.run_sync(METADATA.create_all)
+            version = (await connection.execute(select(VERSION.c.version))).scalar()
+            if version is None:
+                await connection.execute(insert(VERSION).values(id=1, version=SCHEMA_VERSION))
+            elif version != SCHEMA_VERSION:
+                raise RecordsUnavailable(
+                    f"the records have schema {version}, this release needs {SCHEMA_VERSION}: install the newer release"
+                )
+
+    async def add(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> StoredBatch:
+        """Store rows of a table; a row whose key is stored remains as it is. Raises RecordsUnavailable.
+
+        Rows that no database can store are refused one by one, and the others of the batch are stored.
+        """
+        if len(rows) > MAX_BATCH:
+            raise ValueError(f"{len(rows)} rows; at most {MAX_BATCH} are allowed in a batch")
+        table, good, refused = RECORD_TABLES[table_name], [], []
+        now = time.time_ns() // 1000
+        for row in rows:
+            try:
+                good.append({**check_row(table, dict(row)), "stored_at": now})
+            except RowRefused as error:
+                refused.append(str(error))
+        keys = [column.name for column in table.primary_key]
+        good.sort(key=lambda row: tuple(str(row[key]) for key in keys))  # batches in one order do not deadlock
+        if not good:
+            return StoredBatch(stored=0, refused=refused)
+        try:
+            async with self._write() as connection:
+                await connection.execute(self._insert(table), good)
+        except _BadRows:
+            return await self._add_one_by_one(table, good, refused)
+        return StoredBatch(stored=len(good), refused=refused)
+
+    async def _add_one_by_one(self, table: Table, rows: list[dict[str, object]], refused: list[str]) -> StoredBatch:
+        stored = 0
+        for row in rows:
+            try:
+                async with self._write() as connection:
+                    await connection.execute(self._insert(table), [row])
+                stored += 1
+            except _BadRows as error:
+                refused.append(f"{table.name}: {error}"[:300])
+        return StoredBatch(stored=stored, refused=refused)
+
+    def _insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        dialect = sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+        return dialect.on_conflict_do_nothing()
+
+    async def find_executions(self, uids: Collection[str]) -> set[str]:
+        """Return which of the executions are stored. Raises RecordsUnavailable."""
+        if len(uids) > MAX_BATCH:
+            raise ValueError(f"{len(uids)} uids; at most {MAX_BATCH} are allowed")
+        async with self.read() as connection:
+            found = await connection.execute(select(EXECUTIONS.c.uid).where(EXECUTIONS.c.uid.in_(list(uids))))
+            return set(found.scalars())
+
+    async def iterate(
+        self, table_name: str, *, namespaces: Collection[str], cursor: str = "", limit: int = MAX_BATCH
+    ) -> RecordPage:
+        """Return the next rows of some namespaces. The cursor of an empty page can be used later.
+
+        A replica may commit a row after rows that were stored later: an export that must be complete ends some
+        seconds before now. Raises InvalidRecordCursor, RecordsUnavailable.
+        """
+        table = RECORD_TABLES[table_name]
+        order = [table.c.stored_at, *table.primary_key.columns]
+        query = select(table).where(table.c.namespace.in_(list(namespaces)))
+        if cursor:
+            values = _read_cursor(cursor, len(order))
+            after = [literal(value, column.type) for value, column in zip(values, order, strict=True)]
+            query = query.where(tuple_(*order) > tuple_(*after))
+        async with self.read() as connection:
+            result = await connection.execute(query.order_by(*order).limit(min(max(limit, 1), MAX_BATCH)))
+            rows = [dict(row) for row in result.mappings()]
+        if rows:
+            cursor = _write_cursor([rows[-1][column.name] for column in order])
+        return RecordPage(rows=rows, cursor=cursor)
+
+    async def delete_older_than(self, stored_before: int) -> int:
+        """Delete the rows that were stored before a time in microseconds; return their number."""
+        return sum([await self._delete_from(table, stored_before) for table in RECORD_TABLES.values()])
+
+    async def _delete_from(self, table: Table, stored_before: int) -> int:
+        keys = list(table.primary_key.columns)
+        oldest = select(*keys).where(table.c.stored_at < stored_before).order_by(table.c.stored_at)
+        chunk = delete(table).where(tuple_(*keys).in_(oldest.limit(_DELETED_AT_ONCE)))
+        deleted = 0
+        while True:
+            async with self._write() as connection:
+                count = (await connection.execute(chunk)).rowcount
+            deleted += count
+            if count < _DELETED_AT_ONCE:  # ends: a row that is stored meanwhile is not older
+                return deleted
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Return a connection for queries. Raises RecordsUnavailable."""
+        try:
+            async with self.engine.connect() as connection:
+                yield connection
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            raise RecordsUnavailable(_describe(error)) from error
+
+    @asynccontextmanager
+    async def _write(self) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with self._writer if self.is_sqlite else nullcontext(), self.engine.begin() as connection:
+                yield connection
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            if _blames_rows(error):
+                raise _BadRows(_describe(error)) from error
+            raise RecordsUnavailable(_describe(error)) from error
+
+
+class _BadRows(Exception):
+    """The database refused the values of a row."""
+
+
+def _blames_rows(error: BaseException) -> bool:
+    if isinstance(error, IntegrityError | DataError):
+        return True
+    # classes of SQLSTATE: 22 is a data exception, 23 the violation of a constraint
+    return isinstance(error, DBAPIError) and str(getattr(error.orig, "sqlstate", None))[:2] in ("22", "23")
+
+
+def _describe(error: BaseException) -> str:
+    """Return the message without the statement and its values."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return f"{type(cause).__name__}: {cause}"[:300]
+
+
+def _create_engine(database: str | Path) -> AsyncEngine:
+    if isinstance(database, str):
+        url = make_url(database)
+        if url.drivername not in ("postgresql", "postgres", "postgresql+asyncpg"):
+            raise ValueError(f"records.database: the scheme is {url.drivername!r}; only postgresql:// is allowed")
+        return create_async_engine(
+            url.set(drivername="postgresql+asyncpg"),
+            pool_size=4,
+            max_overflow=0,
+            pool_timeout=_LOCK_SECONDS,
+            pool_pre_ping=True,
+            connect_args={"timeout": _LOCK_SECONDS, "command_timeout": 30},
+        )
+    url = URL.create("sqlite+aiosqlite", database=str(database))
+    engine = create_async_engine(
+        url, pool_size=4, max_overflow=0, pool_timeout=_LOCK_SECONDS, connect_args={"timeout": _LOCK_SECONDS}
+    )
+    event.listen(engine.sync_engine, "connect", _configure_sqlite)
+    return engine
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")  # an execution is deleted once its record is stored
+    cursor.close()
+
+
+def _write_cursor(values: list[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
+
+
+def _read_cursor(cursor: str, length: int) -> list[Any]:
+    try:
+        if len(cursor) > _MAX_CURSOR:
+            raise ValueError("too long")
+        stored_at, *keys = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidRecordCursor("cursor: is not one that a page has returned") from error
+    is_valid = type(stored_at) is int and abs(stored_at) < 1 << 63 and all(isinstance(key, str) for key in keys)
+    if not is_valid or len(keys) != length - 1 or any("\0" in key for key in keys):
+        raise InvalidRecordCursor("cursor: is not one that a page of this table has returned")
+    return [stored_at, *keys]

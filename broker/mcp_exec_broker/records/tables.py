@@ -1,0 +1,230 @@
+"""Tables of the records, for SQLite and PostgreSQL."""
+
+import re
+from typing import Final
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table
+from sqlalchemy.types import TypeEngine
+
+SCHEMA_VERSION: Final = 1
+"""Version of the schema below. A change adds a step to `store.RecordStore.migrate`."""
+MAX_CODE: Final = 1024 * 1024
+"""Maximum characters of an execution's recorded code."""
+
+METADATA: Final = MetaData()
+
+
+def _key(name: str, length: int) -> Column[str]:
+    return Column(name, String(length), primary_key=True)
+
+
+def _text(name: str, length: int, *, required: bool = False) -> Column[str]:
+    return Column(name, String(length), nullable=not required)
+
+
+def _number(name: str, *, required: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=not required)
+
+
+def _real(name: str) -> Column[float]:
+    return Column(name, Float(53))
+
+
+def _flag(name: str, *, required: bool = False) -> Column[bool]:
+    return Column(name, Boolean(create_constraint=False), nullable=not required)
+
+
+def _attribution(*, caller_is_key: bool = False) -> list[Column[str]]:
+    """Return the columns that say for whom something was done, and in which arm."""
+    return [
+        *([] if caller_is_key else [_text("caller", 253)]),
+        _text("user", 253),
+        _text("conversation", 64),
+        _text("use_case", 16),
+        _text("mode", 16),
+        _text("rollout", 63),
+        _text("arm", 63),
+    ]
+
+
+def _stored_at() -> Column[int]:
+    """Return the column by which exports continue and rows expire: a sender cannot choose it."""
+    return _number("stored_at", required=True)
+
+
+EXECUTIONS: Final = Table(
+    "executions",
+    METADATA,
+    _key("uid", 64),
+    _text("namespace", 63, required=True),
+    _text("name", 253, required=True),
+    *_attribution(),
+    _text("pool", 63),
+    _text("session", 63),
+    _text("phase", 32, required=True),
+    _text("reason", 128),
+    _number("created_at", required=True),
+    _number("started_at"),
+    _number("finished_at"),
+    _number("duration_ms"),
+    _number("queue_ms"),
+    _flag("warm"),
+    _real("cpu_seconds"),
+    _number("peak_memory_bytes"),
+    _real("sandbox_seconds"),
+    _number("code_bytes"),
+    _text("code_digest", 80),
+    _text("code", MAX_CODE),
+    _number("tokens_code"),
+    _number("tokens_returned"),
+    _number("tokens_kept"),
+    _text("tokens_method", 64),
+    _number("tool_calls"),
+    _number("failed_calls"),
+    _stored_at(),
+    Index("executions_stored", "stored_at", "uid"),
+    Index("executions_created", "namespace", "created_at"),
+)
+CALLS: Final = Table(
+    "calls",
+    METADATA,
+    _key("id", 64),
+    _text("execution_uid", 64),
+    _text("namespace", 63, required=True),
+    *_attribution(),
+    _text("server", 253, required=True),
+    _text("tool", 253, required=True),
+    _text("outcome", 32, required=True),
+    _text("reason", 128),
+    _number("started_at", required=True),
+    _number("duration_ms"),
+    _number("argument_bytes"),
+    _number("result_bytes"),
+    _number("result_tokens"),
+    _stored_at(),
+    Index("calls_stored", "stored_at", "id"),
+    Index("calls_started", "namespace", "started_at"),
+)
+MODEL_USAGE: Final = Table(
+    "model_usage",
+    METADATA,
+    _key("namespace", 63),
+    _key("caller", 253),
+    _key("id", 128),
+    *_attribution(caller_is_key=True),
+    _text("unit", 253),
+    _text("model", 128, required=True),
+    _number("turns", required=True),
+    _number("input_tokens", required=True),
+    _number("output_tokens", required=True),
+    _number("cache_read_tokens", required=True),
+    _number("cache_write_tokens", required=True),
+    _number("definition_tokens"),
+    _text("counted", 16, required=True),
+    _flag("success"),
+    _number("latency_ms"),
+    _number("at", required=True),
+    _stored_at(),
+    Index("model_usage_stored", "stored_at", "namespace", "caller", "id"),
+    Index("model_usage_at", "namespace", "at"),
+)
+FEEDBACK: Final = Table(
+    "feedback",
+    METADATA,
+    _key("namespace", 63),
+    _key("caller", 253),
+    _key("id", 128),
+    *_attribution(caller_is_key=True),
+    _number("rating", required=True),
+    _text("comment", 1000),
+    _number("at", required=True),
+    _stored_at(),
+    Index("feedback_stored", "stored_at", "namespace", "caller", "id"),
+    Index("feedback_at", "namespace", "at"),
+)
+EXPOSURES: Final = Table(
+    "exposures",
+    METADATA,
+    _key("namespace", 63),
+    _key("rollout_uid", 64),
+    _key("unit", 253),
+    _text("rollout", 63, required=True),
+    _text("arm", 63, required=True),
+    _text("stage", 63),
+    _number("at", required=True),
+    _stored_at(),
+    Index("exposures_stored", "stored_at", "namespace", "rollout_uid", "unit"),
+)
+OUTCOMES: Final = Table(
+    "outcomes",
+    METADATA,
+    _key("namespace", 63),
+    _key("id", 128),
+    _text("rollout", 63, required=True),
+    _text("rollout_uid", 64, required=True),
+    _text("unit", 253, required=True),
+    _text("arm", 63, required=True),
+    _flag("success"),
+    _number("latency_ms"),
+    _number("tokens"),
+    _real("cost"),
+    _number("rating"),
+    _number("at", required=True),
+    _stored_at(),
+    Index("outcomes_stored", "stored_at", "namespace", "id"),
+    Index("outcomes_at", "namespace", "rollout_uid", "at"),
+)
+VERSION: Final = Table(
+    "records_schema",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+)
+
+RECORD_TABLES: Final = {table.name: table for table in (EXECUTIONS, CALLS, MODEL_USAGE, FEEDBACK, EXPOSURES, OUTCOMES)}
+_INT64: Final = 1 << 63
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class RowRefused(ValueError):
+    """A row that no database may be given: it would fail, and the rows of its batch with it."""
+
+
+def check_row(table: Table, row: dict[str, object]) -> dict[str, object]:
+    """Return the row with all columns that a sender sets, or raise RowRefused."""
+    columns = {column.name: column for column in table.columns if column.name != "stored_at"}
+    if unknown := row.keys() - columns.keys():
+        raise RowRefused(f"{table.name}: unknown columns: {', '.join(sorted(map(str, unknown)))[:200]}")
+    checked: dict[str, object] = {}
+    for name, column in columns.items():
+        value = row.get(name)
+        if value is None and not column.nullable:
+            raise RowRefused(f"{table.name}.{name}: a value is required")
+        if value is not None and (problem := _find_problem(column.type, value)):
+            raise RowRefused(f"{table.name}.{name}: {problem}")
+        checked[name] = value
+    return checked
+
+
+def _find_problem(kind: TypeEngine[object], value: object) -> str | None:
+    match kind:
+        case String():
+            return _find_text_problem(value, kind.length or 0)
+        case Boolean():
+            return None if isinstance(value, bool) else "must be a boolean"
+        case Float():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return None if is_number and abs(value) <= 1e300 else "must be a finite number"  # type: ignore[arg-type]
+        case _:
+            is_int64 = isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
+            return None if is_int64 else "must be an integer of 64 bits"
+
+
+def _find_text_problem(value: object, length: int) -> str | None:
+    if not isinstance(value, str):
+        return "must be a text"
+    if len(value) > length:
+        return f"has {len(value)} characters; at most {length} are allowed"
+    if "\0" in value or _SURROGATE.search(value):
+        return "contains a NUL or half of a surrogate pair, which databases cannot store"
+    return None
