@@ -36,6 +36,7 @@ from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools.cache import PoolCache
 from mcp_exec_gateway.rollouts.cache import RolloutCache
+from mcp_exec_gateway.rollouts.steering import RolloutSteering
 from mcp_exec_gateway.sessions.cache import SessionCache
 from mcp_exec_gateway.sessions.service import SessionService
 from mcp_exec_gateway.settings import Settings
@@ -74,6 +75,7 @@ class Dependencies:
     artifacts: ArtifactService
     skills: SkillService
     rollouts: RolloutCache
+    rollout_steering: RolloutSteering
     catalogs: ToolCatalogs
     running_calls: RunningCalls
     """Direct calls in progress."""
@@ -214,6 +216,7 @@ class Dependencies:
                 self_approval=settings.skill_self_approval,
             ),
             rollouts=rollouts,
+            rollout_steering=RolloutSteering(kube=kube, cache=rollouts),
             catalogs=ToolCatalogs(broker=broker, skills=skills.get_catalog),
             running_calls=RunningCalls(),
             stream_slots=streams,
@@ -239,8 +242,12 @@ class Dependencies:
 
 
 def find_unsynced(reflectors: dict[str, Reflector]) -> list[str]:
-    """Return the descriptions of the reflectors that have not read their first list."""
-    return [description for description, reflector in reflectors.items() if not reflector.synced.is_set()]
+    """Return the descriptions of the required reflectors that have not read their first list."""
+    return [
+        description
+        for description, reflector in reflectors.items()
+        if reflector.required and not reflector.synced.is_set()
+    ]
 
 
 # The functions below are coroutines although they do not wait: FastAPI runs plain functions in a thread.
@@ -273,3 +280,4 @@ ListCaller = Annotated[Caller, Depends(authorize("list"))]
 PatchCaller = Annotated[Caller, Depends(authorize("patch"))]
 ApproveCaller = Annotated[Caller, Depends(authorize("approve"))]
 SkillApproveCaller = Annotated[Caller, Depends(authorize("approve-skills"))]
+RolloutApproveCaller = Annotated[Caller, Depends(authorize("approve-rollouts"))]

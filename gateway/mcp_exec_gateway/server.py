@@ -70,7 +70,8 @@ async def _log_ready(server: HttpServer, metrics_server: HttpServer | None, depe
     if metrics_server:
         await metrics_server.listening.wait()
     for reflector in dependencies.reflectors.values():
-        await reflector.synced.wait()
+        if reflector.required:
+            await reflector.synced.wait()
     exempt_started_objects()
     log.info("ready", extra={"port": server.config.port, "namespaces": dependencies.settings.namespaces})
 

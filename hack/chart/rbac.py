@@ -30,9 +30,9 @@ can do so in the served namespaces. Keep only executions, pools, ToolServers and
 The chart creates these ClusterRoles and binds them to no account; [teams.md](../platform/teams.md) shows how to bind
 them. With `aggregateRoles: true`, those for viewers, callers and managers are part of Kubernetes' `view`, `edit` and
 `admin`. On Kubernetes before 1.30, who may patch executions can also write decisions on approvals
-([policy.md](../platform/policy.md#approvals)). `codeexecutions/approval` and `skills/approval` are no
-resources of the API server. The gateway asks the API server who may update them, and accepts approvals of calls and of
-skills from these accounts.
+([policy.md](../platform/policy.md#approvals)). `codeexecutions/approval`, `skills/approval` and
+`executionrollouts/approval` are no resources of the API server. The gateway asks the API server who may update them.
+From these accounts it accepts approvals of calls and of skills, and promotions, pauses and aborts of rollouts.
 
 | Role | API group | Resource | Only named | Verbs |
 |---|---|---|---|---|

@@ -51,6 +51,8 @@ class Reflector:
     """Reduces an object to what the copy needs, so that large fields take no memory."""
     from_row: Callable[[TableRow], Object] | None = None
     """Builds an object from a row, if lists are read as tables because objects are large. Watches bring whole ones."""
+    required: bool = True
+    """Whether the process is ready only after the first list. False for a kind that a cluster may lack."""
     items: dict[ObjectKey, Object] = field(default_factory=dict)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first list."""

@@ -5,16 +5,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from mcp_exec_api.constants import EXECUTIONS, GROUP, SKILLS
+from mcp_exec_api.constants import EXECUTIONS, GROUP, ROLLOUTS, SKILLS
 from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, ApiKey, ApiKeyStore, KeyLimits
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
 from mcp_exec_gateway.http.problems import HttpProblem
 
-Verb = Literal["create", "get", "list", "patch", "approve", "approve-skills"]
-"""Kubernetes verb on CodeExecutions; `approve` stands for `update` of the subresource `approval`, and `approve-skills`
-for `update` of the subresource `approval` of Skills."""
+Verb = Literal["create", "get", "list", "patch", "approve", "approve-skills", "approve-rollouts"]
+"""Kubernetes verb on CodeExecutions; `approve` stands for `update` of the subresource `approval`, `approve-skills` and
+`approve-rollouts` for the same of Skills and of ExecutionRollouts."""
 
-_APPROVALS: Final = ("approve", "approve-skills")
+_APPROVALS: Final = {"approve": EXECUTIONS, "approve-skills": SKILLS, "approve-rollouts": ROLLOUTS}
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -75,7 +75,7 @@ class Authenticator:
         if chosen == user.namespace:
             self._check_served(chosen)
         kube_verb, subresource = ("update", "approval") if verb in _APPROVALS else (verb, "")
-        kind = SKILLS if verb == "approve-skills" else EXECUTIONS
+        kind = _APPROVALS.get(verb, EXECUTIONS)
         # One answer for a foreign namespace, whether it is served or not.
         if chosen not in self.namespaces or not await self.tokens.is_allowed(
             user, verb=kube_verb, namespace=chosen, resource=kind, subresource=subresource

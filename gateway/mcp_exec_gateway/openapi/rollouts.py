@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
-from mcp_exec_gateway.rollouts.views import AssignmentView, NewAssignment, RolloutList, RolloutView
+from mcp_exec_gateway.rollouts.views import AssignmentView, NewAssignment, NewPromotion, RolloutList, RolloutView
 
 ROLLOUT: Final[dict[str, Any]] = {
     "name": "code-mode",
@@ -86,8 +86,41 @@ ASSIGN_ARM: Final[dict[str, Any]] = {
 }
 """`POST /v1/rollouts/{name}/assignments`."""
 
+
+def _describe_change(summary: str, description: str) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "description": f"{description} The caller must be an approver of rollouts.",
+        "response_model": None,
+        "status_code": 202,
+        "responses": {
+            202: describe_response("The rollout; the operator follows", "RolloutView", progressing=ROLLOUT),
+            409: {**describe_problem(409), "description": "The rollout has ended"},
+            **describe_problems(404),
+        },
+    }
+
+
+PROMOTE_ROLLOUT: Final[dict[str, Any]] = {
+    **_describe_change("Promote a rollout", "Begins a later stage although the present one is not over."),
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {"schema": {"$ref": REF + "NewPromotion"}, "example": {"to": "quarter"}}},
+        },
+    },
+}
+"""`POST /v1/rollouts/{name}/promote`."""
+PAUSE_ROLLOUT: Final = _describe_change("Pause a rollout", "Stays in the present stage; assignments continue.")
+"""`POST /v1/rollouts/{name}/pause`."""
+RESUME_ROLLOUT: Final = _describe_change("Resume a rollout", "Lets the stages go on.")
+"""`POST /v1/rollouts/{name}/resume`."""
+ABORT_ROLLOUT: Final = _describe_change("Abort a rollout", "Gives every unit the control arm at once, for good.")
+"""`POST /v1/rollouts/{name}/abort`."""
+
 MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (NewAssignment, "validation"),
+    (NewPromotion, "validation"),
     (AssignmentView, "serialization"),
     (RolloutView, "serialization"),
     (RolloutList, "serialization"),

@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
-from mcp_exec_api.constants import ROLLOUTS
+from mcp_exec_api.constants import GROUP, ROLLOUTS
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
@@ -14,7 +14,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_common.rollouts.assignment import ArmAssignment, assign_arm
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 
 log = logging.getLogger(__name__)
 
@@ -75,16 +75,20 @@ class RolloutCache:
     """Rollouts by namespace and name. The reflectors call `on_change`."""
 
     _rollouts: dict[ObjectKey, CachedRollout] = field(default_factory=dict, init=False)
+    _reflectors: dict[str, Reflector] = field(default_factory=dict, init=False)
+    """By namespace."""
 
     def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
         """Build the reflector of one namespace's rollouts."""
         path = custom_resource_path(ROLLOUTS, namespace=namespace)
-        return Reflector(
+        self._reflectors[namespace] = reflector = Reflector(
             kube=kube,
             path=path,
             on_change=self.on_change,
             transform=lambda rollout: {"metadata": {name: rollout["metadata"].get(name) for name in _KEPT_METADATA}},
+            required=False,
         )
+        return reflector
 
     def on_change(self, rollout: Object, deleted: bool) -> None:
         """Observe one change."""
@@ -98,13 +102,25 @@ class RolloutCache:
         self._rollouts[key] = cached
 
     def list_all(self, namespace: str) -> list[CachedRollout]:
-        """Return the rollouts of a namespace, ordered by name."""
+        """Return the rollouts of a namespace, ordered by name. Raises HttpProblem, a 503, if none were ever listed."""
+        self._check_synced(namespace)
         found = (rollout for (space, _), rollout in self._rollouts.items() if space == namespace)
         return sorted(found, key=lambda rollout: rollout.name)
 
     def get(self, namespace: str, name: str) -> CachedRollout:
-        """Return a rollout. Raises HttpProblem, a 404, if there is none of this name."""
+        """Return a rollout. Raises HttpProblem: 404 if there is none of this name, 503 if none were ever listed."""
+        self._check_synced(namespace)
         found = self._rollouts.get((namespace, name))
         if found is None:
             raise HttpProblem("not-found", 404, f"there is no rollout {name[:253]} in namespace {namespace}")
         return found
+
+    def _check_synced(self, namespace: str) -> None:
+        """Raise HttpProblem, a 503, before the first list, which a cluster without the definition never answers."""
+        reflector = self._reflectors.get(namespace)
+        if reflector is not None and not reflector.synced.is_set():
+            detail = (
+                f"rollouts in namespace {namespace} were not listed yet; if this lasts, the cluster lacks the "
+                f"definition {ROLLOUTS}.{GROUP}, or the gateway may not list it: the chart installs both"
+            )
+            raise unavailable(detail, retry_after=5)

@@ -1,6 +1,6 @@
 """Rollouts and assignments in requests and responses."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -18,6 +18,13 @@ class NewAssignment(Model):
     """What gets an arm and keeps it, such as a user, a conversation or a tenant: 1 to 253 characters."""
     user: RolloutUnit | None = None
     """User of the unit. A stage that names the user enrols the unit."""
+
+
+class NewPromotion(Model):
+    """Body of a request to begin a stage."""
+
+    to: Annotated[str | None, Field(min_length=1, max_length=63)] = None
+    """Stage to begin, or `Completed` to end the last one; by default the one after the present stage."""
 
 
 class AssignmentView(Model):

@@ -1,4 +1,4 @@
-"""Routes of rollouts: list, get, assign. Any application can use them as a flag service."""
+"""Routes of rollouts: list, get, assign, steer. Any application can use them as a flag service."""
 
 from typing import Annotated, Final
 
@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_gateway.auth.users import check_user
-from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller
+from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, RolloutApproveCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery, RolloutsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import rollouts as openapi
-from mcp_exec_gateway.rollouts.views import NewAssignment, build_assignment_view, build_rollout_view
+from mcp_exec_gateway.rollouts.views import NewAssignment, NewPromotion, build_assignment_view, build_rollout_view
 
 router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
 
@@ -50,3 +50,44 @@ async def assign_arm(
     check_user(new.user, caller=caller)
     rollout = dependencies.rollouts.get(caller.namespace, name)
     return json_response(build_assignment_view(rollout, new.unit, rollout.assign(new.unit, new.user)))
+
+
+@router.post("/{name}/promote", **openapi.PROMOTE_ROLLOUT)
+async def promote_rollout(
+    request: Request,
+    dependencies: Injected,
+    caller: RolloutApproveCaller,
+    name: Name,
+    query: Annotated[NamespaceQuery, Query()],
+) -> Response:
+    """Request that a later stage begins."""
+    new = parse_model(NewPromotion, await read_body(request, limit=_MAX_BODY_BYTES))
+    rollout = await dependencies.rollout_steering.promote(name, new.to, caller=caller)
+    return json_response(build_rollout_view(rollout), status=202)
+
+
+@router.post("/{name}/pause", **openapi.PAUSE_ROLLOUT)
+async def pause_rollout(
+    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
+) -> Response:
+    """Stay in the present stage."""
+    rollout = await dependencies.rollout_steering.set_paused(name, True, caller=caller)
+    return json_response(build_rollout_view(rollout), status=202)
+
+
+@router.post("/{name}/resume", **openapi.RESUME_ROLLOUT)
+async def resume_rollout(
+    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
+) -> Response:
+    """Let the stages go on."""
+    rollout = await dependencies.rollout_steering.set_paused(name, False, caller=caller)
+    return json_response(build_rollout_view(rollout), status=202)
+
+
+@router.post("/{name}/abort", **openapi.ABORT_ROLLOUT)
+async def abort_rollout(
+    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
+) -> Response:
+    """Give every unit the control arm."""
+    rollout = await dependencies.rollout_steering.abort(name, caller=caller)
+    return json_response(build_rollout_view(rollout), status=202)

@@ -146,11 +146,11 @@ def test_the_approvers_role_reads_and_decides_and_is_nobodys_until_it_is_bound(r
     rendered = render()
     role = rendered.one("ClusterRole", "mcp-exec-approver")
     assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
-        ("codeexecutions", "skills", "get", "list", "watch"),
-        ("codeexecutions/approval", "skills/approval", "update"),
+        ("codeexecutions", "executionrollouts", "skills", "get", "list", "watch"),
+        ("codeexecutions/approval", "executionrollouts/approval", "skills/approval", "update"),
     }
     bindings = rendered.all("RoleBinding") + rendered.all("ClusterRoleBinding")
     assert "mcp-exec-approver" not in [each["roleRef"]["name"] for each in bindings]
     assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
     without = render({"broker": {"enabled": False}}).one("ClusterRole", "mcp-exec-approver")
-    assert without["rules"][1]["resources"] == ["skills/approval"]
+    assert without["rules"][1]["resources"] == ["executionrollouts/approval", "skills/approval"]

@@ -205,6 +205,12 @@ ROWS: dict[str, list[Row]] = {
         Row(path="/v1/rollouts/{name}/assignments", body={"unit": "u"}),
         Row(path="/v1/rollouts/{name}/assignments?namespace={namespace}", body={"unit": "u"}, status=403),
     ],
+    **{
+        f"POST /v1/rollouts/{{name}}/{action}": [
+            Row(path=f"/v1/rollouts/{{name}}/{action}?namespace={{namespace}}", body=body, status=403),
+        ]
+        for action, body in (("promote", {"to": "all"}), ("pause", None), ("resume", None), ("abort", None))
+    },
     SIGNED: [Row(path="/v1/artifacts/{namespace}/{name}/a1?uid=u&expires=9999999999&signature=0", status=403)],
     "GET /healthz": [Row(path="/healthz", status=200)],
     "GET /readyz": [Row(path="/readyz", status=200)],

@@ -24,8 +24,10 @@ from mcp_exec_gateway.routes import (
 )
 
 OPERATIONS = {
+    "abortRollout": "POST /v1/rollouts/{name}/abort",
     "assignArm": "POST /v1/rollouts/{name}/assignments",
     "cancelExecution": "DELETE /v1/executions/{name}",
+    "changeFiles": "POST /v1/workspaces/{name}/changes",
     "checkLiveness": "GET /healthz",
     "checkReadiness": "GET /readyz",
     "createExecution": "POST /v1/executions",
@@ -54,12 +56,14 @@ OPERATIONS = {
     "listTools": "GET /api/v1/mcp/servers/{name}/tools",
     "listVersions": "GET /v1/workspaces/{name}/versions",
     "listWorkspaces": "GET /v1/workspaces",
+    "pauseRollout": "POST /v1/rollouts/{name}/pause",
+    "promoteRollout": "POST /v1/rollouts/{name}/promote",
     "putArchive": "PUT /v1/workspaces/{name}/archive",
-    "changeFiles": "POST /v1/workspaces/{name}/changes",
     "putFile": "PUT /v1/workspaces/{name}/files/{path}",
     "putWorkspace": "PUT /v1/workspaces/{name}",
     "resetSession": "POST /v1/sessions/{name}/reset",
     "restoreWorkspace": "POST /v1/workspaces/{name}/restore",
+    "resumeRollout": "POST /v1/rollouts/{name}/resume",
     "searchTools": "GET /api/v1/mcp/tools/search",
     "streamEvents": "GET /v1/executions/{name}/events",
 }
