@@ -20,6 +20,7 @@ from mcp_exec_broker.api.direct import DIRECT_PATH, DirectAuthenticator
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
 from mcp_exec_broker.api.files_requests import build_flight
 from mcp_exec_broker.api.health import BrokerHealth
+from mcp_exec_broker.api.records import RecordsApi
 from mcp_exec_broker.api.sandbox import SandboxApp
 from mcp_exec_broker.api.sandbox_files import SandboxFilesApi
 from mcp_exec_broker.api.workspaces import WorkspacesApi
@@ -38,6 +39,8 @@ from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import FilesStore, open_store
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.records.maintenance import RecordMaintenance
+from mcp_exec_broker.records.store import RECORDS_SPARE_BYTES, RecordStore, find_database
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
@@ -137,6 +140,12 @@ class BrokerManager:
                     settings.audit_file, keep_days=settings.audit_keep_days, keep_bytes=settings.audit_keep_bytes
                 )
             )
+            database = find_database(settings)
+            records = None
+            if database is not None:
+                records = await stack.enter_async_context(
+                    RecordStore.open(database, max_bytes=settings.records_keep_bytes + RECORDS_SPARE_BYTES)
+                )
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, resolver=TimedResolver())
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(
@@ -144,7 +153,13 @@ class BrokerManager:
                 )
             )
             manager = cls._build(
-                settings, kube=kube, approval_kube=approval_kube or kube, key=key, audit=audit, http=http
+                settings,
+                kube=kube,
+                approval_kube=approval_kube or kube,
+                key=key,
+                audit=audit,
+                records=records,
+                http=http,
             )
             for usage in await audit.load_usage():
                 manager.pipeline.quotas.restore(usage)
@@ -158,6 +173,17 @@ class BrokerManager:
             if manager.files is not None:
                 tasks.spawn(manager.files.collect_forever(), name="collector of files")
             tasks.spawn(manager.tracker.drop_unused_when_synced(), name="cleanup of the disk cache")
+            if records is not None:
+                maintenance = RecordMaintenance.build(
+                    store=records,
+                    calls=audit,
+                    keep_days=settings.records_keep_days,
+                    keep_bytes=settings.records_keep_bytes,
+                    registry=manager.metrics.registry,
+                )
+                stack.push_async_callback(maintenance.copy_the_rest)
+                tasks.spawn(maintenance.copy_forever(), name="records of calls")
+                tasks.spawn(maintenance.delete_forever(), name="deletion of records")
             yield manager
 
     @classmethod
@@ -169,6 +195,7 @@ class BrokerManager:
         approval_kube: KubeClient,
         key: bytes,
         audit: AuditLog,
+        records: RecordStore | None,
         http: aiohttp.ClientSession,
     ) -> Self:
         metrics, signer, namespaces = Metrics.new(), GrantSigner(key=key), frozenset(settings.namespaces)
@@ -259,6 +286,7 @@ class BrokerManager:
                 audit=audit,
                 denials=denials,
                 workspaces=workspaces,
+                records=RecordsApi(store=records, namespaces=namespaces),
                 metrics=metrics,
                 serves_metrics=settings.metrics,
             ),

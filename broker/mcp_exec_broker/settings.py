@@ -19,6 +19,14 @@ class Settings(ProcessSettings):
     """Days until an audit record is deleted."""
     audit_keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3
     """Maximum size of the audit records in bytes; the oldest are deleted first."""
+    records_file: Path | None = None
+    """SQLite file of the records, which one broker writes. None means a database of PostgreSQL, or no records."""
+    records_database_file: Path | None = None
+    """File with the URL of a PostgreSQL database for the records: postgresql://USER:PASSWORD@HOST/NAME."""
+    records_keep_days: Annotated[float, Field(gt=0)] = 90
+    """Days until a record is deleted."""
+    records_keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3
+    """Maximum bytes of records in the SQLite file; the oldest are deleted first."""
     files_folder: Path | None = None
     """Folder of a volume for workspaces and artifacts, which one broker writes. None means a bucket, or no files."""
     files_bucket: str = ""

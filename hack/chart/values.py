@@ -431,6 +431,43 @@ class FilesValues(Model):
     """Quotas and lifetimes."""
 
 
+class RecordsVolumeValues(Model):
+    """A volume for the SQLite file of the records. It limits the broker to one replica."""
+
+    size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")] = "2Gi"
+    """Size of the volume."""
+    existing_claim: OptionalName = ""
+    """PersistentVolumeClaim of the release's namespace. Empty means that the chart creates and keeps one."""
+    storage_class: str = ""
+    """StorageClass of the claim. Empty means the cluster's default."""
+    temporary: bool = False
+    """Use an emptyDir: all records are lost with the broker's pod. For tests only."""
+
+
+class RecordsDatabaseValues(Model):
+    """A database of PostgreSQL 12 or later, which several replicas of the broker can share."""
+
+    secret: OptionalName = ""
+    """Secret of the release's namespace with the entry `url`: postgresql://USER:PASSWORD@HOST/DATABASE. Empty means
+    SQLite on the volume."""
+
+
+class RecordsValues(Model):
+    """Records: a durable row for each execution, tool call, report of model usage and rating."""
+
+    enabled: bool = False
+    """Keep records. An execution is then deleted only after its record is stored."""
+    keep_days: Annotated[int, Field(ge=1, le=3650)] = 90
+    """Days that records are kept."""
+    keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3
+    """Maximum bytes of the SQLite file's records, at least 256 MiB less than the volume. The oldest are deleted
+    first."""
+    volume: RecordsVolumeValues = RecordsVolumeValues()
+    """A volume for SQLite."""
+    database: RecordsDatabaseValues = RecordsDatabaseValues()
+    """A database instead of the volume."""
+
+
 class BrokerValues(WorkloadValues):
     """The broker makes all tool calls of sandboxes and holds all credentials of MCP servers."""
 
@@ -451,6 +488,8 @@ class BrokerValues(WorkloadValues):
     """Audit records of tool calls."""
     files: FilesValues = FilesValues()
     """Workspaces and artifacts."""
+    records: RecordsValues = RecordsValues()
+    """Records of what was run and used."""
 
 
 class ServersValues(Model):

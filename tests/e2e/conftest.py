@@ -72,6 +72,8 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         # Not every cluster under test has volumes. The files outlive the broker's container, and not its pod.
         "broker.files.enabled": "true",
         "broker.files.volume.temporary": "true",
+        "broker.records.enabled": "true",
+        "broker.records.volume.temporary": "true",
         # The tests write what the policies refuse. test_chart tests them where the cluster has them.
         "admissionPolicy.enabled": "false",
     }

@@ -19,6 +19,7 @@ from mcp_exec_broker.access.waiting_time import WaitingTime
 from mcp_exec_broker.api.calls import CallsApi
 from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.health import BrokerHealth
+from mcp_exec_broker.api.records import RecordsApi
 from mcp_exec_broker.api.workspaces import WorkspacesApi
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.denials import DenialCounter
@@ -53,6 +54,7 @@ class ControlApi:
     denials: DenialCounter
     workspaces: WorkspacesApi | None
     """Routes on files; None if this installation stores none."""
+    records: RecordsApi
     metrics: Metrics
     serves_metrics: bool = True
     process: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -73,6 +75,7 @@ class ControlApi:
                 Route("/v1/namespaces/{namespace}/wrappers", self._authenticate(self._get_wrappers)),
                 Route("/v1/namespaces/{namespace}/approvals", self._authenticate(self._get_approvals)),
                 Route("/v1/audit", self._authenticate(self._get_audit)),
+                *self.records.build_routes(self._authenticate),
                 *(self.workspaces.build_routes(self._authenticate) if self.workspaces else []),
             ]
         )

@@ -7,11 +7,11 @@ without waiting for the disk: it survives the end of the broker, but not a crash
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_broker.access.quotas import ExecutionUsage
@@ -94,6 +94,15 @@ class AuditLog:
     async def close_execution(self, uid: str) -> None:
         """Store that an execution may make no more calls. Raises sqlite3.Error."""
         await self._writer.submit(lambda file: store.close_execution(file, uid))
+
+    async def read_uncopied(self, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Return ended records that were not marked as copied, oldest first. Raises sqlite3.Error."""
+        found: list[sqlite3.Row] = await self._writer.submit(lambda file: store.select_uncopied(file, limit))
+        return cast(Sequence[Mapping[str, Any]], found)
+
+    async def mark_copied(self, numbers: Sequence[int]) -> None:
+        """Mark records as copied to the records. Raises sqlite3.Error."""
+        await self._writer.submit(lambda file: store.mark_copied(file, numbers))
 
     def begin_call(self, record: AuditRecord, *, bytes_out: int = 0) -> "asyncio.Future[None]":
         """Write the record of a call. The call may travel only after the returned future is done.

@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS calls (
   bytes_out INTEGER NOT NULL DEFAULT 0,
   calls INTEGER NOT NULL DEFAULT 1,
   source TEXT NOT NULL DEFAULT 'code',
-  conversation TEXT
+  conversation TEXT,
+  copied INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS calls_execution ON calls (namespace, execution, number);
 CREATE INDEX IF NOT EXISTS calls_namespace ON calls (namespace, number);
@@ -60,6 +61,7 @@ CREATE TABLE IF NOT EXISTS sizes (namespace TEXT PRIMARY KEY, bytes INTEGER NOT 
 INSERT INTO sizes (namespace, bytes)
   SELECT namespace, sum({_RECORD_BYTES} + length(arguments)) FROM calls
   WHERE NOT EXISTS (SELECT 1 FROM sizes) GROUP BY namespace;
+CREATE INDEX IF NOT EXISTS calls_uncopied ON calls (number) WHERE copied = 0 AND ended IS NOT NULL;
 DROP TRIGGER IF EXISTS calls_inserted;
 CREATE TRIGGER calls_inserted AFTER INSERT ON calls BEGIN
   INSERT INTO usage (uid, expires, calls, failed, denied, bytes_out) SELECT
@@ -87,6 +89,7 @@ _ADDED_COLUMNS: Final = {
     "calls": "INTEGER NOT NULL DEFAULT 1",
     "source": "TEXT NOT NULL DEFAULT 'code'",
     "conversation": "TEXT",
+    "copied": "INTEGER NOT NULL DEFAULT 0",
 }
 """Columns that files of earlier versions lack."""
 

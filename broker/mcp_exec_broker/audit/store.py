@@ -42,6 +42,21 @@ _END_COLUMNS: Final = (
     "approval",
     "approved_by",
 )
+_COPIED_COLUMNS: Final = (
+    "number",
+    "id",
+    "at",
+    "namespace",
+    "source",
+    "conversation",
+    "uid",
+    "caller",
+    "user",
+    "server",
+    "tool",
+    "bytes_out",
+    *("outcome", "error", "milliseconds", "bytes_in", "calls"),
+)
 _END_CALLS: Final = f"""
 WITH ends ({", ".join(_END_COLUMNS)}) AS (VALUES %s)
 UPDATE calls SET {", ".join(f"{name} = ends.{name}" for name in _END_COLUMNS[1:])}
@@ -111,6 +126,18 @@ ROW_WRITERS: Final[tuple[RowWriter, ...]] = (insert_calls, insert_denials, end_c
 def select_unfinished(file: sqlite3.Connection) -> list[str]:
     """Return the ids of the records without an end."""
     return [row["id"] for row in file.execute("SELECT id FROM calls WHERE ended IS NULL")]
+
+
+def select_uncopied(file: sqlite3.Connection, limit: int) -> list[sqlite3.Row]:
+    """Return the oldest ended records that were not marked as copied."""
+    query = f"SELECT {', '.join(_COPIED_COLUMNS)} FROM calls WHERE copied = 0 AND ended IS NOT NULL ORDER BY number"
+    return file.execute(f"{query} LIMIT ?", (limit,)).fetchall()
+
+
+def mark_copied(file: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """Mark records as copied."""
+    places = ", ".join("?" * len(numbers))
+    file.execute(f"UPDATE calls SET copied = 1 WHERE number IN ({places})", numbers)
 
 
 def delete_old(file: sqlite3.Connection, *, before: str, count: int) -> int:

@@ -11,7 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sqlalchemy import URL, Table, delete, event, insert, literal, make_url, select, text, tuple_
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Delete,
+    Table,
+    delete,
+    event,
+    func,
+    insert,
+    literal,
+    make_url,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -25,11 +39,14 @@ from mcp_exec_broker.records.tables import (
     RowRefused,
     check_row,
 )
+from mcp_exec_broker.settings import Settings
 
 log = logging.getLogger(__name__)
 
 MAX_BATCH: Final = 1000
 """Maximum rows of an insert, uids of a search and rows of a page."""
+RECORDS_SPARE_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that an SQLite file may use beyond those that are kept, until the oldest rows are deleted."""
 _DELETED_AT_ONCE: Final = 500
 """Rows of a transaction that deletes, between which others write."""
 _MIGRATION_LOCK: Final = 0x6D637065
@@ -69,16 +86,24 @@ class RecordStore:
     """Records in a database. A batch is stored as a whole, without its refused rows, or not at all."""
 
     engine: AsyncEngine
+    _is_migrated: bool = False
     _writer: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the writer: SQLite has one, and waiting for it here does not block a thread."""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, database: str | Path) -> AsyncIterator[Self]:
-        """Open a store by the path of its SQLite file or the URL of its PostgreSQL database, and migrate it."""
-        store = cls(engine=_create_engine(database))
+    async def open(cls, database: str | Path, *, max_bytes: int = 1 << 40) -> AsyncIterator[Self]:
+        """Open a store by the path of its SQLite file or the URL of its PostgreSQL database, and migrate it.
+
+        A database that cannot be reached is migrated by the first request that reaches it. An SQLite file does not
+        get larger than `max_bytes`: further rows raise RecordsUnavailable.
+        """
+        store = cls(engine=_create_engine(database, max_bytes=max_bytes))
         try:
-            await store.migrate()
+            try:
+                await store.migrate()
+            except RecordsUnavailable as error:
+                log.warning("the records' database is not ready: %s", error)
             yield store
         finally:
             await store.engine.dispose()
@@ -90,7 +115,7 @@ class RecordStore:
 
     async def migrate(self) -> None:
         """Create the tables. Raises RecordsUnavailable, also if a newer release has migrated them."""
-        async with self._write() as connection:
+        async with self._begin() as connection:
             if not self.is_sqlite:
                 await connection.execute(select(text(f"pg_advisory_xact_lock({_MIGRATION_LOCK})")))
             await connection.run_sync(METADATA.create_all)
@@ -101,6 +126,7 @@ class RecordStore:
                 raise RecordsUnavailable(
                     f"the records have schema {version}, this release needs {SCHEMA_VERSION}: install the newer release"
                 )
+        self._is_migrated = True
 
     async def add(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> StoredBatch:
         """Store rows of a table; a row whose key is stored remains as it is. Raises RecordsUnavailable.
@@ -176,10 +202,34 @@ class RecordStore:
         """Delete the rows that were stored before a time in microseconds; return their number."""
         return sum([await self._delete_from(table, stored_before) for table in RECORD_TABLES.values()])
 
+    async def delete_oldest(self, keep_bytes: int) -> int:
+        """Delete the oldest rows of an SQLite file while its rows use more bytes; return their number."""
+        deleted = 0
+        while self.is_sqlite and await self._measure() > keep_bytes:
+            oldest = {table.name: await self._find_oldest(table) for table in RECORD_TABLES.values()}
+            name, found = min(oldest.items(), key=lambda item: item[1] or 1 << 63)
+            if found is None:
+                break
+            table = RECORD_TABLES[name]
+            async with self._write() as connection:
+                deleted += (await connection.execute(_delete_chunk(table))).rowcount
+        return deleted
+
+    async def _find_oldest(self, table: Table) -> int | None:
+        async with self.read() as connection:
+            found: int | None = (await connection.execute(select(func.min(table.c.stored_at)))).scalar()
+            return found
+
+    async def _measure(self) -> int:
+        async with self.read() as connection:
+            pages, free, size = [
+                (await connection.execute(text(f"PRAGMA {name}"))).scalar_one()
+                for name in ("page_count", "freelist_count", "page_size")
+            ]
+            return int((pages - free) * size)
+
     async def _delete_from(self, table: Table, stored_before: int) -> int:
-        keys = list(table.primary_key.columns)
-        oldest = select(*keys).where(table.c.stored_at < stored_before).order_by(table.c.stored_at)
-        chunk = delete(table).where(tuple_(*keys).in_(oldest.limit(_DELETED_AT_ONCE)))
+        chunk = _delete_chunk(table, table.c.stored_at < stored_before)
         deleted = 0
         while True:
             async with self._write() as connection:
@@ -191,6 +241,8 @@ class RecordStore:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """Return a connection for queries. Raises RecordsUnavailable."""
+        if not self._is_migrated:
+            await self.migrate()
         try:
             async with self.engine.connect() as connection:
                 yield connection
@@ -199,6 +251,13 @@ class RecordStore:
 
     @asynccontextmanager
     async def _write(self) -> AsyncIterator[AsyncConnection]:
+        if not self._is_migrated:
+            await self.migrate()
+        async with self._begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[AsyncConnection]:
         try:
             async with self._writer if self.is_sqlite else nullcontext(), self.engine.begin() as connection:
                 yield connection
@@ -206,6 +265,12 @@ class RecordStore:
             if _blames_rows(error):
                 raise _BadRows(_describe(error)) from error
             raise RecordsUnavailable(_describe(error)) from error
+
+
+def _delete_chunk(table: Table, *conditions: ColumnElement[bool]) -> Delete:
+    keys = list(table.primary_key.columns)
+    oldest = select(*keys).where(*conditions).order_by(table.c.stored_at).limit(_DELETED_AT_ONCE)
+    return delete(table).where(tuple_(*keys).in_(oldest))
 
 
 class _BadRows(Exception):
@@ -225,7 +290,19 @@ def _describe(error: BaseException) -> str:
     return f"{type(cause).__name__}: {cause}"[:300]
 
 
-def _create_engine(database: str | Path) -> AsyncEngine:
+def find_database(settings: Settings) -> str | Path | None:
+    """Return the database that the settings name; None means no records. Raises ValueError, OSError."""
+    if settings.records_file is not None and settings.records_database_file is not None:
+        raise ValueError("records_file and records_database_file are set: choose one")
+    if settings.records_database_file is None:
+        return settings.records_file
+    url = settings.records_database_file.read_text().strip()
+    if not url:
+        raise ValueError(f"{settings.records_database_file} is empty")
+    return url
+
+
+def _create_engine(database: str | Path, *, max_bytes: int) -> AsyncEngine:
     if isinstance(database, str):
         url = make_url(database)
         if url.drivername not in ("postgresql", "postgres", "postgresql+asyncpg"):
@@ -242,14 +319,19 @@ def _create_engine(database: str | Path) -> AsyncEngine:
     engine = create_async_engine(
         url, pool_size=4, max_overflow=0, pool_timeout=_LOCK_SECONDS, connect_args={"timeout": _LOCK_SECONDS}
     )
-    event.listen(engine.sync_engine, "connect", _configure_sqlite)
+    database.parent.mkdir(parents=True, exist_ok=True)
+
+    def configure(connection: Any, _record: object) -> None:
+        _configure_sqlite(connection.cursor(), max_bytes)
+
+    event.listen(engine.sync_engine, "connect", configure)
     return engine
 
 
-def _configure_sqlite(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
+def _configure_sqlite(cursor: Any, max_bytes: int) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")  # an execution is deleted once its record is stored
+    cursor.execute(f"PRAGMA max_page_count = {min(max(max_bytes // 4096, 1), 2**31)}")
     cursor.close()
 
 

@@ -96,6 +96,7 @@ CALLS: Final = Table(
     _text("tool", 253, required=True),
     _text("outcome", 32, required=True),
     _text("reason", 128),
+    _number("calls", required=True),
     _number("started_at", required=True),
     _number("duration_ms"),
     _number("argument_bytes"),

@@ -1,0 +1,135 @@
+"""Records on the control port, for gateway and operator, which check who may read and write them."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from mcp_exec_broker.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
+from mcp_exec_broker.records.tables import RECORD_TABLES
+from mcp_exec_common.broker.records import (
+    MAX_RECORDS,
+    MAX_RECORDS_BYTES,
+    RECORDS_OFF_STATUS,
+    AddedRecords,
+    FoundExecutions,
+    RecordRows,
+)
+
+_BODY_SECONDS: Final = 20.0
+_AT_ONCE: Final = 4
+"""Bodies that are read and stored at once: they bound the memory."""
+_WAIT_SECONDS: Final = 5.0
+_READ_PARAMETERS: Final = frozenset({"namespace", "cursor", "limit"})
+
+_Handler = Callable[[RecordStore, Request], Awaitable[Response]]
+_Authenticate = Callable[[Callable[[Request], Awaitable[Response]]], Any]
+
+
+class _InvalidRequest(ValueError):
+    """A request that is answered with 400."""
+
+
+@dataclass(kw_only=True, eq=False)
+class RecordsApi:
+    """The routes on records. Without a store, all answer that records are off."""
+
+    store: RecordStore | None
+    namespaces: frozenset[str]
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+
+    def build_routes(self, authenticate: _Authenticate) -> list[Route]:
+        """Return the routes; `authenticate` wraps a handler."""
+        routes: tuple[tuple[str, str, _Handler], ...] = (
+            ("/v1/records", "POST", self._add),
+            ("/v1/records/find-executions", "POST", self._find_executions),
+            ("/v1/records/{table}", "GET", self._read),
+        )
+        return [Route(path, authenticate(self._answer(handler)), methods=[verb]) for path, verb, handler in routes]
+
+    def _answer(self, handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            if self.store is None:
+                return _refuse(RECORDS_OFF_STATUS, "this installation keeps no records: set broker.records.enabled")
+            try:
+                async with asyncio.timeout(_WAIT_SECONDS):
+                    await self._places.acquire()
+            except TimeoutError:
+                return _refuse(503, "other requests on records are in progress: repeat later")
+            try:
+                return await handler(self.store, request)
+            except (_InvalidRequest, InvalidRecordCursor) as error:
+                return _refuse(400, str(error))
+            except RecordsUnavailable as error:
+                return _refuse(503, f"the records' database: {error}")
+            finally:
+                self._places.release()
+
+        return answer
+
+    async def _add(self, store: RecordStore, request: Request) -> Response:
+        rows = _check_batch(await _read_object(request))
+        added = AddedRecords()
+        for table, batch in rows.items():
+            result = await store.add(table, batch)
+            added = AddedRecords(stored=added.stored + result.stored, refused=[*added.refused, *result.refused])
+        return JSONResponse(added.to_api())
+
+    async def _find_executions(self, store: RecordStore, request: Request) -> Response:
+        uids = (await _read_object(request)).get("uids")
+        if not isinstance(uids, list) or len(uids) > MAX_RECORDS or not all(isinstance(uid, str) for uid in uids):
+            raise _InvalidRequest(f"uids: must be a list of at most {MAX_RECORDS} texts")
+        found = await store.find_executions([uid for uid in uids if "\0" not in uid])
+        return JSONResponse(FoundExecutions(uids=sorted(found)).to_api())
+
+    async def _read(self, store: RecordStore, request: Request) -> Response:
+        table, query = request.path_params["table"], request.query_params
+        if unknown := query.keys() - _READ_PARAMETERS:
+            raise _InvalidRequest(f"unknown: {', '.join(sorted(unknown))[:200]}")
+        if table not in RECORD_TABLES:
+            raise _InvalidRequest(f"table: must be one of {', '.join(RECORD_TABLES)}")
+        namespace, limit = query.get("namespace", ""), query.get("limit", str(MAX_RECORDS))
+        if namespace not in self.namespaces:
+            raise _InvalidRequest(f"namespace: this broker does not serve {namespace[:100]!r}")
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_RECORDS):
+            raise _InvalidRequest(f"limit: must be an integer from 1 to {MAX_RECORDS}")
+        page = await store.iterate(table, namespaces=[namespace], cursor=query.get("cursor", ""), limit=int(limit))
+        return JSONResponse(RecordRows(items=page.rows, cursor=page.cursor).to_api())
+
+
+def _refuse(status: int, message: str) -> Response:
+    return PlainTextResponse(f"{message}\n", status)
+
+
+async def _read_object(request: Request) -> dict[str, Any]:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_RECORDS_BYTES:
+                    raise _InvalidRequest(f"the body has more than {MAX_RECORDS_BYTES} bytes")
+        content = json.loads(body)
+    except TimeoutError as error:
+        raise _InvalidRequest(f"the body did not arrive within {_BODY_SECONDS:g} s") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _InvalidRequest("the body is not JSON") from error
+    if not isinstance(content, dict):
+        raise _InvalidRequest("the body must be a JSON object")
+    return content
+
+
+def _check_batch(content: dict[str, Any]) -> dict[str, list[dict[str, object]]]:
+    if unknown := content.keys() - RECORD_TABLES.keys():
+        raise _InvalidRequest(f"unknown tables: {', '.join(sorted(unknown))[:200]}; known: {', '.join(RECORD_TABLES)}")
+    for table, rows in content.items():
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise _InvalidRequest(f"{table}: must be a list of objects")
+    if (count := sum(map(len, content.values()))) > MAX_RECORDS:
+        raise _InvalidRequest(f"{count} rows; at most {MAX_RECORDS} are allowed in a request")
+    return content

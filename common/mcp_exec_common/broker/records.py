@@ -1,0 +1,137 @@
+"""Client of the broker's records, for operator and gateway. All replicas have the same store."""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Annotated, Any, Final, TypeVar
+
+import aiohttp
+from pydantic import Field, ValidationError
+
+from mcp_exec_api.meta import Model
+from mcp_exec_common.broker.client import BrokerClient, BrokerError
+from mcp_exec_common.broker.grants import GrantSigner, ServiceName
+from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
+
+MAX_RECORDS: Final = 1000
+"""Maximum rows of a request, of a page, and uids of a search."""
+MAX_RECORDS_BYTES: Final = 8 * 1024 * 1024
+"""Maximum bytes of a request."""
+RECORDS_OFF_STATUS: Final = 501
+"""HTTP status of a broker without records: Not Implemented (RFC 9110)."""
+_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+_SECONDS: Final = 30.0
+
+RecordRow = Mapping[str, object]
+_Answer = TypeVar("_Answer", bound=Model)
+
+
+class RecordsError(BrokerError):
+    """A request on records that failed: nothing is stored that was not stored before, or all of it."""
+
+
+class RecordsOff(RecordsError):
+    """An installation that keeps no records."""
+
+
+class AddedRecords(Model):
+    """Result of adding rows."""
+
+    stored: Annotated[int, Field(ge=0)] = 0
+    """Rows that are in the store, those included that were there before."""
+    refused: Annotated[list[str], Field(max_length=MAX_RECORDS)] = []
+    """Why rows were refused: they are wrong, and are refused however often they are sent."""
+
+
+class FoundExecutions(Model):
+    """Executions whose records are stored."""
+
+    uids: Annotated[list[str], Field(max_length=MAX_RECORDS)] = []
+    """Their uids."""
+
+
+class RecordRows(Model):
+    """A page of a table, in the order in which its rows were stored."""
+
+    items: Annotated[list[dict[str, Any]], Field(max_length=MAX_RECORDS)] = []
+    """Rows by column."""
+    cursor: str = ""
+    """Cursor of the next page. It can be used again later if this page is empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsClient:
+    """Writes and reads records. All methods raise RecordsError; RecordsOff if there are none."""
+
+    session: aiohttp.ClientSession
+    signer: GrantSigner
+    sender: ServiceName
+    """Process that sends the requests."""
+    addresses: Callable[[], Sequence[str]]
+    """Returns HOST:PORT of the control interface of each ready replica."""
+
+    @classmethod
+    def create(cls, broker: BrokerClient) -> "RecordsClient":
+        """Create a client for the replicas of another one."""
+        return cls(session=broker.session, signer=broker.signer, sender=broker.sender, addresses=broker.addresses)
+
+    async def add(self, rows: Mapping[str, Sequence[RecordRow]]) -> AddedRecords:
+        """Store rows of one or more tables, at most MAX_RECORDS in all. Rows that are stored remain as they are."""
+        return await self.ask(AddedRecords, "POST", "/v1/records", content=rows)
+
+    async def find_executions(self, uids: Collection[str]) -> set[str]:
+        """Return which of at most MAX_RECORDS executions have a record."""
+        content = {"uids": list(uids)}
+        return set((await self.ask(FoundExecutions, "POST", "/v1/records/find-executions", content=content)).uids)
+
+    async def read_rows(self, table: str, *, namespace: str, cursor: str = "", limit: int = MAX_RECORDS) -> RecordRows:
+        """Return a page of the rows of a namespace."""
+        params = {"namespace": namespace, "cursor": cursor, "limit": str(limit)}
+        return await self.ask(RecordRows, "GET", f"/v1/records/{table}", params=params)
+
+    async def ask(
+        self,
+        answer: type[_Answer],
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: object = None,
+    ) -> _Answer:
+        """Return the answer of the first replica that can be reached."""
+        body = None if content is None else json.dumps(content).encode()
+        error = RecordsError("no broker replica is ready")
+        for address in self.addresses():
+            try:
+                return answer.model_validate(await self._send(address, method, path, params=params, body=body))
+            except RecordsError as failure:
+                if 400 <= failure.status < 500 or isinstance(failure, RecordsOff):
+                    raise
+                error = failure
+            except ValidationError as failure:
+                raise RecordsError(f"the broker sent invalid {answer.__name__}: {failure}") from failure
+        raise error
+
+    async def _send(
+        self, address: str, method: str, path: str, *, params: Mapping[str, str] | None, body: bytes | None
+    ) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.signer.sign_service_token(self.sender)}"}
+        timeout = aiohttp.ClientTimeout(total=_SECONDS, sock_connect=1.0)
+        try:
+            async with self.session.request(
+                method,
+                f"http://{address}{path}",
+                params=params,
+                data=None if body is None else BytesIO(body),  # aiohttp sends bytes of this size in one piece
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                text = await read_answer(response, limit=_MAX_ANSWER_BYTES)
+                if response.status == 200:
+                    return parse_answer(text)
+                kind = RecordsOff if response.status == RECORDS_OFF_STATUS else RecordsError
+                raise kind(text[:500].decode(errors="replace").strip(), status=response.status)
+        except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
+            raise RecordsError(f"the broker at {address}: {type(error).__name__} {error}") from error

@@ -1,0 +1,175 @@
+"""Records of a running broker: written and read by the client of gateway and operator."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+from tests.component.broker.conftest import SIGNER, World, running
+from tests.component.broker.servers import serving, toolbox
+from tests.support.api_server import FakeApiServer
+from tests.support.constants import DEADLINE
+from tests.support.postgres import Postgres, find_programs
+
+from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
+
+Object = dict[str, Any]
+
+EXECUTION: Object = {"uid": "u-1", "namespace": "agents", "name": "run-1", "phase": "Succeeded", "created_at": 1}
+
+
+def build_client(*worlds: World) -> RecordsClient:
+    addresses = [urlsplit(world.control).netloc for world in worlds]
+    return RecordsClient(session=worlds[0].session, signer=SIGNER, sender="operator", addresses=lambda: addresses)
+
+
+@pytest.fixture
+async def world(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[World]:
+    async with running(api, tmp_path, records_file=tmp_path / "records.sqlite") as made:
+        yield made
+
+
+@pytest.fixture
+async def postgres() -> AsyncIterator[Postgres]:
+    if find_programs() is None:
+        pytest.skip("needs PostgreSQL of Debian: install the package postgresql")
+    async with Postgres.running() as server:
+        yield server
+
+
+@pytest.fixture
+def records(world: World) -> RecordsClient:
+    return build_client(world)
+
+
+async def test_a_row_is_stored_once_however_often_it_is_sent(records: RecordsClient) -> None:
+    for _ in range(3):
+        assert (await records.add({"executions": [EXECUTION]})).stored == 1
+    page = await records.read_rows("executions", namespace="agents")
+    assert [row["uid"] for row in page.items] == ["u-1"]
+    assert (await records.read_rows("executions", namespace="agents", cursor=page.cursor)).items == []
+    assert await records.find_executions(["u-1", "u-2", "\0"]) == {"u-1"}
+
+
+async def test_a_wrong_row_is_named_and_the_others_are_stored(records: RecordsClient) -> None:
+    added = await records.add({"executions": [EXECUTION, EXECUTION | {"uid": "u-2", "phase": 7}]})
+    assert (added.stored, added.refused) == (1, ["executions.phase: must be a text"])
+
+
+async def test_a_tool_call_is_recorded_after_its_end(world: World, records: RecordsClient) -> None:
+    async with serving(toolbox()) as box:
+        world.add("box", url=box.url)
+        await world.listed("box")
+        await world.call("box.add", a=2, b=3)
+
+    rows: list[Object] = []
+    async with asyncio.timeout(DEADLINE):
+        while not rows:
+            rows = (await records.read_rows("calls", namespace="agents")).items
+    [row] = rows
+    assert (row["execution_uid"], row["server"], row["tool"], row["outcome"]) == ("uid-1", "box", "add", "ok")
+
+
+async def test_a_call_is_recorded_that_ended_while_the_broker_stopped(api: FakeApiServer, tmp_path: Path) -> None:
+    options = {"records_file": tmp_path / "records.sqlite"}
+    async with serving(toolbox()) as box:
+        async with running(api, tmp_path, **options) as world:
+            world.add("box", url=box.url)
+            await world.listed("box")
+            for number in range(5):
+                await world.call("box.add", a=number, b=1)
+        async with running(api, tmp_path, **options) as world:
+            page = await build_client(world).read_rows("calls", namespace="agents")
+    assert len(page.items) == 5
+
+
+async def test_an_installation_without_records_says_how_to_switch_them_on(api: FakeApiServer, tmp_path: Path) -> None:
+    async with running(api, tmp_path) as world:
+        with pytest.raises(RecordsOff, match="set broker"):
+            await build_client(world).add({"executions": [EXECUTION]})
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b'{"rows": []}', "unknown tables: rows; known: executions"),
+        (b'{"executions": {}}', "executions: must be a list of objects"),
+        (json.dumps({"calls": [{}] * (MAX_RECORDS + 1)}).encode(), "1001 rows; at most 1000"),
+        (b'{"calls": [' + b" " * 9_000_000 + b"]}", "the body has more than"),
+    ],
+)
+async def test_a_wrong_request_is_refused(world: World, body: bytes, message: str) -> None:
+    headers = {"Authorization": f"Bearer {SIGNER.sign_service_token('gateway')}"}
+    async with world.session.post(f"{world.control}/v1/records", data=io.BytesIO(body), headers=headers) as response:
+        assert (response.status, message in await response.text()) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda records: records.read_rows("secrets", namespace="agents"), "table: must be one of"),
+        (lambda records: records.read_rows("calls", namespace="other"), "does not serve 'other'"),
+        (lambda records: records.read_rows("calls", namespace="agents", limit=0), "limit: must be an integer"),
+        (lambda records: records.read_rows("calls", namespace="agents", cursor="x"), "cursor: is not one"),
+    ],
+)
+async def test_a_wrong_page_is_refused(records: RecordsClient, read: Callable[..., Any], message: str) -> None:
+    with pytest.raises(RecordsError, match=message):
+        await read(records)
+
+
+async def test_records_need_a_service_token(world: World) -> None:
+    async with world.session.get(f"{world.control}/v1/records/calls") as response:
+        assert response.status == 401
+
+
+async def test_two_brokers_share_the_records_of_a_postgresql_database(
+    api: FakeApiServer, tmp_path: Path, postgres: Postgres
+) -> None:
+    url = tmp_path / "url"
+    url.write_text(postgres.url)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    async with (
+        running(api, folders[0], records_database_file=url) as first,
+        running(api, folders[1], records_database_file=url) as second,
+    ):
+        for world in (first, second):
+            assert (await build_client(world).add({"executions": [EXECUTION]})).stored == 1
+        page = await build_client(second).read_rows("executions", namespace="agents")
+        assert [row["uid"] for row in page.items] == ["u-1"]
+
+
+async def test_a_broker_starts_without_its_database_and_stores_when_it_is_back(
+    api: FakeApiServer, tmp_path: Path, postgres: Postgres
+) -> None:
+    url = tmp_path / "url"
+    url.write_text(postgres.url)
+    await postgres.crash()
+    async with running(api, tmp_path, records_database_file=url) as world:
+        records = build_client(world)
+        with pytest.raises(RecordsError, match="database"):
+            await records.add({"executions": [EXECUTION]})
+        await postgres.start()
+        assert (await records.add({"executions": [EXECUTION]})).stored == 1
+        await postgres.crash()
+        with pytest.raises(RecordsError, match="database"):
+            await records.find_executions(["u-1"])
+        await postgres.start()
+        assert await records.find_executions(["u-1"]) == {"u-1"}
+
+
+async def test_a_client_asks_the_next_replica_if_one_is_gone(world: World) -> None:
+    addresses = ["127.0.0.1:1", urlsplit(world.control).netloc]
+    async with aiohttp.ClientSession() as session:
+        client = RecordsClient(session=session, signer=SIGNER, sender="gateway", addresses=lambda: addresses)
+        assert (await client.add({"executions": [EXECUTION]})).stored == 1

@@ -1,0 +1,55 @@
+"""Records: a volume of one broker, or a database of several."""
+
+from typing import Any
+
+import pytest
+from tests.component.chart.conftest import Render, Rendered
+
+from mcp_exec_broker.settings import Settings
+
+
+def broker(rendered: Rendered) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the volumes of the broker's pod, and its variables on records."""
+    spec = rendered.one("Deployment", "mcp-exec-broker")["spec"]["template"]["spec"]
+    env = {entry["name"]: entry.get("value", "") for entry in spec["containers"][0]["env"]}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    return volumes, {name: value for name, value in env.items() if name.startswith("MCP_EXEC_RECORDS_")}
+
+
+def test_no_records_are_kept_by_default(render: Render) -> None:
+    volumes, env = broker(render())
+    assert env == {}
+    assert "records" not in volumes
+
+
+def test_records_are_on_a_volume_that_outlives_the_release(render: Render) -> None:
+    rendered = render({"broker": {"records": {"enabled": True, "volume": {"storageClass": "fast"}}}})
+    volumes, env = broker(rendered)
+    claim = rendered.one("PersistentVolumeClaim", "mcp-exec-broker-records")
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert volumes["records"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-records"
+    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == {"type": "Recreate"}
+    assert {name.removeprefix("MCP_EXEC_").lower() for name in env} <= Settings.model_fields.keys()
+
+
+def test_several_brokers_share_the_records_of_a_database(render: Render) -> None:
+    records = {"enabled": True, "database": {"secret": "db"}}
+    rendered = render({"broker": {"replicas": 2, "records": records}})
+    volumes, env = broker(rendered)
+    assert volumes["records-database"]["secret"]["secretName"] == "db"
+    assert env["MCP_EXEC_RECORDS_DATABASE_FILE"] == "/etc/mcp-exec/records-database/url"
+    assert not rendered.all("PersistentVolumeClaim")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"replicas": 2, "records": {"enabled": True}}, "needs broker.replicas: 1"),
+        ({"records": {"enabled": True, "database": {"secret": "db"}, "volume": {"temporary": True}}}, "choose one"),
+        ({"records": {"enabled": True, "volume": {"size": "1Gi"}}}, "must be at least 256 MiB"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(render: Render, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        render({"broker": values})
