@@ -31,6 +31,7 @@ from mcp_exec_operator.pools.controller import PoolController, PoolControllerCon
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.resync import Resync
+from mcp_exec_operator.rollouts.component import RolloutComponent
 from mcp_exec_operator.sessions.component import SessionComponent
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.skills.component import SkillComponent
@@ -53,6 +54,7 @@ class Manager:
     ttl: TTLController
     tool_servers: ToolServerComponent | None
     skills: SkillComponent
+    rollouts: RolloutComponent
     tasks: TaskRegistry
     metrics: Metrics
     shutdown_seconds: float
@@ -184,6 +186,7 @@ class Manager:
             ttl=ttl,
             tool_servers=tool_servers,
             skills=skills,
+            rollouts=RolloutComponent.create(kube=kube, namespaces=settings.namespaces, pools=pools, metrics=metrics),
             tasks=tasks,
             metrics=metrics,
             shutdown_seconds=settings.shutdown_seconds,
@@ -246,6 +249,7 @@ class Manager:
         async with (
             self.tool_servers.running() if self.tool_servers is not None else nullcontext(),
             self.skills.running(),
+            self.rollouts.watching(),
         ):
             # before the first resync: what is expired is deleted even if that never ends
             loops = [
@@ -255,9 +259,11 @@ class Manager:
             ]
             try:
                 await self.resync.resync()
+                await self.rollouts.prepare()
                 self.pools.open()
                 loops.append(self.tasks.spawn(self.resync.run(), name="resync"))
                 loops.append(self.tasks.spawn(self.sessions.controller.run(), name="sessions"))
+                loops.append(self.tasks.spawn(self.rollouts.controller.run(), name="rollouts"))
                 yield
             finally:
                 for loop in loops:

@@ -53,6 +53,20 @@ def assign_arm(
     return control
 
 
+def expect_shares(spec: ExecutionRolloutSpec, status: ExecutionRolloutStatus) -> dict[str, float]:
+    """Return the expected share of all units that get each arm, from 0 to 1, without those that stages name."""
+    shares = {arm.name: 0.0 for arm in spec.arms}
+    present = spec.find_stage(status.stage)
+    if spec.kill_switch or status.phase in _STOPPED or present is None:
+        return shares | {spec.control: 1.0}
+    if status.phase is RolloutPhase.COMPLETED and spec.complete_with is not None:
+        return shares | {spec.complete_with: 1.0}
+    enrolled = max(stage.percent for stage in spec.stages[: present + 1]) / 100
+    total = sum(arm.weight for arm in spec.arms)
+    shares = {arm.name: enrolled * arm.weight / total for arm in spec.arms}
+    return shares | {spec.control: shares[spec.control] + 1 - enrolled}
+
+
 def _names(stage: RolloutStage, unit: str, user: str | None) -> bool:
     return unit in stage.users or (user is not None and user in stage.users)
 

@@ -78,6 +78,15 @@ def advance(
     return _describe(spec, moved, measures, needed, now, generation)
 
 
+def refuse(
+    status: ExecutionRolloutStatus, problem: str, *, now: datetime, generation: int | None = None
+) -> RolloutProgress:
+    """Return the status of a rollout whose spec contradicts itself. The stage stays, and no pool is raised."""
+    update: dict[str, Any] = {"observed_generation": generation, "message": problem[:1000]}
+    refused = _observe(status.model_copy(update=update), "Ready", False, "Invalid", problem, now)
+    return RolloutProgress(status=refused, warm={})
+
+
 def _is_over(stage: RolloutStage, status: ExecutionRolloutStatus, now: datetime) -> bool:
     return stage.duration_seconds is not None and _seconds(status.since, now) >= stage.duration_seconds
 

@@ -132,7 +132,9 @@ class WarmPool:
         if self.spec is None:
             return 0
         decision = self.autoscaler.decision
-        return decision.desired if decision is not None and self.spec.follows_demand else self.spec.warm.min
+        if decision is not None and self.spec.follows_demand:
+            return decision.desired
+        return max(self.spec.warm.min, self.autoscaler.bound_required(self.spec))
 
     def configure(self, body: Object) -> None:
         """Apply the pool's object."""
@@ -249,6 +251,12 @@ class WarmPool:
             if partition.over_quota:
                 partition.create_backoff.until = 0.0
         self.wakeup.set()
+
+    def require_warm(self, count: int) -> None:
+        """Set the warm pods that rollouts need at least, whatever the demand."""
+        if count != self.autoscaler.required:
+            self.autoscaler.required = count
+            self.wakeup.set()
 
     def rebalance(self, now: float) -> None:
         """Decide how many pods each partition should have, and which variants are in rotation."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -78,6 +78,15 @@ class PoolRegistry:
             for partition in pool
             for pod in partition.pods.all(PodState.WARM, PodState.OWNED)
         ]
+
+    def count_warm(self) -> dict[ObjectKey, int]:
+        """Return the number of warm pods of each pool."""
+        return {key: pool.counts.warm for key, pool in self._pools.items()}
+
+    def require_warm(self, needs: Mapping[ObjectKey, int]) -> None:
+        """Set the warm pods that rollouts need at least. A pool that is missing needs none."""
+        for key, pool in self._pools.items():
+            pool.require_warm(needs.get(key, 0))
 
     def discard(self, pool: WarmPool) -> None:
         """Drop a pool that does not exist, has no pods and no waiting executions."""

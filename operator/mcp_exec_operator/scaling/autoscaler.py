@@ -5,7 +5,7 @@ Times are seconds of one monotonic clock and are passed in.
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
@@ -146,6 +146,8 @@ class Autoscaler:
     demand: Demand = field(default_factory=Demand)
     refill: TokenBucket = field(default_factory=TokenBucket)
     """Limit on the creation of pods that no execution waits for yet."""
+    required: int = 0
+    """Warm pods that rollouts need at least, whatever the demand."""
     decision: ScalingDecision | None = None
     _lasting: SlidingMaximum = field(default_factory=SlidingMaximum)
 
@@ -167,9 +169,21 @@ class Autoscaler:
 
     def decide(self, spec: SandboxPoolSpec, *, waiting: int, counts: PodCounts, now: float) -> ScalingDecision:
         """Decide how many pods should be warm now."""
+        decision = self._follow_demand(spec, waiting=waiting, counts=counts, now=now)
+        required = self.bound_required(spec)
+        if required > decision.desired:
+            message = f"{decision.message}; a rollout needs {required}"
+            decision = replace(decision, desired=required, reason="Rollout", message=message)
+        self.decision = decision
+        return decision
+
+    def bound_required(self, spec: SandboxPoolSpec) -> int:
+        """Return the warm pods that rollouts need, of which a pool has at most `maxPods`."""
+        return min(self.required, spec.max_pods)
+
+    def _follow_demand(self, spec: SandboxPoolSpec, *, waiting: int, counts: PodCounts, now: float) -> ScalingDecision:
         if not spec.follows_demand:
-            self.decision = fix_size(spec.warm.min)
-            return self.decision
+            return fix_size(spec.warm.min)
         measurement = self.demand.measure(now)
         demand = DemandEstimate(
             rate=measurement.rate,
@@ -179,12 +193,11 @@ class Autoscaler:
         )
         self._lasting.add(min(demand.lasting, spec.max_warm), now)
         room = spec.max_pods - counts.busy - counts.terminating
-        self.decision = recommend(
+        return recommend(
             demand=demand,
             stabilized=self._lasting.get(spec.scaling.stable_seconds, now),
             bounds=WarmPodBounds(minimum=spec.warm.min, maximum=spec.max_warm, room=room),
         )
-        return self.decision
 
     def reconsider_after(self, spec: SandboxPoolSpec) -> float | None:
         """Return the seconds after which time alone may change the decision, or None if it cannot."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
-from mcp_exec_common.rollouts.assignment import ArmAssignment, assign_arm
+from mcp_exec_common.rollouts.assignment import ArmAssignment, assign_arm, expect_shares
 
 UID = "0b9d6f0e-8a42-4c1e-9d0d-2f3f6a1c7e55"
 STAGES = [
@@ -148,3 +148,16 @@ def test_arms_get_units_by_their_weights() -> None:
 def test_names_that_lead_nowhere_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(**changes)
+
+
+@pytest.mark.parametrize("stage", [None, "five", "quarter", "all"])
+@pytest.mark.parametrize("phase", RolloutPhase)
+@pytest.mark.parametrize("changes", [{}, {"killSwitch": True}, {"completeWith": "code"}])
+def test_the_expected_shares_are_those_of_ten_thousand_units(
+    stage: str | None, phase: RolloutPhase, changes: dict[str, Any]
+) -> None:
+    spec, status = build(**changes), at(stage, phase)
+    arms = Counter(assign_arm(spec, status, uid=UID, unit=f"id-{each}").arm.name for each in range(10_000))
+    shares = expect_shares(spec, status)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert all(abs(arms[arm] / 10_000 - share) < 0.02 for arm, share in shares.items())

@@ -224,3 +224,13 @@ def test_time_alone_changes_nothing_in_a_pool_at_its_minimum() -> None:
     decided(scaler, 0, waiting=3)
     assert scaler.reconsider_after(spec()) == 5
     assert scaler.reconsider_after(spec(warm={"min": 9})) is None
+
+
+def test_a_rollout_raises_a_pool_within_its_greatest_number_of_pods_and_gives_it_back() -> None:
+    for warm in ({"min": 1, "max": 20}, {"min": 1}):
+        scaler = Autoscaler(required=30)
+        found = decided(scaler, 0.0, warm=warm, maxPods=25)
+        assert (found.desired, found.reason) == (25, "Rollout")
+        assert found.message.endswith("; a rollout needs 25")
+        scaler.required = 1
+        assert decided(scaler, 1.0, warm=warm, maxPods=25).desired == 1

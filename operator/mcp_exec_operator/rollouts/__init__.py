@@ -1,0 +1,1 @@
+"""ExecutionRollouts: their stages, and the warm pods that their pools need."""
