@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from mcp_exec_api.constants import ROLLOUTS
-from mcp_exec_api.rollouts.rollout import COMPLETED
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.rollouts.promotion import NoLaterStage, choose_promotion
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailable
 from mcp_exec_gateway.http.refusals import translate_refusal
@@ -69,12 +69,7 @@ def _check_not_ended(rollout: CachedRollout) -> None:
 
 def _choose_stage(rollout: CachedRollout, to: str | None) -> str:
     """Return the stage to promote to. Raises HttpProblem: a 422 if it is not a later one, a 409 without a spec."""
-    spec = rollout.require_spec()
-    present = spec.find_stage(rollout.position.stage)
-    later = [stage.name for stage in spec.stages[0 if present is None else present + 1 :]]
-    allowed = [*later, *([] if present is None else [COMPLETED])]
-    if to is None:
-        return allowed[0]
-    if to not in allowed:
-        raise invalid_field("to", f"{to!r} is no later stage; allowed: {', '.join(allowed)}")
-    return to
+    try:
+        return choose_promotion(rollout.require_spec(), rollout.position.stage, to)
+    except NoLaterStage as error:
+        raise invalid_field("to", str(error)) from error

@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from mcp_exec_client.cli.options import Object
+
+RolloutAction: TypeAlias = Literal["promote", "pause", "resume", "abort"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +87,12 @@ class Backend(Protocol):
 
     async def delete_session(self, name: str, *, user: str | None) -> None:
         """End a session and delete it."""
+
+    async def list_rollouts(self) -> list[Object]:
+        """Return rollouts, ordered by name."""
+
+    async def get_rollout(self, name: str) -> Object:
+        """Return a rollout."""
+
+    async def steer_rollout(self, name: str, action: RolloutAction, *, to: str | None = None) -> Object:
+        """Promote, pause, resume or abort a rollout, and return it. `to` is the stage to promote to."""

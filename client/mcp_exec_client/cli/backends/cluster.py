@@ -12,8 +12,8 @@ import aiohttp
 
 from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import is_finished, read_created_at
-from mcp_exec_client.cli.backends import cluster_sessions
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection
+from mcp_exec_client.cli.backends import cluster_rollouts, cluster_sessions
+from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.options import CommandError, Object
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
@@ -192,6 +192,18 @@ class ClusterBackend:
     async def delete_session(self, name: str, *, user: str | None) -> None:
         """End a session and delete it."""
         await cluster_sessions.delete_session(self.kube, name, namespace=self.namespace, user=user)
+
+    async def list_rollouts(self) -> list[Object]:
+        """Return the namespace's rollouts, ordered by name."""
+        return await cluster_rollouts.list_rollouts(self.kube, namespace=self.namespace)
+
+    async def get_rollout(self, name: str) -> Object:
+        """Return a rollout."""
+        return await cluster_rollouts.get_rollout(self.kube, name, namespace=self.namespace)
+
+    async def steer_rollout(self, name: str, action: RolloutAction, *, to: str | None = None) -> Object:
+        """Promote, pause, resume or abort a rollout, and return it."""
+        return await cluster_rollouts.steer_rollout(self.kube, name, action, namespace=self.namespace, to=to)
 
     def _path(self, name: str | None = None) -> str:
         return custom_resource_path(EXECUTIONS, namespace=self.namespace, name=name)

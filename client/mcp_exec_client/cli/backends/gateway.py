@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection
+from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.options import CommandError, Object
 from mcp_exec_client.client import AsyncClient
@@ -15,6 +15,7 @@ from mcp_exec_client.errors import GatewayError, McpExecError, Unavailable
 
 _EXECUTIONS: Final = "/v1/executions"
 _SESSIONS: Final = "/v1/sessions"
+_ROLLOUTS: Final = "/v1/rollouts"
 _PAGE: Final = 100
 _MAX_PAGES: Final = 200
 
@@ -121,6 +122,19 @@ class GatewayBackend:
         """End a session and delete it."""
         with translating():
             await self.client.sessions.delete(name, user=user)
+
+    async def list_rollouts(self) -> list[Object]:
+        """Return the namespace's rollouts, ordered by name."""
+        return list((await self._request("GET", _ROLLOUTS)).get("items") or [])
+
+    async def get_rollout(self, name: str) -> Object:
+        """Return a rollout."""
+        return dict(await self._request("GET", _path(name, _ROLLOUTS)))
+
+    async def steer_rollout(self, name: str, action: RolloutAction, *, to: str | None = None) -> Object:
+        """Promote, pause, resume or abort a rollout, and return it."""
+        body = {"to": to} if to is not None else {}
+        return dict(await self._request("POST", f"{_path(name, _ROLLOUTS)}/{action}", body=body))
 
     async def _request(
         self,

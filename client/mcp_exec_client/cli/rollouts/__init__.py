@@ -1,0 +1,1 @@
+"""`mcp-exec rollout`: list, show, promote, pause, resume and abort rollouts."""
