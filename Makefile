@@ -69,6 +69,7 @@ unit: venv  ## run the tests of code inside one process: no cluster, no network
 	pytest $(parallel) $(measured) tests/unit
 
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
+	@hack/postgresql
 	pytest $(parallel) $(measured) $(if $(measured),--cov-append) tests/component
 
 coverage: unit component  ## run unit and component tests, and check their branch coverage

@@ -34,6 +34,7 @@ from mcp_exec_gateway.routes import (
     tools,
     workspaces,
 )
+from mcp_exec_gateway.routes.records import export as records_export
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         skills,
         workspaces,
         rollouts,
+        records_export,
         tools,
         audit,
         stats,

@@ -14,6 +14,7 @@ from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.broker.direct_calls import DirectCallClient
 from mcp_exec_common.broker.files_client import FilesClient
+from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
@@ -74,6 +75,8 @@ class Dependencies:
     workspaces: WorkspaceService
     artifacts: ArtifactService
     skills: SkillService
+    records: RecordsClient | None
+    """None if no broker is configured."""
     rollouts: RolloutCache
     rollout_steering: RolloutSteering
     catalogs: ToolCatalogs
@@ -215,6 +218,7 @@ class Dependencies:
                 executions=executions,
                 self_approval=settings.skill_self_approval,
             ),
+            records=None if broker is None else RecordsClient.create(broker),
             rollouts=rollouts,
             rollout_steering=RolloutSteering(kube=kube, cache=rollouts),
             catalogs=ToolCatalogs(broker=broker, skills=skills.get_catalog),

@@ -26,6 +26,8 @@ class FakeBroker:
     def __init__(self, *, key: bytes, on_request: Callable[[], None] = lambda: None) -> None:
         self.catalogs: dict[str, Object] = {}
         self.records: list[Object] = []
+        self.rows: dict[str, list[Object]] | None = None
+        """Records by table, in their order; None if this broker keeps none."""
         self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": ""}}
         self.calls: dict[str, Object] = {}
         self.pending: list[Object] = []
@@ -59,6 +61,7 @@ class FakeBroker:
         app.router.add_get("/v1/namespaces/{namespace}/catalog", self._catalog)
         app.router.add_get(PROOF_PATH, self._prove)
         app.router.add_get("/v1/audit", self._audit)
+        app.router.add_get("/v1/records/{table}", self._read_rows)
         app.router.add_get("/v1/executions/{uid}", self._calls)
         app.router.add_delete("/v1/executions/{uid}", self._close)
         app.router.add_delete("/v1/executions/{uid}/files", self._close_files)
@@ -153,3 +156,15 @@ class FakeBroker:
         ]
         end = start + int(query["limit"])
         return web.json_response({"items": found[start:end], "next": str(end) if end < len(found) else None})
+
+    async def _read_rows(self, request: web.Request) -> web.Response:
+        self._check(request)
+        if self.rows is None:
+            raise web.HTTPNotImplemented
+        query, start = request.query, request.query.get("cursor", "") or "0"
+        if not start.isdigit():
+            raise web.HTTPBadRequest
+        found = self.rows.get(request.match_info["table"], [])
+        found = [row for row in found if row["namespace"] == query["namespace"] or not self.honest]
+        end = int(start) + int(query["limit"])
+        return web.json_response({"items": found[int(start) : end], "cursor": str(min(end, len(found)))})

@@ -22,6 +22,7 @@ from mcp_exec_gateway.routes import (
     tools,
     workspaces,
 )
+from mcp_exec_gateway.routes.records import export as records_export
 
 OPERATIONS = {
     "abortRollout": "POST /v1/rollouts/{name}/abort",
@@ -51,6 +52,7 @@ OPERATIONS = {
     "listExecutions": "GET /v1/executions",
     "listFiles": "GET /v1/workspaces/{name}/files",
     "listPendingApprovals": "GET /v1/approvals",
+    "listRecords": "GET /v1/records/{table}",
     "listRollouts": "GET /v1/rollouts",
     "listSessions": "GET /v1/sessions",
     "listTools": "GET /api/v1/mcp/servers/{name}/tools",
@@ -81,6 +83,7 @@ def document() -> dict[str, Any]:
         sessions,
         workspaces,
         rollouts,
+        records_export,
         tools,
         audit,
         stats,
