@@ -22,6 +22,7 @@ from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.conversations import Conversations
 from mcp_exec_client.state.files import Files
+from mcp_exec_client.state.records import Records
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Workspaces
@@ -70,6 +71,7 @@ class AsyncClient:
         self.files: Final = Files(self.channel)
         self.artifacts: Final = Artifacts(self.channel)
         self.skills: Final = Skills(self.channel, self)
+        self.records: Final = Records(self.channel)
         self.conversations: Final = Conversations(self.channel)
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ from mcp_exec_client.blocking.state import (
     BlockingArtifacts,
     BlockingConversations,
     BlockingFiles,
+    BlockingRecords,
     BlockingSession,
     BlockingSessions,
     BlockingSkills,
@@ -35,6 +36,7 @@ class Client(Blocking[AsyncClient]):
         self.files = BlockingFiles(self._target.files, self._loop)
         self.artifacts = BlockingArtifacts(self._target.artifacts, self._loop)
         self.skills = BlockingSkills(self._target.skills, self._loop)
+        self.records = BlockingRecords(self._target.records, self._loop)
         self.conversations = BlockingConversations(self._target.conversations, self._loop)
 
     run = running(AsyncClient.run)

@@ -9,6 +9,7 @@ from mcp_exec_client.blocking.results import BlockingArtifact, running
 from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.conversations import Conversations
 from mcp_exec_client.state.files import Files
+from mcp_exec_client.state.records import Records
 from mcp_exec_client.state.sessions import OpenSession, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Workspaces
@@ -46,6 +47,12 @@ class BlockingConversations(Blocking[Conversations]):
     report_usage = blocking(Conversations.report_usage)
     report_feedback = blocking(Conversations.report_feedback)
     assign = blocking(Conversations.assign)
+
+
+class BlockingRecords(Blocking[Records]):
+    """Records that the caller may read: the methods of Records, which block."""
+
+    read = iterating(Records.read)
 
 
 class BlockingSkills(Blocking[Skills]):

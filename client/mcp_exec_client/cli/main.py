@@ -29,6 +29,7 @@ from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.generate import command as generate
 from mcp_exec_client.cli.options import CommandError, add_group
 from mcp_exec_client.cli.parser_tree import walk
+from mcp_exec_client.cli.records import command as records
 from mcp_exec_client.cli.rollouts import command as rollouts
 from mcp_exec_client.cli.skills import command as skills
 from mcp_exec_client.cli.terminal import print_note
@@ -40,10 +41,12 @@ _EXTRAS = {
     "kubernetes": "kubectl",
     "anthropic": "agent",
     "openai": "openai",
+    "pyarrow": "parquet",
     "mcp": "generate",
     "httpx2": "generate",
 }
 """The extra that brings a package; others are in `cli`."""
+_REPORTS = (records, rollouts)
 _DESCRIPTION = "Runs code in sandboxes, and shows what it did."
 
 
@@ -52,7 +55,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for module in (run, get, logs, cancel, approvals, sessions, workspace, artifacts, skills, tools, rollouts, doctor):
+    for module in (run, get, logs, cancel, approvals, sessions, workspace, artifacts, skills, tools, *_REPORTS, doctor):
         module.add_to(commands)
     if program == PROGRAM:
         generate.add_to(add_group(commands, "servers", summary="typed wrappers of MCP servers"))

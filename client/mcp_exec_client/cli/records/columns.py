@@ -1,0 +1,15 @@
+"""Columns of the records that are not texts: a file of Parquet needs the type of a column before its first value."""
+
+from typing import Final
+
+INTEGERS: Final = frozenset(
+    {
+        *("created_at", "started_at", "finished_at", "stored_at", "at", "duration_ms", "queue_ms", "latency_ms"),
+        *("peak_memory_bytes", "code_bytes", "argument_bytes", "result_bytes"),
+        *("tokens_code", "tokens_returned", "tokens_kept", "result_tokens", "tokens", "definition_tokens"),
+        *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
+        *("tool_calls", "failed_calls", "calls", "turns", "rating"),
+    }
+)
+REALS: Final = frozenset({"cpu_seconds", "sandbox_seconds", "cost"})
+FLAGS: Final = frozenset({"warm", "success"})

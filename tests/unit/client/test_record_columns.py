@@ -1,0 +1,15 @@
+"""Types of the columns of exported records."""
+
+from sqlalchemy import BigInteger, Boolean, Float, String
+
+from mcp_exec_broker.records.tables import RECORD_TABLES
+from mcp_exec_client.cli.records.columns import FLAGS, INTEGERS, REALS
+
+
+def test_an_export_knows_the_type_of_each_column_of_the_store() -> None:
+    kinds = {String: frozenset(), BigInteger: INTEGERS, Float: REALS, Boolean: FLAGS}
+    for table in RECORD_TABLES.values():
+        for column in table.columns:
+            known = [names for names in (INTEGERS, REALS, FLAGS) if column.name in names]
+            expected = kinds[type(column.type)]
+            assert known == ([expected] if expected else []), f"{table.name}.{column.name}"
