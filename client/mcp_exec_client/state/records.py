@@ -13,7 +13,7 @@ _PAGE: Final = 1000
 _MAX_PAGES: Final = 100_000
 
 
-class RecordPage(BaseModel):
+class ExportPage(BaseModel):
     """A page of records."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -33,7 +33,7 @@ class Records:
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             query = {"limit": str(_PAGE), "cursor": cursor}
-            page = await self._channel.fetch(RecordPage, "GET", f"/v1/records/{table}", query=query)
+            page = await self._channel.fetch(ExportPage, "GET", f"/v1/records/{table}", query=query)
             for item in page.items:
                 yield item
             cursor = page.next

@@ -1,9 +1,16 @@
 """Types of the columns of exported records."""
 
+from typing import get_args
+
 from sqlalchemy import BigInteger, Boolean, Float, String
 
 from mcp_exec_broker.records.tables import RECORD_TABLES
-from mcp_exec_client.cli.records.columns import FLAGS, INTEGERS, REALS
+from mcp_exec_client.cli.records.columns import FLAGS, INTEGERS, REALS, TABLES
+from mcp_exec_client.state.records import RecordTable
+
+
+def test_an_export_knows_all_tables_of_the_store() -> None:
+    assert TABLES == (*RECORD_TABLES,) == get_args(RecordTable)
 
 
 def test_an_export_knows_the_type_of_each_column_of_the_store() -> None:

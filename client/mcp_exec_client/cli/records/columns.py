@@ -1,7 +1,8 @@
-"""Columns of the records that are not texts: a file of Parquet needs the type of a column before its first value."""
+"""Tables of the records, and their columns that are not texts: Parquet needs types before it has values."""
 
 from typing import Final
 
+TABLES: Final = ("executions", "calls", "model_usage", "feedback", "exposures", "outcomes")
 INTEGERS: Final = frozenset(
     {
         *("created_at", "started_at", "finished_at", "stored_at", "at", "duration_ms", "queue_ms", "latency_ms"),

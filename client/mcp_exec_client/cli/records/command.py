@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
-from typing import IO, get_args
+from typing import IO
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.exit_codes import ExitCode
@@ -24,15 +24,15 @@ from mcp_exec_client.cli.options import (
     add_group,
     set_completer,
 )
+from mcp_exec_client.cli.records.columns import TABLES
 from mcp_exec_client.cli.records.writers import open_writer, partial_path
-from mcp_exec_client.state.records import RecordTable
 
 
 def add_to(commands: Subcommands) -> None:
     """Add the command and its options."""
     group = add_group(commands, "records", summary="export what was run and used")
     command = add_command(group, "export", summary="export a table of the records", description=__doc__)
-    command.add_argument("table", metavar="TABLE", choices=get_args(RecordTable), help="table of the records")
+    command.add_argument("table", metavar="TABLE", choices=TABLES, help="table of the records")
     command.add_argument(
         "--format", metavar="FORMAT", choices=("jsonl", "parquet"), default="jsonl", help="jsonl (default) or parquet"
     )
