@@ -457,6 +457,8 @@ class RecordsValues(Model):
 
     enabled: bool = False
     """Keep records. An execution is then deleted only after its record is stored."""
+    code: Literal["Never", "Digest", "Full"] = "Digest"
+    """What the record of an execution keeps of its code: nothing, its SHA-256 digest, or all of it."""
     keep_days: Annotated[int, Field(ge=1, le=3650)] = 90
     """Days that records are kept."""
     keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -30,6 +32,7 @@ from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.records.recorder import ExecutionRecorder
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.rollouts.component import RolloutComponent
 from mcp_exec_operator.sessions.component import SessionComponent
@@ -52,6 +55,8 @@ class Manager:
     sessions: SessionComponent
     resync: Resync
     ttl: TTLController
+    recorder: ExecutionRecorder | None
+    """None if no records are kept."""
     tool_servers: ToolServerComponent | None
     skills: SkillComponent
     rollouts: RolloutComponent
@@ -121,7 +126,18 @@ class Manager:
             metrics=metrics,
         )
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
-        ttl = TTLController(api=api, max_seconds=settings.max_ttl_seconds)
+        recorder = None
+        if settings.records and broker is not None:
+            recorder = ExecutionRecorder(
+                receiver=RecordsClient.create(broker.client),
+                read_execution=api.get_execution,
+                attestor=Attestor(key=supervisors.key),
+                code=settings.records_code,
+                metrics=metrics,
+            )
+        ttl = TTLController(api=api, max_seconds=settings.max_ttl_seconds, recorder=recorder)
+        if recorder is not None:
+            recorder.on_recorded = ttl.release
         specs = SpecCache(api=api)
         sessions = SessionComponent.create(
             settings=settings,
@@ -184,6 +200,7 @@ class Manager:
             sessions=sessions,
             resync=resync,
             ttl=ttl,
+            recorder=recorder,
             tool_servers=tool_servers,
             skills=skills,
             rollouts=RolloutComponent.create(kube=kube, namespaces=settings.namespaces, pools=pools, metrics=metrics),
@@ -257,6 +274,8 @@ class Manager:
                 self.tasks.spawn(self.skills.controller.run(), name="skills"),
                 self.tasks.spawn(self.skills.shipped.run(), name="shipped skills"),
             ]
+            if self.recorder is not None:
+                loops.append(self.tasks.spawn(self.recorder.run(), name="records"))
             try:
                 await self.resync.resync()
                 await self.rollouts.prepare()

@@ -51,6 +51,8 @@ class Metrics:
     resyncs: Histogram
     resync_failures: Counter
     missed: Counter
+    records: Counter
+    records_pending: Gauge
     leader: Gauge
 
     @classmethod
@@ -177,6 +179,18 @@ class Metrics:
             resync_failures=Counter("mcp_exec_resync_failures", "Resyncs that failed", registry=registry),
             missed=Counter(
                 "mcp_exec_watch_missed", "Objects that a resync found and no watch had reported", registry=registry
+            ),
+            records=Counter(
+                "mcp_exec_records_total",
+                "Records of finished executions by outcome: stored, refused by the store, missed as the execution was "
+                "deleted before, and failed attempts, which are repeated.",
+                ["outcome"],
+                registry=registry,
+            ),
+            records_pending=Gauge(
+                "mcp_exec_records_pending",
+                "Finished executions that are kept because they have no record yet.",
+                registry=registry,
             ),
             leader=Gauge(
                 "mcp_exec_leader", "1 if this operator is the leader, 0 if it is the standby", registry=registry

@@ -40,6 +40,10 @@ class Settings(ProcessSettings):
     the API server's address does not have."""
     broker_service: str = ""
     """The broker's Service in the release's namespace. If empty, no execution has tools."""
+    records: bool = False
+    """Whether the broker keeps records: an execution is deleted only after its record is stored."""
+    records_code: Literal["Never", "Digest", "Full"] = "Digest"
+    """What the record of an execution keeps of its code."""
     template_prefixes: Annotated[tuple[str, ...], NoDecode] = ()
     """Prefixes that labels and annotations of a pool's template may have, as a comma-separated list of DNS names. Keys
     without prefix and dots are always allowed."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import time
-from typing import Final
+from typing import Final, Protocol
 
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -25,18 +25,35 @@ _BATCH: Final = 50
 _RETRY_SECONDS: Final = 20.0
 
 
+class FinishedRecorder(Protocol):
+    """What records finished executions. Its methods never wait."""
+
+    def request(self, uid: str, key: ObjectKey) -> None:
+        """Record an execution soon."""
+
+    def is_recorded(self, uid: str) -> bool:
+        """Return whether an execution has a record."""
+
+    def forget(self, uid: str) -> None:
+        """Forget a deleted execution."""
+
+
 @dataclass(kw_only=True, eq=False)
 class TTLController:
-    """Finished executions, and when each is due for deletion."""
+    """Finished executions, and when each is due for deletion. One that must be recorded first is kept until it is."""
 
     api: OperatorApi
     max_seconds: float = _MAX_SECONDS
     """Longest time that an execution is kept after its end, whatever its spec says."""
+    recorder: FinishedRecorder | None = None
+    """None if no records are kept."""
     _due: dict[str, float] = field(default_factory=dict)
     """Due times by uid, in seconds since 1970."""
     _observed: dict[str, float] = field(default_factory=dict)
     """When finished executions were observed that the last list may not have, in seconds since 1970."""
     _heap: list[tuple[float, str, ObjectKey]] = field(default_factory=list)
+    _held: dict[str, ObjectKey] = field(default_factory=dict)
+    """Due executions that have no record yet, by uid."""
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
@@ -59,7 +76,10 @@ class TTLController:
             self._schedule(row.uid, row.key, self._compute_due_time(row.finished_at, row.ttl_seconds))
 
     def _schedule(self, uid: str, key: ObjectKey, due: float) -> None:
+        if self.recorder is not None:
+            self.recorder.request(uid, key)
         if self._due.get(uid) != due:
+            self._held.pop(uid, None)
             self._due[uid] = due
             heapq.heappush(self._heap, (due, uid, key))
             self._wakeup.set()
@@ -72,6 +92,16 @@ class TTLController:
         """Forget a deleted execution."""
         self._due.pop(uid, None)
         self._observed.pop(uid, None)
+        self._held.pop(uid, None)
+        if self.recorder is not None:
+            self.recorder.forget(uid)
+
+    def release(self, uid: str) -> None:
+        """Delete an execution that was due before it had a record."""
+        key = self._held.pop(uid, None)
+        if key is not None and uid in self._due:
+            heapq.heappush(self._heap, (self._due[uid], uid, key))
+            self._wakeup.set()
 
     def retain(self, namespace: str, uids: set[str], *, listed_at: datetime) -> None:
         """Forget the executions of a namespace that are not in a list, which was requested at this time.
@@ -82,7 +112,10 @@ class TTLController:
         self._observed = {uid: seen for uid, seen in self._observed.items() if seen >= at}
         for _, uid, key in self._heap:
             if key[0] == namespace and uid not in uids and uid not in self._observed:
-                self._due.pop(uid, None)
+                self.forget(uid)
+        for uid, key in list(self._held.items()):
+            if key[0] == namespace and uid not in uids and uid not in self._observed:
+                self.forget(uid)
         self._heap = [item for item in self._heap if self._due.get(item[1]) == item[0]]
         heapq.heapify(self._heap)
 
@@ -103,8 +136,12 @@ class TTLController:
         batch: list[tuple[str, ObjectKey]] = []
         while self._heap and self._heap[0][0] <= time() and len(batch) < _BATCH:
             due, uid, key = heapq.heappop(self._heap)
-            if self._due.get(uid) == due:
+            if self._due.get(uid) != due:
+                continue
+            if self.recorder is None or self.recorder.is_recorded(uid):
                 batch.append((uid, key))
+            else:
+                self._held[uid] = key
         return batch
 
     async def _delete(self, chunk: list[tuple[str, ObjectKey]]) -> None:

@@ -1,0 +1,1 @@
+"""Records of finished executions, which outlive them."""

@@ -1,0 +1,139 @@
+"""Sends the records of finished executions to the broker, which stores them."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Protocol
+
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.client import BrokerError
+from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.records.row import CodePolicy, build_row
+
+log = logging.getLogger(__name__)
+
+_BATCH: Final = 100
+"""Executions that are in memory at once."""
+_READS: Final = 8
+_GATHER_SECONDS: Final = 0.2
+"""Time for which ends of executions are gathered into one request."""
+_RETRY_SECONDS: Final = 5.0
+_MAX_BYTES: Final = MAX_RECORDS_BYTES - 64 * 1024
+
+Row = Mapping[str, object]
+
+
+class RecordsReceiver(Protocol):
+    """The broker's records. Both methods raise BrokerError."""
+
+    async def add(self, rows: Mapping[str, Sequence[Row]]) -> AddedRecords:
+        """Store rows by table."""
+
+    async def find_executions(self, uids: Sequence[str]) -> set[str]:
+        """Return which executions are stored."""
+
+
+def _ignore(uid: str) -> None:
+    """Do nothing."""
+
+
+@dataclass(kw_only=True, eq=False)
+class ExecutionRecorder:
+    """Records each finished execution at least once; the store keeps one row for each uid.
+
+    In memory are names and uids alone, at most one for each execution that exists. An outage of the broker delays the
+    deletion of executions, and loses none.
+    """
+
+    receiver: RecordsReceiver
+    read_execution: Callable[[str, str], Awaitable[Object | None]]
+    """Returns an execution by namespace and name. Raises ApiError."""
+    attestor: Attestor
+    code: CodePolicy
+    metrics: Metrics
+    on_recorded: Callable[[str], None] = _ignore
+    """Called with the uid of each execution that has a record."""
+    _waiting: dict[str, ObjectKey] = field(default_factory=dict)
+    _recorded: set[str] = field(default_factory=set)
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def request(self, uid: str, key: ObjectKey) -> None:
+        """Record a finished execution soon. Never waits."""
+        if uid not in self._recorded and uid not in self._waiting:
+            self._waiting[uid] = key
+            self._wakeup.set()
+
+    def is_recorded(self, uid: str) -> bool:
+        """Return whether the execution has a record."""
+        return uid in self._recorded
+
+    def forget(self, uid: str) -> None:
+        """Forget an execution that was deleted."""
+        if self._waiting.pop(uid, None) is not None:
+            log.warning("an execution was deleted before its record was stored", extra={"uid": uid})
+            self.metrics.records.labels("missed").inc()
+        self._recorded.discard(uid)
+
+    async def run(self) -> None:
+        """Record finished executions until cancelled."""
+        while True:
+            self._wakeup.clear()
+            self.metrics.records_pending.set(len(self._waiting))
+            if not self._waiting:
+                await self._wakeup.wait()
+                await asyncio.sleep(_GATHER_SECONDS)
+            try:
+                await self._record_batch(dict(islice(self._waiting.items(), _BATCH)))
+            except (ApiError, BrokerError) as error:
+                self.metrics.records.labels("failed").inc()
+                message = "%d finished executions have no record yet, and are kept until they do: %s"
+                log.warning(message, len(self._waiting), error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _record_batch(self, batch: dict[str, ObjectKey]) -> None:
+        """Record some executions. Raises ApiError, BrokerError."""
+        found = await self.receiver.find_executions(list(batch))
+        missing = [(uid, key) for uid, key in batch.items() if uid not in found]
+        rows: list[Row] = []
+        for start in range(0, len(missing), _READS):
+            read = await asyncio.gather(*(self._build(uid, key) for uid, key in missing[start : start + _READS]))
+            rows += [row for row in read if row is not None]
+        for chunk in _split(rows):
+            added = await self.receiver.add({"executions": chunk})
+            self.metrics.records.labels("stored").inc(added.stored)
+            for reason in added.refused:
+                self.metrics.records.labels("refused").inc()
+                log.error("the record of an execution was refused: %s", reason)
+        for uid in batch:
+            if self._waiting.pop(uid, None) is not None:
+                self._recorded.add(uid)
+            self.on_recorded(uid)
+
+    async def _build(self, uid: str, key: ObjectKey) -> Row | None:
+        execution = await self.read_execution(*key)
+        if execution is None or execution["metadata"]["uid"] != uid:
+            self.forget(uid)
+            return None
+        caller = self.attestor.read_listed_caller(execution["metadata"])
+        return build_row(execution, caller=caller, code=self.code)
+
+
+def _split(rows: list[Row]) -> list[list[Row]]:
+    """Return the rows in requests of bounded size."""
+    chunks: list[list[Row]] = []
+    space = 0
+    for row in rows:
+        size = len(json.dumps(row))
+        if size > space:
+            chunks.append([])
+            space = _MAX_BYTES
+        chunks[-1].append(row)
+        space -= size
+    return chunks

@@ -1,0 +1,235 @@
+"""Records of finished executions: what they contain, and that none is deleted before it has one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from tests.support.constants import SANDBOX_KEY
+from tests.support.until import until
+
+from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
+from mcp_exec_broker.records.tables import EXECUTIONS, check_row
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.records import recorder as module
+from mcp_exec_operator.records.recorder import ExecutionRecorder
+from mcp_exec_operator.records.row import CodePolicy, build_row
+from mcp_exec_operator.ttl import TTLController
+
+Object = dict[str, Any]
+AT = "2026-01-01T00:00:00.000000Z"
+
+
+def finished(name: str, **spec: Any) -> Object:
+    labels = {LABEL_CONVERSATION: "conv-1", LABEL_USE_CASE: "filtering"}
+    return {
+        "metadata": {
+            "namespace": "agents", "name": name, "uid": f"uid-{name}", "creationTimestamp": AT, "labels": labels,
+        },
+        "spec": {"code": "print(1)", "ttlSecondsAfterFinished": 0} | spec,
+        "status": {
+            "phase": "Failed",
+            "reason": "UserError",
+            "start": "Warm",
+            "createdAt": AT,
+            "startedAt": "2026-01-01T00:00:00.250000Z",
+            "finishedAt": "2026-01-01T00:00:01.000000Z",
+            "durations": {"queued": 3.4, "total": 1000.2},
+            "usage": {"cpuSeconds": 0.05, "peakMemoryBytes": 1000, "sandboxSeconds": 0.9, "codeBytes": 8},
+            "output": {"stdout": "1\n", "stderr": "", "result": {"n": 1}},
+            "toolCalls": {"total": 3, "failed": 1, "bytesKept": 4000},
+        },
+    }  # fmt: skip
+
+
+def test_a_record_has_what_ran_for_whom_and_what_it_used() -> None:
+    row = build_row(finished("a", user="jane"), caller="team-a", code="Digest")
+    assert check_row(EXECUTIONS, row) | row == check_row(EXECUTIONS, row)
+    expected: Object = {
+        "uid": "uid-a",
+        "namespace": "agents",
+        "caller": "team-a",
+        "user": "jane",
+        "conversation": "conv-1",
+        "use_case": "filtering",
+        "mode": "code",
+        "pool": "default",
+        "phase": "Failed",
+        "reason": "UserError",
+        "duration_ms": 1000,
+        "queue_ms": 3,
+        "warm": True,
+        "cpu_seconds": 0.05,
+        "tool_calls": 3,
+        "failed_calls": 1,
+        "code_bytes": 8,
+        "code": None,
+        "tokens_kept": 1000,
+    }
+    assert {name: row[name] for name in expected} == expected
+    assert cast(int, row["started_at"]) - cast(int, row["created_at"]) == 250_000
+    assert (str(row["code_digest"])[:7], cast(int, row["tokens_returned"]) > 0) == ("sha256:", True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "has_digest", "code"), [("Never", False, None), ("Digest", True, None), ("Full", True, "print(1)")]
+)
+def test_the_code_is_kept_by_the_policy(policy: CodePolicy, has_digest: bool, code: str | None) -> None:
+    row = build_row(finished("a"), caller="", code=policy)
+    assert (row["code_digest"] is not None, row["code"]) == (has_digest, code)
+
+
+def test_an_execution_without_a_sandbox_has_a_record() -> None:
+    body = finished("a")
+    body["status"] = {"phase": "Cancelled", "reason": "", "finishedAt": "nonsense"}
+    row = build_row(body, caller="", code="Full")
+    check_row(EXECUTIONS, row)
+    assert (row["finished_at"], row["warm"], row["caller"], row["reason"]) == (None, None, None, None)
+
+
+def test_hostile_fields_are_stored_in_bounds() -> None:
+    code = "\0\ud800" * 100_000
+    row = build_row(finished("a", code=code, user="\0" * 900), caller="c" * 900, code="Full")
+    check_row(EXECUTIONS, row)
+
+
+class Broker:
+    """A broker's records in memory."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Mapping[str, object]] = {}
+        self.broken = False
+        self.requests = 0
+
+    async def add(self, rows: Mapping[str, Sequence[Mapping[str, object]]]) -> AddedRecords:
+        self._check()
+        self.requests += 1
+        self.rows |= {str(row["uid"]): row for row in rows["executions"]}
+        return AddedRecords(stored=len(rows["executions"]))
+
+    async def find_executions(self, uids: Sequence[str]) -> set[str]:
+        self._check()
+        return self.rows.keys() & set(uids)
+
+    def _check(self) -> None:
+        if self.broken:
+            raise RecordsError("no broker replica is ready")
+
+
+class Cluster:
+    """Executions of an API server; `log` has what was read and deleted."""
+
+    def __init__(self) -> None:
+        self.executions: dict[str, Object] = {}
+        self.log: list[str] = []
+
+    async def get_execution(self, namespace: str, name: str) -> Object | None:
+        self.log.append(f"read {name}")
+        return self.executions.get(name)
+
+    async def delete_execution(self, _namespace: str, name: str, *, uid: str) -> None:
+        assert uid == f"uid-{name}"
+        self.log.append(f"deleted {name}")
+        self.executions.pop(name, None)
+
+
+@asynccontextmanager
+async def operating(
+    cluster: Cluster, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[TTLController, ExecutionRecorder]]:
+    """Run recorder and TTL controller of one operator."""
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
+    recorder = ExecutionRecorder(
+        receiver=broker,
+        read_execution=cluster.get_execution,
+        attestor=Attestor(key=SANDBOX_KEY),
+        code="Digest",
+        metrics=Metrics.create(),
+    )
+    ttl = TTLController(api=cast(OperatorApi, cluster), recorder=recorder)
+    recorder.on_recorded = ttl.release
+    tasks = [asyncio.create_task(ttl.run()), asyncio.create_task(recorder.run())]
+    try:
+        yield ttl, recorder
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def count(recorder: ExecutionRecorder, outcome: str) -> float:
+    found = recorder.metrics.registry.get_sample_value("mcp_exec_records_total", {"outcome": outcome})
+    return found or 0.0
+
+
+def add(cluster: Cluster, name: str, **spec: Any) -> Object:
+    cluster.executions[name] = finished(name, **spec)
+    return cluster.executions[name]
+
+
+async def test_an_execution_is_deleted_after_its_record_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    async with operating(cluster, broker, monkeypatch) as (ttl, _):
+        ttl.observe(add(cluster, "a"))
+        await until(lambda: not cluster.executions)
+    assert (cluster.log, [*broker.rows]) == (["read a", "deleted a"], ["uid-a"])
+
+
+async def test_executions_are_kept_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    broker.broken = True
+    async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
+        for name in ("a", "b"):
+            ttl.observe(add(cluster, name))
+        await until(lambda: count(recorder, "failed") >= 3)
+        assert set(cluster.executions) == {"a", "b"}
+        broker.broken = False
+        await until(lambda: not cluster.executions)
+    assert set(broker.rows) == {"uid-a", "uid-b"}
+
+
+async def test_an_operator_that_was_killed_after_storing_stores_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    broker.rows["uid-a"] = {"uid": "uid-a"}
+    async with operating(cluster, broker, monkeypatch) as (ttl, _):
+        ttl.observe(add(cluster, "a"))
+        await until(lambda: not cluster.executions)
+    assert (cluster.log, broker.requests) == (["deleted a"], 0)
+
+
+async def test_an_execution_that_somebody_deletes_first_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
+        ttl.observe(finished("gone"))
+        ttl.observe(add(cluster, "a"))
+        await until(lambda: not cluster.executions)
+        assert count(recorder, "missed") == 1
+    assert [*broker.rows] == ["uid-a"]
+
+
+async def test_an_execution_that_is_kept_longer_is_recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
+        body = add(cluster, "a", ttlSecondsAfterFinished=10**9)
+        body["status"]["finishedAt"] = "2999-01-01T00:00:00.000000Z"
+        ttl.observe(body)
+        await until(lambda: broker.rows)
+        assert "a" in cluster.executions
+        ttl.forget("uid-a")
+        assert not recorder.is_recorded("uid-a")
+
+
+async def test_large_records_travel_in_requests_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
+        recorder.code = "Full"
+        executions = 2 + MAX_RECORDS_BYTES // 250_000
+        for number in range(executions):
+            ttl.observe(add(cluster, str(number), code="x" * 250_000))
+        await until(lambda: not cluster.executions)
+    assert (len(broker.rows), broker.requests >= 2) == (executions, True)
