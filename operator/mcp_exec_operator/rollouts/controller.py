@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import monotonic
 from typing import Final
 
 from mcp_exec_api.meta import now
@@ -14,12 +15,13 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance, refuse
+from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.rollouts.api import RolloutApi
 from mcp_exec_operator.rollouts.events import build_events
 from mcp_exec_operator.rollouts.measures import NO_RECORDS, MeasuresCache, RolloutIdentity
 from mcp_exec_operator.rollouts.metrics import RolloutMetrics
-from mcp_exec_operator.rollouts.record import RolloutRecord
+from mcp_exec_operator.rollouts.record import RolloutRecord, build_status
 
 log = logging.getLogger(__name__)
 
@@ -41,23 +43,29 @@ class RolloutController:
     metrics: RolloutMetrics
     clock: Callable[[], datetime] = now
     _records: dict[ObjectKey, RolloutRecord] = field(default_factory=dict)
+    _backoffs: dict[ObjectKey, Backoff] = field(default_factory=dict)
+    """Of rollouts whose status could not be written."""
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT))
 
     def observe(self, body: Object, deleted: bool) -> None:
         """Take in a watch event."""
+        self._take(body, deleted=deleted)
+        self._wakeup.set()
+
+    def _take(self, body: Object, *, deleted: bool) -> None:
         record = RolloutRecord.from_object(body) if not deleted else None
         known = self._records.pop((body["metadata"]["namespace"], body["metadata"]["name"]), None)
         if known is not None and (record is None or record.uid != known.uid):
             self.measures.forget(known.uid)
             self.metrics.drop(known)
+            self._backoffs.pop(known.key, None)
         if record is not None:
             self._records[record.key] = record
             self.metrics.observe(record)
             if record.problem and (known is None or known.problem != record.problem):
                 namespace, name = record.key
                 log.warning("rollout %s: %s", name, record.problem, extra={"namespace": namespace})
-        self._wakeup.set()
 
     async def run(self) -> None:
         """Step until cancelled."""
@@ -115,15 +123,20 @@ class RolloutController:
 
     async def _write(self, record: RolloutRecord, status: ExecutionRolloutStatus) -> None:
         """Write a status that has changed. What fails is computed again by the next step."""
-        if record.status is None or status.to_api() == record.status.to_api():
+        before, after = record.status, build_status(status)
+        backoff = self._backoffs.get(record.key)
+        if before is None or after == build_status(before) or (backoff and monotonic() < backoff.until):
             return
         try:
-            written = await self.api.replace_status(*record.key, version=record.version, status=status.to_api())
+            written = await self.api.replace_status(*record.key, version=record.version, status=after)
         except ApiError as error:
             await self._recover(record, error)
             return
-        self.observe(written, deleted=False)
-        for event in build_events(record, record.status, status, moment=self.clock()):
+        self._backoffs.pop(record.key, None)
+        known = self._records.get(record.key)
+        if known is not None and known.uid == record.uid:  # else it was deleted meanwhile
+            self._take(written, deleted=False)
+        for event in build_events(record, before, status, moment=self.clock()):
             try:
                 await self.api.create_event(event)
             except ApiError as error:
@@ -132,14 +145,15 @@ class RolloutController:
     async def _recover(self, record: RolloutRecord, error: ApiError) -> None:
         """Read a rollout whose status was not written, since a watch may be late."""
         if error.code != 409:
+            self._backoffs.setdefault(record.key, Backoff()).fail(monotonic())
             log.warning("the status of rollout %s was not written: %s", record.key[1], error)
         try:
             body = await self.api.get(*record.key)
         except ApiError as failure:
             log.warning("rollout %s can't be read: %s", record.key[1], failure)
             return
-        if body is not None:
-            self.observe(body, deleted=False)
+        gone: Object = {"metadata": {"namespace": record.key[0], "name": record.key[1]}}
+        self._take(body or gone, deleted=body is None)
 
 
 def _join_needs(steps: list[tuple[RolloutRecord, RolloutProgress | None]]) -> dict[ObjectKey, int]:

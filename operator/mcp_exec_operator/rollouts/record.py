@@ -10,6 +10,7 @@ from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollouts.status import ExecutionRolloutStatus
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.util.text import drop_empty_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +60,9 @@ class RolloutRecord:
         if self.status is None:
             return False
         return not self.status.phase.is_final or self.status.observed_generation != self.generation
+
+
+def build_status(status: ExecutionRolloutStatus) -> Object:
+    """Return a status as the API server gets it: some versions read an empty text as null and reject it."""
+    fields = drop_empty_fields(status.to_api())
+    return fields | {"conditions": [drop_empty_fields(each) for each in fields.get("conditions", ())]}

@@ -161,6 +161,35 @@ async def test_a_write_that_fails_is_made_later_and_once(world: World, operating
     assert not world.faults
 
 
+async def test_a_status_that_is_refused_is_written_again_after_growing_delays(
+    world: World, operating: Operating
+) -> None:
+    world.faults += [Fault("PUT", "rollouts/code-mode/status", 422)] * 2
+    async with operating() as operator:
+        put(world, TEAM)
+        await until(lambda: not world.faults)
+        assert operator.writes()["rollout-status"] == 2
+        await reached(world, stage="team", phase="Progressing")
+        assert operator.writes()["rollout-status"] == 3
+        texts = [*status(world).values(), *(value for each in status(world)["conditions"] for value in each.values())]
+        assert "" not in texts
+
+
+async def test_a_rollout_that_is_deleted_is_forgotten_although_no_watch_reports_it(
+    world: World, operating: Operating
+) -> None:
+    async with operating() as operator:
+        put(world, TEAM)
+        await reached(world, stage="team")
+        controller = operator.manager.rollouts.controller
+        await until(lambda: events(world) == [("Normal", "StageBegan")])
+        late = world.collections[XRO]["code-mode"]
+        world.remove(XRO, "code-mode")
+        await until(lambda: measure(operator, "stage") is None)
+        controller.observe({**late, "status": {}}, deleted=False)
+        await until(lambda: measure(operator, "stage") is None)
+
+
 async def test_a_guard_rolls_back_and_its_measures_are_shown(world: World, operating: Operating) -> None:
     records = Records(failures=0)
     async with operating() as operator:
