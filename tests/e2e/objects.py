@@ -26,6 +26,7 @@ VERSIONS: Final = {
     "CustomResourceDefinition": "apiextensions.k8s.io/v1",
     "Deployment": "apps/v1",
     "EndpointSlice": "discovery.k8s.io/v1",
+    "ExecutionRollout": "mcp-exec.dev/v1alpha1",
     "Job": "batch/v1",
     "LimitRange": "v1",
     "Lease": "coordination.k8s.io/v1",
