@@ -71,7 +71,11 @@ class RolloutController:
         """Step until cancelled."""
         while True:
             self._wakeup.clear()
-            await self.step()
+            try:
+                await self.step()
+            except Exception:
+                log.exception("the rollouts were not driven; the next step tries again")
+                await asyncio.sleep(_TICK_SECONDS)
             wait_seconds = _TICK_SECONDS if any(each.is_active for each in self._records.values()) else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_seconds):
@@ -100,8 +104,13 @@ class RolloutController:
         if record.spec is None:
             return NO_RECORDS
         namespace, name = record.key
-        async with self._slots:
-            return await self.measures.get(RolloutIdentity(namespace=namespace, name=name, uid=record.uid), record.spec)
+        try:
+            async with self._slots:
+                identity = RolloutIdentity(namespace=namespace, name=name, uid=record.uid)
+                return await self.measures.get(identity, record.spec)
+        except Exception as error:  # it must not stop other rollouts
+            log.exception("the outcomes of rollout %s were not read", name, extra={"namespace": namespace})
+            return RolloutMeasures(problem=f"the outcomes were not read: {type(error).__name__}")
 
     def _advance(
         self, record: RolloutRecord, warm: Mapping[ObjectKey, int], measures: RolloutMeasures

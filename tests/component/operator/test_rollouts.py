@@ -37,7 +37,7 @@ class Records:
 
     async def read(self, rollout: RolloutIdentity, spec: ExecutionRolloutSpec) -> RolloutMeasures:
         if self.problem:
-            raise RecordsUnreadable(self.problem)
+            raise RecordsUnreadable(self.problem) if rollout.name == "code-mode" else ValueError(self.problem)
         found = share_interval(self.failures, 50)
         assert found is not None
         arms = [ArmMeasures(name="code", exposed=40, outcomes=50, failures=self.failures, error_rate=found.value)]
@@ -218,6 +218,20 @@ async def test_without_records_a_guard_holds_the_stage(world: World, operating: 
         operator.manager.rollouts.controller.measures.reader = records
         await world.until(lambda: condition(world, "Measured")["message"] == records.problem)
         assert status(world)["stage"] == "some"
+
+
+async def test_a_reader_that_breaks_stops_no_rollout(world: World, operating: Operating) -> None:
+    async with operating() as operator:
+        records = Records(failures=0)
+        records.problem = "broken"
+        operator.manager.rollouts.controller.measures.reader = records
+        put(world, TEAM, name="broken")
+        put(world, TEAM)
+        await reached(world, stage="team")
+        await world.until(lambda: (world.collections[XRO]["broken"].get("status") or {}).get("stage") == "team")
+        found = world.collections[XRO]["broken"]["status"]["conditions"]
+        messages = [each.get("message") for each in found if each["type"] == "Measured"]
+        assert messages == ["the outcomes were not read: ValueError"]
 
 
 async def test_a_spec_that_contradicts_itself_is_reported_and_stays(world: World, operating: Operating) -> None:
