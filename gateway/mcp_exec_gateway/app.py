@@ -34,6 +34,7 @@ from mcp_exec_gateway.routes import (
     tools,
     workspaces,
 )
+from mcp_exec_gateway.routes.records import conversations
 from mcp_exec_gateway.routes.records import export as records_export
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         workspaces,
         rollouts,
         records_export,
+        conversations,
         tools,
         audit,
         stats,

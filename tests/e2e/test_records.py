@@ -25,7 +25,7 @@ def export(url: str, api_key: str, table: str) -> list[dict[str, object]]:
 
 def test_the_records_of_a_run_outlive_it(installed: Cluster, gateway: Gateway, url: str, api_key: str) -> None:
     files = tool_server("kept", stdio=stdio("mcp-server-filesystem", "/data", dataSize="16Mi"))
-    code = "from servers.kept import list_allowed_directories\nprint(list_allowed_directories())"
+    code = "from servers.kept import list_allowed_directories\nprint(await list_allowed_directories())"
     with running(installed, files):
         ran = gateway.run(
             code, poolRef={"name": "runc"}, tools=["kept.*"], ttlSecondsAfterFinished=0, useCase="workflow"

@@ -62,6 +62,7 @@ class FakeBroker:
         app.router.add_get(PROOF_PATH, self._prove)
         app.router.add_get("/v1/audit", self._audit)
         app.router.add_get("/v1/records/{table}", self._read_rows)
+        app.router.add_post("/v1/records", self._add_rows)
         app.router.add_get("/v1/executions/{uid}", self._calls)
         app.router.add_delete("/v1/executions/{uid}", self._close)
         app.router.add_delete("/v1/executions/{uid}/files", self._close_files)
@@ -168,3 +169,11 @@ class FakeBroker:
         found = [row for row in found if row["namespace"] == query["namespace"] or not self.honest]
         end = int(start) + int(query["limit"])
         return web.json_response({"items": found[int(start) : end], "cursor": str(min(end, len(found)))})
+
+    async def _add_rows(self, request: web.Request) -> web.Response:
+        self._check(request)
+        if self.rows is None:
+            raise web.HTTPNotImplemented
+        for table, rows in (await request.json()).items():
+            self.rows.setdefault(table, []).extend(rows)
+        return web.json_response({"stored": 1})

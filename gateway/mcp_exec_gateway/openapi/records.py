@@ -5,7 +5,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import JsonSchemaMode
 
-from mcp_exec_gateway.openapi.parts import describe_problems, describe_response
+from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problems, describe_response
+from mcp_exec_gateway.records.reports import NewFeedback, NewUsageReport
 
 _CALL: Final = {
     "id": "5f0c4d1e-6c55-4f38-9b02-1f0f3f6d2b11",
@@ -50,5 +51,50 @@ LIST_RECORDS: Final[dict[str, Any]] = {
 }
 """`GET /v1/records/{table}`."""
 
-MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [(RecordList, "serialization")]
+_USAGE: Final = {
+    "id": "task-17",
+    "model": "claude-sonnet-4-5",
+    "mode": "code",
+    "turns": 3,
+    "inputTokens": 5200,
+    "outputTokens": 640,
+    "counted": "provider",
+    "success": True,
+}
+_FEEDBACK: Final = {"id": "rating-17", "rating": 5, "comment": "found all of them"}
+
+
+def _describe_report(summary: str, description: str, schema: str, example: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "description": f"{description} A report that is sent again with the same id counts once.",
+        "response_model": None,
+        "status_code": 204,
+        "openapi_extra": {
+            "requestBody": {
+                "required": True,
+                "content": {JSON: {"schema": {"$ref": REF + schema}, "example": example}},
+            },
+        },
+        "responses": {
+            204: {"description": "The report is stored"},
+            **describe_problems(400, 404, 408, 413, 415, 429),
+        },
+    }
+
+
+REPORT_USAGE: Final = _describe_report(
+    "Report what a model used", "Records the tokens of one task of a conversation.", "NewUsageReport", _USAGE
+)
+"""`POST /v1/conversations/{conversation}/usage`."""
+REPORT_FEEDBACK: Final = _describe_report(
+    "Report what a person thinks", "Records a rating of a conversation.", "NewFeedback", _FEEDBACK
+)
+"""`POST /v1/conversations/{conversation}/feedback`."""
+
+MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
+    (RecordList, "serialization"),
+    (NewUsageReport, "validation"),
+    (NewFeedback, "validation"),
+]
 """Schemas of bodies."""

@@ -1,13 +1,19 @@
-"""Records: a namespace's own, page by page."""
+"""Records: a namespace's own, page by page, and what applications report."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import OTHER_KEY, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving
 from tests.component.gateway.test_refusals import assert_problem
+from tests.component.gateway.test_rollouts import assign, put
 from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
+
+from mcp_exec_broker.records.tables import FEEDBACK, MODEL_USAGE, check_row
+from mcp_exec_client import AsyncClient
+from mcp_exec_client.state.conversations import ReportedUsage
 
 
 @pytest.fixture
@@ -63,3 +69,69 @@ async def test_an_installation_without_records_says_so(gateway: Gateway, broker:
 )
 async def test_a_wrong_request_is_refused(gateway: Gateway, path: str, field: str) -> None:
     assert_problem(await gateway.ask("GET", f"/v1/records/{path}"), 422, field)
+
+
+USAGE: dict[str, Any] = {
+    "id": "task-1",
+    "model": "m",
+    "mode": "code",
+    "turns": 2,
+    "inputTokens": 10,
+    "outputTokens": 5,
+    "counted": "provider",
+}
+
+
+async def test_the_usage_that_a_client_reports_is_recorded(gateway: Gateway, broker: FakeBroker) -> None:
+    assert broker.rows is not None
+    async with AsyncClient(gateway.url, api_key=KEY) as client:
+        usage = ReportedUsage(**USAGE, success=True, latency_ms=900, user="jane", use_case="workflow")
+        await client.conversations.report_usage("conv-1", usage)
+        await client.conversations.report_feedback("conv-1", 4, id="r-1", comment="good")
+    [row] = broker.rows["model_usage"]
+    assert check_row(MODEL_USAGE, row)
+    shown = ("namespace", "conversation", "id", "user", "use_case", "input_tokens", "success", "arm")
+    assert [row.get(name) for name in shown] == ["agents", "conv-1", "task-1", "jane", "workflow", 10, True, None]
+    [rating] = broker.rows["feedback"]
+    assert check_row(FEEDBACK, rating)
+    assert (rating["caller"], rating["rating"], rating["comment"]) == (row["caller"], 4, "good")
+
+
+async def test_the_arm_of_a_report_follows_from_its_unit(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway)
+    assert broker.rows is not None
+    for kind, more in (("usage", USAGE), ("feedback", {"id": "r-1", "rating": 1})):
+        body = more | {"rollout": "code-mode", "unit": "unit-1"}
+        assert (await gateway.ask("POST", f"/v1/conversations/c-1/{kind}", json=body)).status == 204
+    assigned = await assign(gateway, "unit-1")
+    for table in ("model_usage", "feedback"):
+        [row] = broker.rows[table]
+        assert (row["rollout"], row["arm"]) == ("code-mode", assigned["arm"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "field"),
+    [
+        ("usage", {"arm": "code"}, "arm"),
+        ("usage", {"inputTokens": -1}, "inputTokens"),
+        ("usage", {"inputTokens": 2**70}, "inputTokens"),
+        ("usage", {"mode": "magic"}, "mode"),
+        ("usage", {"id": "x" * 65}, "id"),
+        ("usage", {"useCase": "else"}, "useCase"),
+        ("feedback", {"rating": 6}, "rating"),
+        ("feedback", {"comment": "x" * 1001}, "comment"),
+    ],
+)
+async def test_a_wrong_report_is_refused_by_its_field(
+    gateway: Gateway, kind: str, changes: dict[str, Any], field: str
+) -> None:
+    body = (USAGE if kind == "usage" else {"id": "r-1", "rating": 1}) | changes
+    assert_problem(await gateway.ask("POST", f"/v1/conversations/c-1/{kind}", json=body), 422, field)
+
+
+async def test_a_report_names_unit_and_rollout_or_none(gateway: Gateway) -> None:
+    answer = await gateway.ask("POST", "/v1/conversations/c-1/usage", json=USAGE | {"unit": "u"})
+    assert (answer.status, "set both or none" in answer.text) == (422, True)
+    unknown = USAGE | {"unit": "u", "rollout": "none"}
+    assert (await gateway.ask("POST", "/v1/conversations/c-1/usage", json=unknown)).status == 404
+    assert (await gateway.ask("POST", "/v1/conversations/-/usage", json=USAGE)).status == 422

@@ -22,6 +22,7 @@ from mcp_exec_gateway.routes import (
     tools,
     workspaces,
 )
+from mcp_exec_gateway.routes.records import conversations
 from mcp_exec_gateway.routes.records import export as records_export
 
 OPERATIONS = {
@@ -65,6 +66,8 @@ OPERATIONS = {
     "putWorkspace": "PUT /v1/workspaces/{name}",
     "resetSession": "POST /v1/sessions/{name}/reset",
     "restoreWorkspace": "POST /v1/workspaces/{name}/restore",
+    "reportFeedback": "POST /v1/conversations/{conversation}/feedback",
+    "reportUsage": "POST /v1/conversations/{conversation}/usage",
     "resumeRollout": "POST /v1/rollouts/{name}/resume",
     "searchTools": "GET /api/v1/mcp/tools/search",
     "streamEvents": "GET /v1/executions/{name}/events",
@@ -84,6 +87,7 @@ def document() -> dict[str, Any]:
         workspaces,
         rollouts,
         records_export,
+        conversations,
         tools,
         audit,
         stats,
