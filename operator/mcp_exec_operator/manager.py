@@ -35,6 +35,7 @@ from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.records.recorder import ExecutionRecorder
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.rollouts.component import RolloutComponent
+from mcp_exec_operator.rollouts.records_reader import RecordsReader
 from mcp_exec_operator.sessions.component import SessionComponent
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.skills.component import SkillComponent
@@ -126,10 +127,11 @@ class Manager:
             metrics=metrics,
         )
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
+        records = RecordsClient.create(broker.client) if settings.records and broker is not None else None
         recorder = None
-        if settings.records and broker is not None:
+        if records is not None:
             recorder = ExecutionRecorder(
-                receiver=RecordsClient.create(broker.client),
+                receiver=records,
                 read_execution=api.get_execution,
                 attestor=Attestor(key=supervisors.key),
                 code=settings.records_code,
@@ -203,7 +205,13 @@ class Manager:
             recorder=recorder,
             tool_servers=tool_servers,
             skills=skills,
-            rollouts=RolloutComponent.create(kube=kube, namespaces=settings.namespaces, pools=pools, metrics=metrics),
+            rollouts=RolloutComponent.create(
+                kube=kube,
+                namespaces=settings.namespaces,
+                pools=pools,
+                metrics=metrics,
+                reader=None if records is None else RecordsReader(records=records),
+            ),
             tasks=tasks,
             metrics=metrics,
             shutdown_seconds=settings.shutdown_seconds,

@@ -88,3 +88,29 @@ def test_stages_begin_by_time_and_by_people_and_their_pools_are_warm_before(roll
         reached(rollout, phase="Aborted")
         eventually(lambda: arm() == "direct", what="the gateway gives everybody the control arm")
     eventually(lambda: rollout.get("SandboxPool", "staged")["status"]["desired"] == 1, what="the pool is as before")
+
+
+def test_a_bad_arm_rolls_back_by_itself(installed: Cluster, url: str) -> None:
+    spec = {
+        "arms": [{"name": "direct", "mode": "direct", "weight": 0}, {"name": "code", "mode": "code"}],
+        "control": "direct",
+        "stages": [{"name": "all", "percent": 100, "manual": True}],
+        "guards": [{"name": "errors", "metric": "errorRate", "threshold": 0.5}],
+    }
+    metadata = {"name": NAME, "namespace": NAMESPACE}
+    installed.apply({"apiVersion": "mcp-exec.dev/v1alpha1", "kind": KIND, "metadata": metadata, "spec": spec})
+    try:
+        reached(installed, stage="all", phase="Progressing")
+        with approver(installed, url) as client:
+            path = f"/v1/rollouts/{NAME}"
+            eventually(lambda: client.post(f"{path}/assignments", json={"unit": "u"}).json()["arm"] == "code")
+            for number in range(25):
+                outcome = {"id": f"task-{number}", "unit": f"unit-{number}", "success": False, "latencyMs": 100}
+                assert client.post(f"{path}/outcomes", json=outcome).status_code == 204
+            ended = reached(installed, phase="RolledBack")
+            assert "errorRate of arm code is 1 in 25 samples" in ended["message"]
+            eventually(lambda: client.post(f"{path}/assignments", json={"unit": "u"}).json()["arm"] == "direct")
+            [arm] = client.get(f"{path}/report").json()["arms"]
+            assert (arm["name"], arm["failures"], arm["errorRate"]["samples"]) == ("code", 25, 25)
+    finally:
+        installed.delete(KIND, NAME)

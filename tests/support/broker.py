@@ -28,6 +28,8 @@ class FakeBroker:
         self.records: list[Object] = []
         self.rows: dict[str, list[Object]] | None = None
         """Records by table, in their order; None if this broker keeps none."""
+        self.measured: Object = {"arms": []}
+        """What the arms of every rollout measured."""
         self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": ""}}
         self.calls: dict[str, Object] = {}
         self.pending: list[Object] = []
@@ -61,6 +63,7 @@ class FakeBroker:
         app.router.add_get("/v1/namespaces/{namespace}/catalog", self._catalog)
         app.router.add_get(PROOF_PATH, self._prove)
         app.router.add_get("/v1/audit", self._audit)
+        app.router.add_get("/v1/records/rollout-measures", self._measure)
         app.router.add_get("/v1/records/{table}", self._read_rows)
         app.router.add_post("/v1/records", self._add_rows)
         app.router.add_get("/v1/executions/{uid}", self._calls)
@@ -177,3 +180,9 @@ class FakeBroker:
         for table, rows in (await request.json()).items():
             self.rows.setdefault(table, []).extend(rows)
         return web.json_response({"stored": 1})
+
+    async def _measure(self, request: web.Request) -> web.Response:
+        self._check(request)
+        if self.rows is None:
+            raise web.HTTPNotImplemented
+        return web.json_response(self.measured)

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from mcp_exec_broker.records.rollout_queries import measure_rollout
 from mcp_exec_broker.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import RECORD_TABLES
 from mcp_exec_common.broker.records import (
@@ -25,6 +28,7 @@ _BODY_SECONDS: Final = 20.0
 _AT_ONCE: Final = 4
 """Bodies that are read and stored at once: they bound the memory."""
 _WAIT_SECONDS: Final = 5.0
+_MAX_WINDOW: Final = 366 * 24 * 3600.0
 _READ_PARAMETERS: Final = frozenset({"namespace", "cursor", "limit"})
 
 _Handler = Callable[[RecordStore, Request], Awaitable[Response]]
@@ -48,6 +52,7 @@ class RecordsApi:
         routes: tuple[tuple[str, str, _Handler], ...] = (
             ("/v1/records", "POST", self._add),
             ("/v1/records/find-executions", "POST", self._find_executions),
+            ("/v1/records/rollout-measures", "GET", self._measure_rollout),
             ("/v1/records/{table}", "GET", self._read),
         )
         return [Route(path, authenticate(self._answer(handler)), methods=[verb]) for path, verb, handler in routes]
@@ -87,15 +92,27 @@ class RecordsApi:
         found = await store.find_executions([uid for uid in uids if "\0" not in uid])
         return JSONResponse(FoundExecutions(uids=sorted(found)).to_api())
 
-    async def _read(self, store: RecordStore, request: Request) -> Response:
-        table, query = request.path_params["table"], request.query_params
-        if unknown := query.keys() - _READ_PARAMETERS:
-            raise _InvalidRequest(f"unknown: {', '.join(sorted(unknown))[:200]}")
-        if table not in RECORD_TABLES:
-            raise _InvalidRequest(f"table: must be one of {', '.join(RECORD_TABLES)}")
-        namespace, limit = query.get("namespace", ""), query.get("limit", str(MAX_RECORDS))
+    async def _measure_rollout(self, store: RecordStore, request: Request) -> Response:
+        query = request.query_params
+        _refuse_unknown(query.keys() - {"namespace", "uid", "window"})
+        since = 0
+        if "window" in query:
+            since = time.time_ns() // 1000 - round(_read_window(query["window"]) * 1_000_000)
+        namespace, uid = self._read_namespace(query.get("namespace", "")), query.get("uid", "")
+        measured = await measure_rollout(store, namespace=namespace, uid=uid.replace("\0", ""), since=since)
+        return JSONResponse(measured.to_api())
+
+    def _read_namespace(self, namespace: str) -> str:
         if namespace not in self.namespaces:
             raise _InvalidRequest(f"namespace: this broker does not serve {namespace[:100]!r}")
+        return namespace
+
+    async def _read(self, store: RecordStore, request: Request) -> Response:
+        table, query = request.path_params["table"], request.query_params
+        _refuse_unknown(query.keys() - _READ_PARAMETERS)
+        if table not in RECORD_TABLES:
+            raise _InvalidRequest(f"table: must be one of {', '.join(RECORD_TABLES)}")
+        namespace, limit = self._read_namespace(query.get("namespace", "")), query.get("limit", str(MAX_RECORDS))
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_RECORDS):
             raise _InvalidRequest(f"limit: must be an integer from 1 to {MAX_RECORDS}")
         page = await store.iterate(table, namespaces=[namespace], cursor=query.get("cursor", ""), limit=int(limit))
@@ -104,6 +121,21 @@ class RecordsApi:
 
 def _refuse(status: int, message: str) -> Response:
     return PlainTextResponse(f"{message}\n", status)
+
+
+def _refuse_unknown(unknown: AbstractSet[str]) -> None:
+    if unknown:
+        raise _InvalidRequest(f"unknown: {', '.join(sorted(unknown))[:200]}")
+
+
+def _read_window(text: str) -> float:
+    try:
+        seconds = float(text[:20])
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= _MAX_WINDOW:
+        raise _InvalidRequest(f"window: must be seconds from above 0 to {_MAX_WINDOW:.0f}")
+    return seconds
 
 
 async def _read_object(request: Request) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from mcp_exec_api.meta import Model
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
+from mcp_exec_common.broker.rollout_measures import MeasuredRollout
 from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
 
 MAX_RECORDS: Final = 1000
@@ -89,6 +90,15 @@ class RecordsClient:
         """Return a page of the rows of a namespace."""
         params = {"namespace": namespace, "cursor": cursor, "limit": str(limit)}
         return await self.ask(RecordRows, "GET", f"/v1/records/{table}", params=params)
+
+    async def measure_rollout(
+        self, *, namespace: str, uid: str, window_seconds: float | None = None
+    ) -> MeasuredRollout:
+        """Return what the arms of a rollout measured in the last seconds; without a window, since the beginning."""
+        params = {"namespace": namespace, "uid": uid}
+        if window_seconds is not None:
+            params["window"] = f"{window_seconds:.3f}"
+        return await self.ask(MeasuredRollout, "GET", "/v1/records/rollout-measures", params=params)
 
     async def ask(
         self,

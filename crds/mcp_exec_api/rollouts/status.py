@@ -45,7 +45,7 @@ class ArmMeasures(Model):
     name: str
     """Name of the arm."""
     exposed: Annotated[int, Field(ge=0)] = 0
-    """Units that asked for an arm and got this one."""
+    """Units of the arm that have outcomes."""
     outcomes: Annotated[int, Field(ge=0)] = 0
     """Outcomes that count."""
     failures: Annotated[int, Field(ge=0)] = 0

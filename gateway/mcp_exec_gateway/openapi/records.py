@@ -5,7 +5,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import JsonSchemaMode
 
+from mcp_exec_common.broker.rollout_measures import MeasuredRollout
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problems, describe_response
+from mcp_exec_gateway.records.outcomes import NewOutcome
 from mcp_exec_gateway.records.reports import NewFeedback, NewUsageReport
 
 _CALL: Final = {
@@ -92,9 +94,59 @@ REPORT_FEEDBACK: Final = _describe_report(
 )
 """`POST /v1/conversations/{conversation}/feedback`."""
 
+REPORT_OUTCOME: Final = {
+    **_describe_report(
+        "Report an outcome",
+        "Records what came of a conversation or task of a unit. The guards and the report of the rollout measure it.",
+        "NewOutcome",
+        {"id": "task-17", "unit": "conversation-17", "success": True, "latencyMs": 5400, "tokens": 5840},
+    )
+}
+"""`POST /v1/rollouts/{name}/outcomes`."""
+_ARM: Final = {
+    "name": "code",
+    "units": 210,
+    "outcomes": 240,
+    "failures": 5,
+    "errorRate": {"value": 0.021, "low": 0.009, "high": 0.048, "samples": 240},
+    "tokens": {"value": 5612.4, "low": 5230.1, "high": 5994.7, "samples": 240},
+}
+
+
+class RolloutReport(MeasuredRollout):
+    """What the arms of a rollout measured since it began."""
+
+    rollout: str
+    """Name of the rollout."""
+    control: str | None = None
+    """Name of the control arm."""
+    confidence: float = 0.95
+    """Confidence of the intervals."""
+
+
+GET_ROLLOUT_REPORT: Final[dict[str, Any]] = {
+    "summary": "Get the report of a rollout",
+    "description": (
+        "Returns what each arm measured: success, latency, tokens, cost and rating with 95 % confidence intervals "
+        "(Wilson's for shares, Student's for means, order statistics for the percentile)."
+    ),
+    "response_model": None,
+    "responses": {
+        200: describe_response(
+            "The report",
+            "RolloutReport",
+            two={"rollout": "code-mode", "control": "direct", "confidence": 0.95, "arms": [_ARM]},
+        ),
+        **describe_problems(404),
+    },
+}
+"""`GET /v1/rollouts/{name}/report`."""
+
 MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (RecordList, "serialization"),
     (NewUsageReport, "validation"),
     (NewFeedback, "validation"),
+    (NewOutcome, "validation"),
+    (RolloutReport, "serialization"),
 ]
 """Schemas of bodies."""

@@ -1,6 +1,7 @@
 """What applications report about their conversations: what a model used, and what people think."""
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,6 +10,7 @@ from mcp_exec_api.code_execution import UseCase
 from mcp_exec_api.meta import Model
 from mcp_exec_common.broker.records import RecordRow, RecordsClient, RecordsError
 from mcp_exec_gateway.http.problems import invalid_field
+from mcp_exec_gateway.records.outcomes import NewOutcome
 from mcp_exec_gateway.records.reading import build_problem, records_off
 
 _Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -83,14 +85,28 @@ def build_report_row(
     return row | identity | {"at": time.time_ns() // 1000}
 
 
-async def store_report(client: RecordsClient | None, table: Literal["model_usage", "feedback"], row: RecordRow) -> None:
-    """Store a report. Raises HttpProblem: 404 without records, 422 for text that cannot be stored, else 503."""
+def build_outcome(report: ConversationReport) -> NewOutcome | None:
+    """Return what a report says about its unit of a rollout; None if it names none, or says nothing of it."""
+    if report.unit is None:
+        return None
+    said: dict[str, object] = {}
+    if isinstance(report, NewFeedback):
+        said = {"rating": report.rating}
+    elif isinstance(report, NewUsageReport):
+        tokens = report.input_tokens + report.output_tokens + report.cache_read_tokens + report.cache_write_tokens
+        said = {"success": report.success, "latencyMs": report.latency_ms, "tokens": min(tokens, 2**53)}
+    kind = "rating" if isinstance(report, NewFeedback) else "usage"
+    return NewOutcome.model_validate({"id": f"{kind}:{report.id}"[:64], "unit": report.unit, **said})
+
+
+async def store_rows(client: RecordsClient | None, rows: Mapping[str, Sequence[RecordRow]]) -> None:
+    """Store rows by table. Raises HttpProblem: 404 without records, 422 for text that cannot be stored, else 503."""
     if client is None:
         raise records_off()
     try:
-        added = await client.add({table: [row]})
+        added = await client.add(rows)
     except RecordsError as error:
         raise build_problem(error) from error
     if added.refused:
-        field, _, message = added.refused[0].removeprefix(f"{table}.").partition(": ")
-        raise invalid_field(field, message)
+        column, _, message = added.refused[0].partition(": ")
+        raise invalid_field(column.rpartition(".")[2], message)

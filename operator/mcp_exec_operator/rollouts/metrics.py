@@ -43,7 +43,7 @@ class RolloutMetrics:
             stage=gauge("stage", "Number of the present stage, from 1; 0 before the first", _ROLLOUT),
             phase=gauge("phase", "1 for the present phase of a rollout, else 0", (*_ROLLOUT, "phase")),
             share=gauge("arm_share_ratio", "Expected share of units that get the arm, without users by name", _ARM),
-            exposed=gauge("arm_exposed_units", "Units that asked for an arm and got this one", _ARM),
+            exposed=gauge("arm_exposed_units", "Units of the arm that have outcomes", _ARM),
             outcomes=gauge("arm_outcomes", "Outcomes of the arm that count", _ARM),
             error_ratio=gauge("arm_error_ratio", "Share of the arm's outcomes that failed", _ARM),
             latency=gauge("arm_latency_p95_seconds", "95th percentile of the latency of the arm's outcomes", _ARM),

@@ -22,6 +22,18 @@ Object = dict[str, Any]
 
 EXECUTION: Object = {"uid": "u-1", "namespace": "agents", "name": "run-1", "phase": "Succeeded", "created_at": 1}
 
+OUTCOME: Object = {
+    "namespace": "agents",
+    "id": "o-1",
+    "rollout": "code-mode",
+    "rollout_uid": "r-1",
+    "unit": "unit-1",
+    "arm": "code",
+    "success": False,
+    "tokens": 9,
+    "at": 1,
+}
+
 
 def build_client(*worlds: World) -> RecordsClient:
     addresses = [urlsplit(world.control).netloc for world in worlds]
@@ -131,6 +143,20 @@ async def test_records_need_a_service_token(world: World) -> None:
         assert response.status == 401
 
 
+async def check_measures(records: RecordsClient) -> None:
+    [arm] = (await records.measure_rollout(namespace="agents", uid="r-1")).arms
+    assert arm.tokens is not None
+    assert (arm.name, arm.failures, arm.tokens.value, arm.tokens.low) == ("code", 1, 9.0, None)
+    assert (await records.measure_rollout(namespace="agents", uid="r-1", window_seconds=60)).arms == []
+    with pytest.raises(RecordsError, match="window: must be seconds"):
+        await records.measure_rollout(namespace="agents", uid="r-1", window_seconds=-1)
+
+
+async def test_outcomes_of_a_rollout_are_measured_by_arm(records: RecordsClient) -> None:
+    await records.add({"outcomes": [OUTCOME]})
+    await check_measures(records)
+
+
 async def test_two_brokers_share_the_records_of_a_postgresql_database(
     api: FakeApiServer, tmp_path: Path, postgres: Postgres
 ) -> None:
@@ -147,6 +173,8 @@ async def test_two_brokers_share_the_records_of_a_postgresql_database(
             assert (await build_client(world).add({"executions": [EXECUTION]})).stored == 1
         page = await build_client(second).read_rows("executions", namespace="agents")
         assert [row["uid"] for row in page.items] == ["u-1"]
+        await build_client(first).add({"outcomes": [OUTCOME]})
+        await check_measures(build_client(second))
 
 
 async def test_a_broker_starts_without_its_database_and_stores_when_it_is_back(

@@ -11,9 +11,10 @@ from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 
-from mcp_exec_broker.records.tables import FEEDBACK, MODEL_USAGE, check_row
+from mcp_exec_broker.records.tables import FEEDBACK, MODEL_USAGE, OUTCOMES, check_row
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.state.conversations import ReportedUsage
+from mcp_exec_gateway.openapi.records import RolloutReport
 
 
 @pytest.fixture
@@ -107,6 +108,47 @@ async def test_the_arm_of_a_report_follows_from_its_unit(gateway: Gateway, broke
     for table in ("model_usage", "feedback"):
         [row] = broker.rows[table]
         assert (row["rollout"], row["arm"]) == ("code-mode", assigned["arm"])
+    usage, rating = broker.rows["outcomes"]
+    assert [check_row(OUTCOMES, row)["arm"] for row in (usage, rating)] == [assigned["arm"]] * 2
+    assert (usage["tokens"], rating["rating"], usage["id"] != rating["id"]) == (15, 1, True)
+
+
+async def test_an_outcome_counts_once_for_the_arm_of_its_unit(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway)
+    assert broker.rows is not None
+    outcome = {"id": "task-1", "unit": "unit-1", "success": False, "latencyMs": 12, "cost": 0.25}
+    for _ in range(2):
+        assert (await gateway.ask("POST", "/v1/rollouts/code-mode/outcomes", json=outcome)).status == 204
+    first, again = broker.rows["outcomes"]
+    assert (first["id"], first["arm"]) == (again["id"], (await assign(gateway, "unit-1"))["arm"])
+    assert (first["rollout_uid"], first["success"], first["cost"]) == ("uid-1", False, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"arm": "code"}, "arm"), ({"cost": -1}, "cost"), ({"unit": ""}, "unit"), ({"rating": 0}, "rating")],
+)
+async def test_a_wrong_outcome_is_refused_by_its_field(gateway: Gateway, changes: dict[str, Any], field: str) -> None:
+    await put(gateway)
+    body = {"id": "task-1", "unit": "unit-1", "success": True} | changes
+    assert_problem(await gateway.ask("POST", "/v1/rollouts/code-mode/outcomes", json=body), 422, field)
+
+
+async def test_an_outcome_that_says_nothing_is_refused(gateway: Gateway) -> None:
+    await put(gateway)
+    body = {"id": "task-1", "unit": "unit-1"}
+    answer = await gateway.ask("POST", "/v1/rollouts/code-mode/outcomes", json=body)
+    assert (answer.status, "one of success" in answer.text) == (422, True)
+
+
+async def test_the_report_of_a_rollout_has_intervals_by_arm(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway)
+    broker.measured = {"arms": [{"name": "code", "outcomes": 3, "rating": {"value": 4.5, "low": 4.0, "samples": 3}}]}
+    report = (await gateway.ask("GET", "/v1/rollouts/code-mode/report")).json
+    RolloutReport.model_validate(report)
+    assert (report["control"], report["arms"][0]["rating"]["low"]) == ("direct", 4.0)
+    broker.rows = None
+    assert_problem(await gateway.ask("GET", "/v1/rollouts/code-mode/report"), 404)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from mcp_exec_gateway.routes import (
     tools,
     workspaces,
 )
-from mcp_exec_gateway.routes.records import conversations
+from mcp_exec_gateway.routes.records import conversations, outcomes
 from mcp_exec_gateway.routes.records import export as records_export
 
 OPERATIONS = {
@@ -44,6 +44,7 @@ OPERATIONS = {
     "getExecution": "GET /v1/executions/{name}",
     "getFile": "GET /v1/workspaces/{name}/files/{path}",
     "getRollout": "GET /v1/rollouts/{name}",
+    "getRolloutReport": "GET /v1/rollouts/{name}/report",
     "getSession": "GET /v1/sessions/{name}",
     "getStats": "GET /v1/stats",
     "getWorkspace": "GET /v1/workspaces/{name}",
@@ -67,6 +68,7 @@ OPERATIONS = {
     "resetSession": "POST /v1/sessions/{name}/reset",
     "restoreWorkspace": "POST /v1/workspaces/{name}/restore",
     "reportFeedback": "POST /v1/conversations/{conversation}/feedback",
+    "reportOutcome": "POST /v1/rollouts/{name}/outcomes",
     "reportUsage": "POST /v1/conversations/{conversation}/usage",
     "resumeRollout": "POST /v1/rollouts/{name}/resume",
     "searchTools": "GET /api/v1/mcp/tools/search",
@@ -88,6 +90,7 @@ def document() -> dict[str, Any]:
         rollouts,
         records_export,
         conversations,
+        outcomes,
         tools,
         audit,
         stats,

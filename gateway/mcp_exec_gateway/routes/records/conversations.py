@@ -12,12 +12,14 @@ from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import records as openapi
+from mcp_exec_gateway.records.outcomes import build_outcome_row
 from mcp_exec_gateway.records.reports import (
     ConversationReport,
     NewFeedback,
     NewUsageReport,
+    build_outcome,
     build_report_row,
-    store_report,
+    store_rows,
 )
 
 router = APIRouter(prefix="/v1/conversations", tags=["records"])
@@ -43,7 +45,8 @@ async def report_usage(
 ) -> Response:
     """Report what a model used."""
     new = parse_model(NewUsageReport, await read_body(request, limit=_MAX_BODY_BYTES))
-    await store_report(dependencies.records, "model_usage", _build_row(dependencies, caller, conversation, new))
+    rows = _build_rows(dependencies, caller, conversation, new, "model_usage")
+    await store_rows(dependencies.records, rows)
     return Response(status_code=204)
 
 
@@ -57,16 +60,30 @@ async def report_feedback(
 ) -> Response:
     """Report what a person thinks."""
     new = parse_model(NewFeedback, await read_body(request, limit=_MAX_BODY_BYTES))
-    await store_report(dependencies.records, "feedback", _build_row(dependencies, caller, conversation, new))
+    rows = _build_rows(dependencies, caller, conversation, new, "feedback")
+    await store_rows(dependencies.records, rows)
     return Response(status_code=204)
 
 
-def _build_row(
-    dependencies: Dependencies, caller: Caller, conversation: str, report: ConversationReport
-) -> dict[str, object]:
+def _build_rows(
+    dependencies: Dependencies, caller: Caller, conversation: str, report: ConversationReport, table: str
+) -> dict[str, list[dict[str, object]]]:
+    """Return the report's row, and the outcome of its unit, if it names one."""
     check_user(report.user, caller=caller)
-    arm = None
+    arm, outcomes = None, []
     if report.rollout is not None and report.unit is not None:
         rollout = dependencies.rollouts.get(caller.namespace, report.rollout)
         arm = rollout.assign(report.unit, report.user).arm.name
-    return build_report_row(report, namespace=caller.namespace, caller=caller.name, conversation=conversation, arm=arm)
+        if (outcome := build_outcome(report)) is not None:
+            outcomes = [
+                build_outcome_row(
+                    outcome,
+                    namespace=caller.namespace,
+                    caller=caller.name,
+                    rollout=rollout.name,
+                    uid=rollout.uid,
+                    arm=arm,
+                )
+            ]
+    row = build_report_row(report, namespace=caller.namespace, caller=caller.name, conversation=conversation, arm=arm)
+    return {table: [row]} | ({"outcomes": outcomes} if outcomes else {})

@@ -1,0 +1,51 @@
+"""Routes of what the arms of rollouts measured."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected
+from mcp_exec_gateway.http.json import json_response
+from mcp_exec_gateway.http.query_params import NamespaceQuery
+from mcp_exec_gateway.http.request_body import parse_model, read_body
+from mcp_exec_gateway.openapi import records as openapi
+from mcp_exec_gateway.records.outcomes import NewOutcome, build_outcome_row, build_report, measure_rollout
+from mcp_exec_gateway.records.reports import store_rows
+
+router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
+
+_Name = Annotated[str, Path(description="Name of the rollout.")]
+_MAX_BODY_BYTES: Final = 8 * 1024
+
+
+@router.post("/{name}/outcomes", **openapi.REPORT_OUTCOME)
+async def report_outcome(
+    request: Request,
+    dependencies: Injected,
+    caller: CreateCaller,
+    name: _Name,
+    query: Annotated[NamespaceQuery, Query()],
+) -> Response:
+    """Report the outcome of a unit."""
+    new = parse_model(NewOutcome, await read_body(request, limit=_MAX_BODY_BYTES))
+    check_user(new.user, caller=caller)
+    rollout = dependencies.rollouts.get(caller.namespace, name)
+    arm = rollout.assign(new.unit, new.user).arm.name
+    row = build_outcome_row(
+        new, namespace=caller.namespace, caller=caller.name, rollout=rollout.name, uid=rollout.uid, arm=arm
+    )
+    await store_rows(dependencies.records, {"outcomes": [row]})
+    return Response(status_code=204)
+
+
+@router.get("/{name}/report", **openapi.GET_ROLLOUT_REPORT)
+async def get_rollout_report(
+    dependencies: Injected, caller: GetCaller, name: _Name, query: Annotated[NamespaceQuery, Query()]
+) -> Response:
+    """Get what the arms of a rollout measured."""
+    rollout = dependencies.rollouts.get(caller.namespace, name)
+    measured = await measure_rollout(dependencies.records, namespace=caller.namespace, uid=rollout.uid)
+    return json_response(build_report(measured, rollout=name, control=rollout.require_spec().control))
