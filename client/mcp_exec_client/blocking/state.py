@@ -47,6 +47,8 @@ class BlockingConversations(Blocking[Conversations]):
     report_usage = blocking(Conversations.report_usage)
     report_feedback = blocking(Conversations.report_feedback)
     assign = blocking(Conversations.assign)
+    report_outcome = blocking(Conversations.report_outcome)
+    rollout_report = blocking(Conversations.rollout_report)
 
 
 class BlockingRecords(Blocking[Records]):

@@ -1,6 +1,6 @@
 """Conversations of an application with a model: what they used, what people think of them, and their arms."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -77,3 +77,27 @@ class Conversations:
         """Return the arm of a unit, for example of a user. It stays the same for the whole rollout."""
         path = f"{_ROLLOUTS}/{quote_segment(rollout)}/assignments"
         return await self._channel.fetch(AssignedArm, "POST", path, body={"unit": unit})
+
+    async def report_outcome(
+        self,
+        rollout: str,
+        unit: str,
+        *,
+        id: str,
+        user: str | None = None,
+        success: bool | None = None,
+        latency_ms: int | None = None,
+        tokens: int | None = None,
+        cost: float | None = None,
+        rating: int | None = None,
+    ) -> None:
+        """Report what came of a unit's task, for the arm that the unit has. The same id counts once."""
+        body: dict[str, Any] = {"id": id, "unit": unit, "user": user, "success": success, "latencyMs": latency_ms}
+        body |= {"tokens": tokens, "cost": cost, "rating": rating}
+        await self._channel.send("POST", f"{_ROLLOUTS}/{quote_segment(rollout)}/outcomes", body=drop_unset(body))
+
+    async def rollout_report(self, rollout: str) -> dict[str, Any]:
+        """Return what each arm of a rollout measured, with 95 % confidence intervals."""
+        path = f"{_ROLLOUTS}/{quote_segment(rollout)}/report"
+        report: dict[str, Any] = (await self._channel.send("GET", path)).to_json()
+        return report

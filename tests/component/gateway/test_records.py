@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.component.gateway.commands import call
 from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.gateway.test_rollouts import assign, put
@@ -177,3 +178,29 @@ async def test_a_report_names_unit_and_rollout_or_none(gateway: Gateway) -> None
     unknown = USAGE | {"unit": "u", "rollout": "none"}
     assert (await gateway.ask("POST", "/v1/conversations/c-1/usage", json=unknown)).status == 404
     assert (await gateway.ask("POST", "/v1/conversations/-/usage", json=USAGE)).status == 422
+
+
+async def test_the_command_line_compares_the_arms(
+    gateway: Gateway, broker: FakeBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(gateway)
+    rate = {"value": 0.1, "low": 0.05, "high": 0.2, "samples": 30}
+    late = {"value": 900.0, "low": 700.0, "samples": 30}
+    broker.measured = {"arms": [{"name": "code", "units": 9, "outcomes": 30, "errorRate": rate, "p95LatencyMs": late}]}
+    monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
+    monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
+    ended = await call(capsys, "rollout", "report", "code-mode")
+    titles, row = ended.out.splitlines()
+    assert titles.split()[:3] == ["ARM", "UNITS", "OUTCOMES"]
+    assert row.split()[:3] == ["code", "9", "30"]
+    assert "10 (5 to 20)" in row
+    assert "900 (700 to ?)" in row
+
+
+async def test_the_client_reports_outcomes(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway)
+    assert broker.rows is not None
+    async with AsyncClient(gateway.url, api_key=KEY) as client:
+        await client.conversations.report_outcome("code-mode", "unit-1", id="task-1", success=True, cost=0.5)
+    [row] = broker.rows["outcomes"]
+    assert (row["unit"], row["success"], row["cost"], row.get("rating")) == ("unit-1", True, 0.5, None)

@@ -4,17 +4,18 @@ import argparse
 import asyncio
 from typing import Final
 
-from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.connection import open_backend, open_client
 from mcp_exec_client.cli.options import (
     Object,
     Subcommands,
     add_command,
     add_connection_options,
+    add_gateway_options,
     add_group,
     add_output_option,
 )
 from mcp_exec_client.cli.output import FORMATS, print_data, print_objects, print_table
-from mcp_exec_client.cli.rollouts.tables import ROLLOUT_ARMS, ROLLOUT_GUARDS, ROLLOUT_STAGES, ROLLOUTS
+from mcp_exec_client.cli.rollouts.tables import ARM_REPORT, ROLLOUT_ARMS, ROLLOUT_GUARDS, ROLLOUT_STAGES, ROLLOUTS
 from mcp_exec_client.cli.terminal import print_line
 
 _LIST: Final = """Lists the rollouts of the namespace.
@@ -28,6 +29,11 @@ _STATUS: Final = """Shows one rollout: its stages, its arms with what they measu
 examples:
   mcp-exec rollout status code-mode
   mcp-exec rollout status code-mode -o json
+"""
+_REPORT: Final = """Shows what each arm measured since the rollout began, with 95 % confidence intervals.
+
+example:
+  mcp-exec rollout report code-mode
 """
 _PROMOTE: Final = """Requests the next stage of a rollout, or a later one, or its end. Its pools are warmed first.
 
@@ -74,6 +80,12 @@ def add_to(commands: Subcommands) -> None:
     listing.set_defaults(run=lambda options: asyncio.run(_list(options)))
     status = add_command(group, "status", summary="show a rollout", description=_STATUS)
     status.set_defaults(run=lambda options: asyncio.run(_show(options)))
+    report = add_command(group, "report", summary="compare the arms of a rollout", description=_REPORT)
+    report.add_argument("name", metavar="NAME", help="name of the rollout")
+    add_output_option(report, "table", "json", "yaml")
+    add_gateway_options(report)
+    report.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
+    report.set_defaults(run=lambda options: asyncio.run(_report(options)))
     steering = []
     for action, description in _STEERING.items():
         command = add_command(group, action, summary=_SUMMARIES[action], description=description)
@@ -116,6 +128,16 @@ def _print_details(rollout: Object) -> None:
         if items:
             print_line("")
             print_table([each.title for each in columns], [[each.cell(item) for each in columns] for item in items])
+
+
+async def _report(options: argparse.Namespace) -> None:
+    async with open_client(options) as client:
+        report = await client.conversations.rollout_report(options.name)
+    if options.output in ("json", "yaml"):
+        print_data(report, form=options.output)
+        return
+    arms = report.get("arms") or ()
+    print_table([each.title for each in ARM_REPORT], [[each.cell(arm) for each in ARM_REPORT] for arm in arms])
 
 
 async def _steer(options: argparse.Namespace) -> None:

@@ -54,3 +54,24 @@ ROLLOUT_GUARDS: Final = (
     TableColumn(title="LIMIT", cell=lambda item: item.get("limit")),
     TableColumn(title="SAMPLES", cell=lambda item: item.get("samples")),
 )
+
+
+def _interval(arm: Object, name: str, *, scale: float = 1.0) -> str | None:
+    """Return a value with the ends of its interval, for people; an end that nothing is known of is `?`."""
+    measured = arm.get(name)
+    if measured is None:
+        return None
+    low, high = ("?" if measured.get(end) is None else f"{measured[end] * scale:.4g}" for end in ("low", "high"))
+    return f"{measured['value'] * scale:.4g} ({low} to {high})"
+
+
+ARM_REPORT: Final = (
+    TableColumn(title="ARM", cell=lambda arm: arm["name"]),
+    TableColumn(title="UNITS", cell=lambda arm: arm.get("units") or 0),
+    TableColumn(title="OUTCOMES", cell=lambda arm: arm.get("outcomes") or 0),
+    TableColumn(title="FAILED %", cell=lambda arm: _interval(arm, "errorRate", scale=100)),
+    TableColumn(title="P95 MS", cell=lambda arm: _interval(arm, "p95LatencyMs")),
+    TableColumn(title="TOKENS", cell=lambda arm: _interval(arm, "tokens")),
+    TableColumn(title="COST", cell=lambda arm: _interval(arm, "cost")),
+    TableColumn(title="RATING", cell=lambda arm: _interval(arm, "rating")),
+)
