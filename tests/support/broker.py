@@ -171,7 +171,8 @@ class FakeBroker:
         found = self.rows.get(request.match_info["table"], [])
         found = [row for row in found if row["namespace"] == query["namespace"] or not self.honest]
         end = int(start) + int(query["limit"])
-        return web.json_response({"items": found[int(start) : end], "cursor": str(min(end, len(found)))})
+        cursor, is_last = str(min(end, len(found))), end >= len(found)
+        return web.json_response({"items": found[int(start) : end], "cursor": cursor, "isLast": is_last})
 
     async def _add_rows(self, request: web.Request) -> web.Response:
         self._check(request)

@@ -116,7 +116,7 @@ class RecordsApi:
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_RECORDS):
             raise _InvalidRequest(f"limit: must be an integer from 1 to {MAX_RECORDS}")
         page = await store.iterate(table, namespaces=[namespace], cursor=query.get("cursor", ""), limit=int(limit))
-        return JSONResponse(RecordRows(items=page.rows, cursor=page.cursor).to_api())
+        return JSONResponse(RecordRows(items=page.rows, cursor=page.cursor, is_last=page.is_last).to_api())
 
 
 def _refuse(status: int, message: str) -> Response:

@@ -49,6 +49,10 @@ RECORDS_SPARE_BYTES: Final = 64 * 1024 * 1024
 """Bytes that an SQLite file may use beyond those that are kept, until the oldest rows are deleted."""
 _DELETED_AT_ONCE: Final = 500
 """Rows of a transaction that deletes, between which others write."""
+_ROWS_AT_ONCE: Final = 20
+"""Rows of a page that the database hands over at once."""
+_PAGE_CHARACTERS: Final = 4 * 1024 * 1024
+"""Characters of code, the only long column, after which a page ends."""
 _MIGRATION_LOCK: Final = 0x6D637065
 """Key of PostgreSQL's advisory lock, by which one replica at a time migrates."""
 _LOCK_SECONDS: Final = 10.0
@@ -79,6 +83,8 @@ class RecordPage:
 
     rows: list[dict[str, Any]]
     cursor: str
+    is_last: bool
+    """Whether nothing more was stored when the page was read."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -191,12 +197,19 @@ class RecordStore:
             values = _read_cursor(cursor, len(order))
             after = [literal(value, column.type) for value, column in zip(values, order, strict=True)]
             query = query.where(tuple_(*order) > tuple_(*after))
+        limit, rows, characters = min(max(limit, 1), MAX_BATCH), [], 0
         async with self.read() as connection:
-            result = await connection.execute(query.order_by(*order).limit(min(max(limit, 1), MAX_BATCH)))
-            rows = [dict(row) for row in result.mappings()]
+            selected = query.order_by(*order).limit(limit).execution_options(yield_per=_ROWS_AT_ONCE)
+            result = await connection.stream(selected)
+            async for row in result.mappings():
+                rows.append(dict(row))
+                characters += len(row.get("code") or "")
+                if characters > _PAGE_CHARACTERS:
+                    break
+            await result.close()
         if rows:
             cursor = _write_cursor([rows[-1][column.name] for column in order])
-        return RecordPage(rows=rows, cursor=cursor)
+        return RecordPage(rows=rows, cursor=cursor, is_last=len(rows) < limit and characters <= _PAGE_CHARACTERS)
 
     async def delete_older_than(self, stored_before: int) -> int:
         """Delete the rows that were stored before a time in microseconds; return their number."""

@@ -59,6 +59,8 @@ class RecordRows(Model):
     """Rows by column."""
     cursor: str = ""
     """Cursor of the next page. It can be used again later if this page is empty."""
+    is_last: bool = False
+    """Whether nothing more was stored when the page was read."""
 
 
 @dataclass(frozen=True, kw_only=True)

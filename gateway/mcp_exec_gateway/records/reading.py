@@ -22,7 +22,7 @@ class RecordsQuery(NamespaceQuery):
 async def read_page(
     client: RecordsClient | None, *, namespace: str, table: RecordTable, query: RecordsQuery
 ) -> dict[str, Any]:
-    """Return `items` in the order in which they were stored, and `next`, which is None on a page that is not full.
+    """Return `items` in the order in which they were stored, and `next`, which is None on the last page.
 
     Raises HttpProblem: 404 without records, 422 for a malformed cursor, 503 if the broker or its database fails.
     """
@@ -34,7 +34,7 @@ async def read_page(
         raise build_problem(error) from error
     if any(row.get("namespace") != namespace for row in page.items):  # the broker filters; this keeps others' in
         raise unavailable("the tool broker returned records of another namespace")
-    return {"items": page.items, "next": page.cursor if len(page.items) >= query.limit else None}
+    return {"items": page.items, "next": None if page.is_last else page.cursor}
 
 
 def records_off() -> HttpProblem:

@@ -68,6 +68,19 @@ async def test_a_row_is_stored_once_however_often_it_is_sent(records: RecordsCli
     assert await records.find_executions(["u-1", "u-2", "\0"]) == {"u-1"}
 
 
+async def test_pages_of_recorded_code_have_a_bounded_size(records: RecordsClient) -> None:
+    code = {"code": "x" * 1024 * 1024}
+    for number in range(8):
+        await records.add({"executions": [EXECUTION | code | {"uid": f"u-{number}"}]})
+    seen, cursor, is_last = [], "", False
+    while not is_last:
+        page = await records.read_rows("executions", namespace="agents", cursor=cursor)
+        assert len(page.items) <= 5
+        seen += [row["uid"] for row in page.items]
+        cursor, is_last = page.cursor, page.is_last
+    assert seen == [f"u-{number}" for number in range(8)]
+
+
 async def test_a_wrong_row_is_named_and_the_others_are_stored(records: RecordsClient) -> None:
     added = await records.add({"executions": [EXECUTION, EXECUTION | {"uid": "u-2", "phase": 7}]})
     assert (added.stored, added.refused) == (1, ["executions.phase: must be a text"])
@@ -172,7 +185,7 @@ async def test_two_brokers_share_the_records_of_a_postgresql_database(
         for world in (first, second):
             assert (await build_client(world).add({"executions": [EXECUTION]})).stored == 1
         page = await build_client(second).read_rows("executions", namespace="agents")
-        assert [row["uid"] for row in page.items] == ["u-1"]
+        assert ([row["uid"] for row in page.items], page.is_last) == (["u-1"], True)
         await build_client(first).add({"outcomes": [OUTCOME]})
         await check_measures(build_client(second))
 
