@@ -54,6 +54,10 @@ class Row:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+OUTCOME = {"id": "1", "unit": "u", "success": True}
+USAGE = {
+    "id": "1", "model": "m", "mode": "code", "turns": 1, "inputTokens": 1, "outputTokens": 1, "counted": "provider",
+}  # fmt: skip
 SIGNED = "GET /v1/artifacts/{namespace}/{name}/{id}"
 """Route whose signature is the credential."""
 ROWS: dict[str, list[Row]] = {
@@ -211,6 +215,26 @@ ROWS: dict[str, list[Row]] = {
         ]
         for action, body in (("promote", {"to": "all"}), ("pause", None), ("resume", None), ("abort", None))
     },
+    "POST /v1/rollouts/{name}/outcomes": [
+        Row(path="/v1/rollouts/{name}/outcomes", body=OUTCOME),
+        Row(path="/v1/rollouts/{name}/outcomes?namespace={namespace}", body=OUTCOME, status=403),
+    ],
+    "GET /v1/rollouts/{name}/report": [
+        Row(path="/v1/rollouts/{name}/report"),
+        Row(path="/v1/rollouts/{name}/report?namespace={namespace}", status=403),
+    ],
+    "GET /v1/records/{table}": [
+        Row(path="/v1/records/executions", status=200),
+        Row(path="/v1/records/executions?namespace={namespace}", status=403),
+    ],
+    "POST /v1/conversations/{conversation}/usage": [
+        Row(path="/v1/conversations/c-1/usage", body=USAGE | {"rollout": "{name}", "unit": "u"}),
+        Row(path="/v1/conversations/c-1/usage?namespace={namespace}", body=USAGE, status=403),
+    ],
+    "POST /v1/conversations/{conversation}/feedback": [
+        Row(path="/v1/conversations/c-1/feedback", body={"id": "1", "rating": 1, "rollout": "{name}", "unit": "u"}),
+        Row(path="/v1/conversations/c-1/feedback?namespace={namespace}", body={"id": "1", "rating": 1}, status=403),
+    ],
     SIGNED: [Row(path="/v1/artifacts/{namespace}/{name}/a1?uid=u&expires=9999999999&signature=0", status=403)],
     "GET /healthz": [Row(path="/healthz", status=200)],
     "GET /readyz": [Row(path="/readyz", status=200)],
@@ -259,6 +283,7 @@ async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
         tools = [tool("tool-of-b", MARK)]
         broker.catalogs["others"] = {"hash": "b", "servers": [{"server": f"server-{THEIRS}", "tools": tools}]}
         broker.records = [audit_record()]
+        broker.rows = {"executions": [{"uid": MARK, "namespace": "others"}]}
         broker.files.workspaces[owner.digest, THEIRS] = FakeWorkspace(versions=[{"secret": MARK.encode()}])
         api.put(SLICES, broker.slice())
         async with serving(api, broker_service="mcp-exec-broker") as made:
@@ -325,7 +350,14 @@ async def test_the_owner_sees_all_of_it(gateway: Gateway) -> None:
         answer = await gateway.ask("GET", path, key=OTHER_KEY)
         assert (answer.status, THEIRS in answer.text or MARK in answer.text) == (200, True)
     files = (f"/v1/sessions/{THEIRS}", f"/v1/workspaces/{THEIRS}/files/secret")
-    for path in ("/v1/audit", "/api/v1/mcp/tools/search?detail_level=full", "/v1/sessions", "/v1/rollouts", *files):
+    for path in (
+        "/v1/audit",
+        "/v1/records/executions",
+        "/api/v1/mcp/tools/search?detail_level=full",
+        "/v1/sessions",
+        "/v1/rollouts",
+        *files,
+    ):
         assert MARK in (await gateway.ask("GET", path, key=OTHER_KEY)).text
     assert (await gateway.ask("GET", f"/api/v1/mcp/servers/server-{THEIRS}/tools", key=OTHER_KEY)).status == 200
 
