@@ -27,6 +27,7 @@ from mcp_exec_client.cli.connection import KUBECTL
 from mcp_exec_client.cli.doctor import command as doctor
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.generate import command as generate
+from mcp_exec_client.cli.importing import command as importing
 from mcp_exec_client.cli.options import CommandError, add_group
 from mcp_exec_client.cli.parser_tree import walk
 from mcp_exec_client.cli.records import command as records
@@ -58,7 +59,9 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     for module in (run, get, logs, cancel, approvals, sessions, workspace, artifacts, skills, tools, *_REPORTS, doctor):
         module.add_to(commands)
     if program == PROGRAM:
-        generate.add_to(add_group(commands, "servers", summary="typed wrappers of MCP servers"))
+        servers = add_group(commands, "servers", summary="wrappers of MCP servers, and a server of own tools")
+        for module in (generate, importing):
+            module.add_to(servers)
         for module in (agent, chat, mcp, profile, completion):
             module.add_to(commands)
     else:

@@ -81,7 +81,14 @@ def _dump(data: Any, form: str, *, ascii_only: bool) -> str:
         return json.dumps(data, indent=2, ensure_ascii=ascii_only)
     import yaml
 
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=not ascii_only, width=120)
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as blocks, if they have no characters that need an escape."""
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, represent)
+    return str(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=not ascii_only, width=120))
 
 
 def _is_not_unicode() -> bool:

@@ -1,0 +1,1 @@
+"""`mcp-exec servers import`: an application's own tools as a ToolServer."""

@@ -1,0 +1,107 @@
+"""Manifest of a ToolServer that runs an imported server."""
+
+import ipaddress
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from mcp_exec_client.cli.options import CommandError, Object
+
+MAX_SETTINGS_BYTES: Final = 96 * 1024
+"""The settings are an argument of the server's command, of which Linux takes at most 128 KiB."""
+_DNS: Final[Object] = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+_EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretVariable:
+    """Environment variable whose value is in a Secret."""
+
+    name: str
+    secret: str
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerPod:
+    """Where the server runs, and what it reaches."""
+
+    image: str
+    namespace: str | None = None
+    variables: Sequence[SecretVariable] = ()
+    egress: Sequence[Object] = ()
+
+
+def build_function_server(name: str, *, source: str, file: str, functions: Sequence[str], pod: ServerPod) -> Object:
+    """Return a ToolServer of functions in the source."""
+    settings = {"server": name, "file": file, "tools": list(functions)}
+    return _build(name, [_read_program("function_server.py"), json.dumps(settings), source], pod)
+
+
+def build_forwarding_server(name: str, *, url: str, tools: Sequence[Object], pod: ServerPod) -> Object:
+    """Return a ToolServer that forwards calls to a URL. Raises CommandError if its definitions are too large."""
+    settings = json.dumps({"server": name, "url": url.rstrip("/"), "tools": list(tools)}, indent=1, ensure_ascii=False)
+    if (size := len(settings.encode())) > MAX_SETTINGS_BYTES:
+        settings = json.dumps(json.loads(settings), ensure_ascii=False, separators=(",", ":"))
+        size = len(settings.encode())
+    if size > MAX_SETTINGS_BYTES:
+        raise CommandError(
+            f"the definitions have {size} bytes; at most {MAX_SETTINGS_BYTES} are allowed: "
+            "import some of the tools with --only, and the others as another server"
+        )
+    return _build(name, [_read_program("forwarding_server.py"), settings], pod)
+
+
+def allow_networks(networks: Sequence[str]) -> list[Object]:
+    """Return egress rules for networks, with DNS."""
+    return [{"to": [{"ipBlock": {"cidr": network}} for network in networks]}, _DNS] if networks else []
+
+
+def allow_url(url: str) -> list[Object]:
+    """Return the egress rules that a server needs for a URL.
+
+    A NetworkPolicy has no names. For a Service, the rule allows its namespace; for other names, all addresses at the
+    URL's port.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    ports = [{"protocol": "TCP", "port": parts.port or (443 if parts.scheme == "https" else 80)}]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return [{"to": [{"ipBlock": {"cidr": f"{address}/{address.max_prefixlen}"}}], "ports": ports}]
+    labels = host.split(".")
+    if len(labels) > 2 and labels[2] == "svc":
+        # a pod's port can differ from its Service's
+        return [{"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": labels[1]}}}]}, _DNS]
+    return [{"to": [{"ipBlock": {"cidr": network}} for network in _EVERYWHERE], "ports": ports}, _DNS]
+
+
+def _read_program(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _build(name: str, program: Sequence[str], pod: ServerPod) -> Object:
+    stdio: dict[str, Any] = {"image": pod.image, "command": ["python3", "-c", *map(_escape, program)]}
+    if pod.variables:
+        stdio["env"] = [
+            {"name": each.name, "secretKeyRef": {"name": each.secret, "key": each.key}} for each in pod.variables
+        ]
+    if pod.egress:
+        stdio["egress"] = list(pod.egress)
+    return {
+        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "kind": "ToolServer",
+        "metadata": {"name": name, **({"namespace": pod.namespace} if pod.namespace else {})},
+        "spec": {"stdio": stdio},
+    }
+
+
+def _escape(text: str) -> str:
+    """Escape what the kubelet would replace in a command: `$(NAME)` and `$$`."""
+    return text.replace("$", "$$") if "$$" in text or "$(" in text else text
