@@ -59,6 +59,17 @@ def test_a_server_of_ones_own_works_by_its_source_by_an_image_and_by_a_url(
             installed.delete(kind, "dice")
 
 
+def test_an_applications_functions_become_a_server_whose_tools_code_calls(installed: Cluster) -> None:
+    try:
+        for step in steps("agents/migration.md"):
+            command = step.command.replace("servers import", f"servers import --image {IMAGE}")
+            printed = installed.run("bash", "-euc", command).stdout.splitlines()
+            assert all(line in printed for line in step.shown), (command, printed)
+    finally:
+        installed.delete("CodeExecution", "unpaid")
+        installed.delete("ToolServer", "shop")
+
+
 def test_an_image_of_ones_own_is_built_loaded_and_runs_code_that_needs_it(
     installed: Cluster, provider: Provider
 ) -> None:
