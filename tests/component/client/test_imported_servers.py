@@ -1,6 +1,7 @@
 """Servers that `mcp-exec servers import` makes, as processes, with the SDK's client."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -224,3 +225,29 @@ async def test_an_application_that_does_not_answer_is_an_error_of_the_tool(
     async with client_of(command, log) as client:
         with pytest.raises(AssertionError, match="the application did not answer: ConnectError"):
             await call(client, "list_orders")
+
+
+async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a request for `large` with more than is allowed, and others with JSON that is nested too deeply."""
+    request = await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(len("{}"))
+    body = b"x" * 5_000_000 if b"/large " in request else b"[" * 200_000
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with contextlib.suppress(ConnectionError):
+        writer.write(head.encode() + body)
+        await writer.drain()
+    writer.close()
+
+
+async def test_answers_are_bounded_in_bytes_and_depth(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, log: Path
+) -> None:
+    definitions = tmp_path / "tools.json"
+    await asyncio.to_thread(definitions.write_text, '[{"name": "large"}, {"name": "deep"}]')
+    server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/tools"
+    command = command_of(capsys, "--from-file", definitions, "--url", url)
+    async with server, client_of(command, log) as client:
+        with pytest.raises(AssertionError, match="its answer is larger than 4194304 bytes"):
+            await call(client, "large")
+        with pytest.raises(AssertionError, match="the application did not answer: RecursionError"):
+            await call(client, "deep")

@@ -52,7 +52,7 @@ def build_server(settings: dict[str, Any], http: httpx2.AsyncClient) -> Server[A
 async def _forward(http: httpx2.AsyncClient, address: str, arguments: dict[str, Any], tool: Tool) -> CallToolResult:
     async with asyncio.timeout(SECONDS), http.stream("POST", address, json=arguments) as response:
         content = bytearray()
-        async for part in response.aiter_bytes(65536):
+        async for part in response.aiter_raw(65536):  # a compressed answer could grow beyond all bounds
             content += part
             if len(content) > MAX_ANSWER_BYTES:
                 raise ValueError(f"its answer is larger than {MAX_ANSWER_BYTES} bytes")
@@ -74,7 +74,7 @@ def _answer(text: str, value: dict[str, Any] | None = None, *, failed: bool = Fa
 async def serve(settings: dict[str, Any]) -> None:
     """Serve standard input and output until it ends."""
     token = os.environ.get("APPLICATION_TOKEN")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {token}"} if token else {})
     async with httpx2.AsyncClient(headers=headers, timeout=SECONDS, follow_redirects=False) as http:
         server = build_server(settings, http)
         async with stdio_server() as (reads, writes):
