@@ -32,14 +32,14 @@ _LONG_SIGNS, _LONG_SIGN = 3, 0.2
 _ACCENTED, _WIDE, _SYMBOL = 0.22, 0.7, 1.0
 
 
-def estimate_tokens(text: str) -> int:
+def estimate_tokens(text: str, *, exact_characters: int = MAX_EXACT_CHARACTERS) -> int:
     """Return the estimated number of tokens of `text`: 0 for an empty text, else at least 1.
 
-    Takes linear time, and constant time above MAX_EXACT_CHARACTERS.
+    Takes linear time, and constant time above `exact_characters`: then it reads samples of as many characters.
     """
-    if len(text) <= MAX_EXACT_CHARACTERS:
+    if len(text) <= exact_characters:
         return max(round(_weigh(text)), 1) if text else 0
-    size = MAX_EXACT_CHARACTERS // _SAMPLES
+    size = exact_characters // _SAMPLES
     starts = [index * (len(text) - size) // (_SAMPLES - 1) for index in range(_SAMPLES)]
     found = sum(_weigh(text[start : start + size]) for start in starts)
     return round(found * len(text) / (size * _SAMPLES))

@@ -270,6 +270,19 @@ class Durations(Model):
     """From creation until the end of the execution."""
 
 
+class TokenUsage(Model):
+    """Estimated tokens of the execution's texts. No model's provider counted them."""
+
+    code: Annotated[int, Field(ge=0)] = 0
+    """Tokens of the code, which a model wrote."""
+    returned: Annotated[int, Field(ge=0)] = 0
+    """Tokens of stdout, stderr, result and error in this status, which a model reads."""
+    kept: Annotated[int | None, Field(ge=0)] = None
+    """Tokens of tool results that stayed in the sandbox. Not set if the execution may call no tools."""
+    method: str
+    """Name of the method of the estimate. It changes when the numbers of the same execution would."""
+
+
 class Usage(Model):
     """Resources that the execution used."""
 
@@ -282,6 +295,8 @@ class Usage(Model):
     """Seconds for which the execution had its sandbox, from the binding to its end."""
     code_bytes: Annotated[int | None, Field(ge=0)] = None
     """Bytes of the code in UTF-8."""
+    tokens: TokenUsage | None = None
+    """Estimated tokens of the code and of what a model reads of it. Not set if the execution had no sandbox."""
 
 
 class Output(Model):

@@ -32,6 +32,9 @@ class Metrics:
     peak_memory: Histogram
     sandbox_seconds: Histogram
     code_bytes: Histogram
+    tokens_kept: Counter
+    tokens_saved: Counter
+    tokens_lost: Counter
     active: Gauge
     sessions: Gauge
     pods: Gauge
@@ -106,6 +109,24 @@ class Metrics:
                 "Bytes of the code of executions that had a sandbox",
                 _POOL,
                 buckets=_CODE_BYTES,
+                registry=registry,
+            ),
+            tokens_kept=Counter(
+                "mcp_exec_tokens_kept",
+                "Estimated tokens of tool results that stayed in sandboxes",
+                ["namespace", "use_case"],
+                registry=registry,
+            ),
+            tokens_saved=Counter(
+                "mcp_exec_tokens_saved_estimate",
+                "Estimated tokens that executions saved in comparison with direct calls of the same tools",
+                ["namespace", "use_case"],
+                registry=registry,
+            ),
+            tokens_lost=Counter(
+                "mcp_exec_tokens_lost_estimate",
+                "Estimated tokens that executions cost in addition to direct calls of the same tools",
+                ["namespace", "use_case"],
                 registry=registry,
             ),
             active=Gauge("mcp_exec_executions_active", "Executions that are waiting or running", registry=registry),
@@ -207,6 +228,13 @@ class Metrics:
         ):
             if value is not None:
                 metric.labels(namespace, pool).observe(value)
+
+    def observe_tokens(self, *, namespace: str, use_case: str, kept: int, saving: int) -> None:
+        """Count the estimated tokens of one execution; a negative saving is a loss."""
+        labels = (namespace, use_case)
+        self.tokens_kept.labels(*labels).inc(kept)
+        self.tokens_saved.labels(*labels).inc(max(saving, 0))
+        self.tokens_lost.labels(*labels).inc(max(-saving, 0))
 
     @contextmanager
     def time_resync(self) -> Iterator[None]:

@@ -43,6 +43,7 @@ from mcp_exec_operator.executions.status import (
     read_waited_seconds,
 )
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+from mcp_exec_operator.executions.tokens import find_saving, with_tokens
 from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
 from mcp_exec_operator.executions.tools.grants import GrantIssuer
 from mcp_exec_operator.executions.tools.tracker import ToolCallTracker
@@ -309,9 +310,9 @@ class ExecutionController:
                     raise asyncio.CancelledError
             else:
                 record.binding = await self.binder.adopt(record)
-            return await self._run(record)
+            return with_tokens(await self._run(record), code_tokens=record.code_tokens)
         except EndedBeforeRun as ended:
-            return ended.outcome
+            return with_tokens(ended.outcome, code_tokens=record.code_tokens)
         finally:
             if record.binding is not None:
                 record.binding.withdraw()
@@ -436,10 +437,20 @@ class ExecutionController:
         self.metrics.executions.labels(*labels).inc()
         if outcome.usage is not None:
             self.metrics.observe_usage(outcome.usage, namespace=record.namespace, pool=pool)
+            self._measure_tokens(record, outcome)
         for stage, milliseconds in (status.get("durations") or {}).items():
             self.metrics.stages.labels(stage).observe(milliseconds / 1000)
         fields = {**record.log_fields, "reason": outcome.reason, "durations": status.get("durations")}
         log.info("execution %s", outcome.phase, extra=fields)
+
+    def _measure_tokens(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+        tokens = outcome.usage.tokens if outcome.usage else None
+        if tokens is None:
+            return
+        saving = find_saving(tokens, calls=(outcome.tool_calls or {}).get("total") or 0)
+        self.metrics.observe_tokens(
+            namespace=record.namespace, use_case=record.use_case, kept=tokens.kept or 0, saving=saving
+        )
 
     def _return_pod(self, record: ExecutionRecord) -> None:
         """Delete the pod, which has served its one execution, or clean it for the next execution of its owner."""

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import IMMUTABLE, Phase, spec_digest
-from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY
+from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, spec_digest
+from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY, LABEL_USE_CASE
 from mcp_exec_api.execution_state import read_created_at, read_phase
 from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
@@ -22,6 +22,7 @@ from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.binding import Binding
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.status import measure_stored_bytes
+from mcp_exec_operator.executions.tokens import estimate_part
 from mcp_exec_operator.kube.staleness import is_older
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
@@ -53,9 +54,13 @@ class ExecutionRecord:
     """Digest of that spec."""
     code_bytes: int
     """Bytes of the code."""
+    code_tokens: int
+    """Estimated tokens of the code."""
     rest_bytes: int
     """Bytes that the object without its status takes in the API server, at most."""
     first_seen: datetime
+    use_case: str
+    """The use case that its label names; empty for all other labels, which are unbounded."""
     pool: ObjectKey
     """Namespace and name of the requested pool."""
     caller: str = ""
@@ -114,8 +119,10 @@ class ExecutionRecord:
             spec=spec,
             digest=spec_digest(spec),
             code_bytes=len(str(spec.get("code") or "").encode("utf-8", "surrogatepass")),
+            code_tokens=estimate_part(str(spec.get("code") or "")),
             rest_bytes=measure_stored_bytes({"metadata": meta, "spec": spec}),
             first_seen=now(),
+            use_case=_read_use_case(meta.get("labels") or {}),
             pool=(meta["namespace"], str(pool)),
             caller=caller,
             claimed_caller=claimed,
@@ -228,6 +235,13 @@ class ExecutionRecord:
         if recorded != self.body["metadata"]["creationTimestamp"]:
             return created
         return self.first_seen if timedelta() <= self.first_seen - created < _MAX_WATCH_DELAY else created
+
+
+def _read_use_case(labels: Object) -> str:
+    try:
+        return UseCase(str(labels.get(LABEL_USE_CASE))).value
+    except ValueError:
+        return ""
 
 
 def reduce_body(body: Object) -> Object:

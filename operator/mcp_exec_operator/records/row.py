@@ -1,7 +1,6 @@
 """The record of a finished execution, from its object."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -9,13 +8,9 @@ from typing import Any, Final, Literal
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_tools.tokens import METHOD, estimate_tokens
 
 CodePolicy = Literal["Never", "Digest", "Full"]
 """What a record keeps of the code: nothing, its digest, or all of it with the digest."""
-_BYTES_PER_TOKEN: Final = 4
-"""Bytes of data that stayed in the sandbox for each token, of which only the size is known."""
-_TOKENS_METHOD: Final = f"{METHOD}; kept: {_BYTES_PER_TOKEN} bytes"
 _UNSTORABLE: Final = {0: "\ufffd"} | dict.fromkeys(range(55296, 57344), "�")
 
 
@@ -53,21 +48,18 @@ def build_row(execution: Object, *, caller: str, code: CodePolicy) -> dict[str, 
 
 
 def _describe_code(spec: Mapping[str, Any], status: Mapping[str, Any], policy: CodePolicy) -> dict[str, object]:
-    """Return the columns of the code, and the estimated tokens that a model wrote and read."""
-    code, output = str(spec.get("code") or ""), status.get("output") or {}
+    """Return the columns of the code and of its estimated tokens."""
+    code = str(spec.get("code") or "")
     encoded = code.encode("utf-8", "replace")
-    read = [str(output.get("stdout") or ""), str(output.get("stderr") or "")]
-    if output.get("result") is not None:
-        read.append(json.dumps(output["result"], ensure_ascii=False))
-    kept = (status.get("toolCalls") or {}).get("bytesKept")
+    tokens = (status.get("usage") or {}).get("tokens") or {}
     return {
         "code_bytes": len(encoded),
         "code_digest": None if policy == "Never" else "sha256:" + hashlib.sha256(encoded).hexdigest(),
         "code": code.translate(_UNSTORABLE) if policy == "Full" else None,
-        "tokens_code": estimate_tokens(code),
-        "tokens_returned": sum(map(estimate_tokens, read)),
-        "tokens_kept": None if kept is None else round(kept / _BYTES_PER_TOKEN),
-        "tokens_method": _TOKENS_METHOD,
+        "tokens_code": tokens.get("code"),
+        "tokens_returned": tokens.get("returned"),
+        "tokens_kept": tokens.get("kept"),
+        "tokens_method": tokens.get("method"),
     }
 
 
