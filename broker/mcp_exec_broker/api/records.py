@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -15,6 +15,7 @@ from starlette.routing import Route
 from mcp_exec_broker.records.rollout_queries import measure_rollout
 from mcp_exec_broker.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import RECORD_TABLES
+from mcp_exec_broker.records.usage_queries import measure_usage
 from mcp_exec_common.broker.records import (
     MAX_RECORDS,
     MAX_RECORDS_BYTES,
@@ -23,12 +24,14 @@ from mcp_exec_common.broker.records import (
     FoundExecutions,
     RecordRows,
 )
+from mcp_exec_common.usage.measured import UsageGrouping, is_usage_grouping
 
 _BODY_SECONDS: Final = 20.0
 _AT_ONCE: Final = 4
 """Bodies that are read and stored at once: they bound the memory."""
 _WAIT_SECONDS: Final = 5.0
 _MAX_WINDOW: Final = 366 * 24 * 3600.0
+_MAX_DIGITS: Final = 18
 _READ_PARAMETERS: Final = frozenset({"namespace", "cursor", "limit"})
 
 _Handler = Callable[[RecordStore, Request], Awaitable[Response]]
@@ -53,6 +56,7 @@ class RecordsApi:
             ("/v1/records", "POST", self._add),
             ("/v1/records/find-executions", "POST", self._find_executions),
             ("/v1/records/rollout-measures", "GET", self._measure_rollout),
+            ("/v1/records/usage", "GET", self._measure_usage),
             ("/v1/records/{table}", "GET", self._read),
         )
         return [Route(path, authenticate(self._answer(handler)), methods=[verb]) for path, verb, handler in routes]
@@ -82,7 +86,11 @@ class RecordsApi:
         added = AddedRecords()
         for table, batch in rows.items():
             result = await store.add(table, batch)
-            added = AddedRecords(stored=added.stored + result.stored, refused=[*added.refused, *result.refused])
+            added = AddedRecords(
+                stored=added.stored + result.stored,
+                created=added.created if result.created is None else {**added.created, table: result.created},
+                refused=[*added.refused, *result.refused],
+            )
         return JSONResponse(added.to_api())
 
     async def _find_executions(self, store: RecordStore, request: Request) -> Response:
@@ -101,6 +109,16 @@ class RecordsApi:
         namespace, uid = self._read_namespace(query.get("namespace", "")), query.get("uid", "")
         measured = await measure_rollout(store, namespace=namespace, uid=uid.replace("\0", ""), since=since)
         return JSONResponse(measured.to_api())
+
+    async def _measure_usage(self, store: RecordStore, request: Request) -> Response:
+        query = request.query_params
+        _refuse_unknown(query.keys() - {"namespace", "by", "since", "until"})
+        by = query.get("by", "")
+        if not is_usage_grouping(by):
+            raise _InvalidRequest(f"by: must be one of {', '.join(get_args(UsageGrouping))}")
+        since, until = (_read_microseconds(name, query.get(name, "")) for name in ("since", "until"))
+        namespace = self._read_namespace(query.get("namespace", ""))
+        return JSONResponse((await measure_usage(store, namespace=namespace, by=by, since=since, until=until)).to_api())
 
     def _read_namespace(self, namespace: str) -> str:
         if namespace not in self.namespaces:
@@ -136,6 +154,12 @@ def _read_window(text: str) -> float:
     if not 0 < seconds <= _MAX_WINDOW:
         raise _InvalidRequest(f"window: must be seconds from above 0 to {_MAX_WINDOW:.0f}")
     return seconds
+
+
+def _read_microseconds(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        raise _InvalidRequest(f"{name}: must be microseconds since 1970, of at most {_MAX_DIGITS} digits")
+    return int(text)
 
 
 async def _read_object(request: Request) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class StoredBatch:
 
     stored: int
     """Rows that are in the store, those included that were there before."""
+    created: int | None = None
+    """Rows that were not there before; None if the database does not say."""
     refused: list[str] = field(default_factory=list)
     """Why rows were refused, in their order."""
 
@@ -154,10 +156,12 @@ class RecordStore:
             return StoredBatch(stored=0, refused=refused)
         try:
             async with self._write() as connection:
-                await connection.execute(self._insert(table), good)
+                result = await connection.execute(self._insert(table), good)
         except _BadRows:
             return await self._add_one_by_one(table, good, refused)
-        return StoredBatch(stored=len(good), refused=refused)
+        # a driver that sends many rows at once does not say how many of them were there before
+        created = result.rowcount if len(good) == 1 and result.rowcount >= 0 else None
+        return StoredBatch(stored=len(good), created=created, refused=refused)
 
     async def _add_one_by_one(self, table: Table, rows: list[dict[str, object]], refused: list[str]) -> StoredBatch:
         stored = 0

@@ -14,6 +14,7 @@ from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
 from mcp_exec_common.broker.rollout_measures import MeasuredRollout
 from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
+from mcp_exec_common.usage.measured import MeasuredUsage, UsageGrouping
 
 MAX_RECORDS: Final = 1000
 """Maximum rows of a request, of a page, and uids of a search."""
@@ -41,6 +42,8 @@ class AddedRecords(Model):
 
     stored: Annotated[int, Field(ge=0)] = 0
     """Rows that are in the store, those included that were there before."""
+    created: dict[str, int] = {}
+    """Of those, rows by table that were not there before; without a table if the database does not say."""
     refused: Annotated[list[str], Field(max_length=MAX_RECORDS)] = []
     """Why rows were refused: they are wrong, and are refused however often they are sent."""
 
@@ -101,6 +104,11 @@ class RecordsClient:
         if window_seconds is not None:
             params["window"] = f"{window_seconds:.3f}"
         return await self.ask(MeasuredRollout, "GET", "/v1/records/rollout-measures", params=params)
+
+    async def measure_usage(self, *, namespace: str, by: UsageGrouping, since: int, until: int) -> MeasuredUsage:
+        """Return the sums of a time in microseconds since 1970, `until` excluded."""
+        params = {"namespace": namespace, "by": by, "since": str(since), "until": str(until)}
+        return await self.ask(MeasuredUsage, "GET", "/v1/records/usage", params=params)
 
     async def ask(
         self,

@@ -1,0 +1,178 @@
+"""Sums of what models, sandboxes and tools used, by group."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, RowMapping, Select, Table, and_, case, func, literal, select
+
+from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
+from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, MODEL_USAGE
+from mcp_exec_common.usage.measured import (
+    MAX_USAGE_ROWS,
+    MeasuredCalls,
+    MeasuredExecutions,
+    MeasuredTokens,
+    MeasuredUsage,
+    UsageGrouping,
+)
+
+_SECONDS: Final = 20.0
+_DAY: Final = 24 * 3600 * 1_000_000
+_Sums = Select[Any]
+
+
+async def measure_usage(
+    store: RecordStore, *, namespace: str, by: UsageGrouping, since: int, until: int
+) -> MeasuredUsage:
+    """Return the sums of a time in microseconds, `until` excluded. Raises RecordsUnavailable."""
+    selects = {
+        "tokens": _select_tokens(by),
+        "executions": _select_executions(by),
+        "calls": _select_calls(by),
+    }
+    times = {"tokens": MODEL_USAGE.c.at, "executions": EXECUTIONS.c.created_at, "calls": CALLS.c.started_at}
+    found: dict[str, list[RowMapping]] = {}
+    try:
+        async with asyncio.timeout(_SECONDS), store.read() as connection:
+            for name, query in selects.items():
+                found[name] = []
+                if query is not None:
+                    time = times[name]
+                    limits = and_(time.table.c.namespace == namespace, time >= since, time < until)
+                    rows = await connection.execute(query.where(limits).limit(MAX_USAGE_ROWS + 1))
+                    found[name] = list(rows.mappings().all())
+    except TimeoutError as error:
+        raise RecordsUnavailable(f"the sums took more than {_SECONDS:g} s: ask for a shorter time") from error
+    is_complete = all(len(rows) <= MAX_USAGE_ROWS for rows in found.values())
+    return MeasuredUsage(
+        tokens=[MeasuredTokens(**_read(row, by)) for row in found["tokens"][:MAX_USAGE_ROWS]],
+        executions=[MeasuredExecutions(**_read(row, by)) for row in found["executions"][:MAX_USAGE_ROWS]],
+        calls=[MeasuredCalls(**_read(row, by)) for row in found["calls"][:MAX_USAGE_ROWS]],
+        is_complete=is_complete,
+    )
+
+
+def _select_tokens(by: UsageGrouping) -> _Sums | None:
+    if by == "tool":
+        return None  # a model's tokens belong to a task, not to a tool
+    columns = MODEL_USAGE.c
+    key = columns.model if by == "model" else _group(MODEL_USAGE, columns.at, by)
+    total = func.sum(columns.input_tokens + columns.output_tokens)
+    return (
+        select(
+            key.label("key"),
+            columns.mode,
+            columns.model,
+            columns.counted,
+            func.count().label("reports"),
+            *(
+                func.sum(columns[name]).label(name)
+                for name in (
+                    "turns", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
+                    "definition_tokens", "latency_ms",
+                )
+            ),
+            func.sum(case((columns.success.is_(True), 1), else_=0)).label("succeeded"),
+            func.sum(case((columns.success.is_(False), 1), else_=0)).label("failed"),
+            func.count(columns.latency_ms).label("timed"),
+        )
+        .group_by(key, columns.mode, columns.model, columns.counted)
+        .order_by(total.desc(), key)
+    )  # fmt: skip
+
+
+def _select_executions(by: UsageGrouping) -> _Sums | None:
+    if by in ("tool", "model"):
+        return None
+    columns = EXECUTIONS.c
+    key = _group(EXECUTIONS, columns.created_at, by)
+    is_counted = and_(columns.tool_calls > 0, columns.tokens_kept.is_not(None), columns.tokens_code.is_not(None))
+    saving = columns.tokens_kept - columns.tokens_code
+    return (
+        select(
+            key.label("key"),
+            func.count().label("executions"),
+            func.sum(case((columns.phase == "Succeeded", 0), else_=1)).label("failed"),
+            func.sum(columns.sandbox_seconds).label("sandbox_seconds"),
+            func.sum(columns.cpu_seconds).label("cpu_seconds"),
+            func.sum(case((is_counted, 1), else_=0)).label("with_calls"),
+            *(
+                func.sum(case((is_counted, columns[column]), else_=0)).label(name)
+                for column, name in (
+                    ("tool_calls", "calls"),
+                    ("tokens_code", "tokens_code"),
+                    ("tokens_returned", "tokens_returned"),
+                    ("tokens_kept", "tokens_kept"),
+                )
+            ),
+            func.sum(case((and_(is_counted, saving > 0), saving), else_=0)).label("tokens_saved"),
+            func.sum(case((and_(is_counted, saving < 0), -saving), else_=0)).label("tokens_lost"),
+        )
+        .group_by(key)
+        .order_by(func.count().desc(), key)
+    )
+
+
+def _select_calls(by: UsageGrouping) -> _Sums | None:
+    if by == "model":
+        return None
+    columns, source = CALLS.c, CALLS.outerjoin(EXECUTIONS, CALLS.c.execution_uid == EXECUTIONS.c.uid)
+    if by == "tool":
+        key: ColumnElement[Any] = columns.server + literal(".") + columns.tool
+    elif by == "use-case":
+        key = func.coalesce(columns.use_case, EXECUTIONS.c.use_case)  # calls of code have that of their execution
+    elif by == "arm":
+        key = func.coalesce(_name_arm(CALLS), _name_arm(EXECUTIONS))
+    else:
+        key = _group(CALLS, columns.started_at, by)
+    is_ok = columns.outcome == "ok"
+    return (
+        select(
+            key.label("key"),
+            columns.mode,
+            func.sum(columns.calls).label("calls"),
+            func.sum(case((is_ok, 0), else_=columns.calls)).label("failed"),
+            func.sum(columns.argument_bytes).label("argument_bytes"),
+            func.sum(columns.result_bytes).label("result_bytes"),
+        )
+        .select_from(source)
+        .group_by(key, columns.mode)
+        .order_by(func.sum(columns.calls).desc(), key)
+    )
+
+
+def _group(table: Table, time: ColumnElement[int], by: UsageGrouping) -> ColumnElement[Any]:
+    match by:
+        case "caller":
+            return table.c.caller
+        case "use-case":
+            return table.c.use_case
+        case "arm":
+            return _name_arm(table)
+        case _:
+            return time // literal(_DAY)
+
+
+def _name_arm(table: Table) -> ColumnElement[Any]:
+    return table.c.rollout + literal("/") + table.c.arm
+
+
+def _read(row: RowMapping, by: UsageGrouping) -> dict[str, Any]:
+    """Return the values of a model: sums of nothing are 0, and PostgreSQL's sums of integers are decimals."""
+    values = dict(row)
+    key = values.pop("key")
+    for name, value in values.items():
+        if name in ("sandbox_seconds", "cpu_seconds"):
+            values[name] = float(value or 0.0)
+        elif name not in ("mode", "model", "counted"):
+            values[name] = int(value or 0)
+        else:
+            values[name] = value or ""
+    return {**values, "key": _write_key(key, by)}
+
+
+def _write_key(key: object, by: UsageGrouping) -> str:
+    if by == "day" and isinstance(key, int):
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=key)).date().isoformat()
+    return "" if key is None else str(key)

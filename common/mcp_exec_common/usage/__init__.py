@@ -1,0 +1,1 @@
+"""What models, sandboxes and tools used, and what it cost."""
