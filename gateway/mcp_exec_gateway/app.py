@@ -34,7 +34,7 @@ from mcp_exec_gateway.routes import (
     tools,
     workspaces,
 )
-from mcp_exec_gateway.routes.records import conversations, outcomes
+from mcp_exec_gateway.routes.records import conversations, outcomes, usage
 from mcp_exec_gateway.routes.records import export as records_export
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         records_export,
         conversations,
         outcomes,
+        usage,
         tools,
         audit,
         stats,

@@ -22,6 +22,8 @@ class Metrics:
     request_seconds: Histogram
     stage_seconds: Histogram
     code_findings: Counter
+    model_tokens: Counter
+    model_cost: Counter
 
     @classmethod
     def create(cls, *, count_waits: Callable[[], float], count_streams: Callable[[], float]) -> Self:
@@ -62,6 +64,18 @@ class Metrics:
                 prefix + "code_findings_total",
                 "Findings in code that was rejected.",
                 ["rule"],
+                registry=registry,
+            ),
+            model_tokens=Counter(
+                "mcp_exec_model_tokens_total",
+                "Tokens that applications reported. counted: by the provider, or an estimate.",
+                ["namespace", "mode", "use_case", "kind", "counted"],
+                registry=registry,
+            ),
+            model_cost=Counter(
+                "mcp_exec_model_cost_total",
+                "Money for the reported tokens, by the price table; tokens without a price are left out.",
+                ["namespace", "mode", "use_case", "currency"],
                 registry=registry,
             ),
         )

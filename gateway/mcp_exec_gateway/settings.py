@@ -7,6 +7,7 @@ from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import GATEWAY_PORT
 from mcp_exec_common.process.settings import ProcessSettings
+from mcp_exec_common.usage.prices import PriceTable
 
 
 class Settings(ProcessSettings):
@@ -28,6 +29,8 @@ class Settings(ProcessSettings):
     """Port of metrics: that of the API, or one of their own."""
     docs: bool = True
     """Whether the API's description is served at `/docs` and `/openapi.json`."""
+    prices: PriceTable = PriceTable()
+    """Prices of models and sandboxes, as JSON; without them, usage has no money."""
     max_wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 310
     """Maximum `wait` of a request, in seconds."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024

@@ -17,6 +17,7 @@ from mcp_exec_api.sandbox_pool import (
 )
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_common.broker.files import MAX_FILES, MAX_LISTED_WORKSPACES
+from mcp_exec_common.usage.prices import PriceTable
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 RuntimeName = Annotated[str, Field(max_length=253, pattern=r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")]
@@ -699,6 +700,8 @@ class Values(Model):
     """Metrics of operator, gateway and broker."""
     monitoring: MonitoringValues = MonitoringValues()
     """Objects for Prometheus and Grafana."""
+    prices: PriceTable = PriceTable()
+    """Prices of models and sandboxes, by which usage becomes money."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Log level of operator, gateway and broker."""
     images: ImagesValues = ImagesValues()

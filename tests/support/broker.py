@@ -30,6 +30,9 @@ class FakeBroker:
         """Records by table, in their order; None if this broker keeps none."""
         self.measured: Object = {"arms": []}
         """What the arms of every rollout measured."""
+        self.usage: Object = {}
+        """What was used, in all namespaces."""
+        self.usage_queries: list[dict[str, str]] = []
         self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": ""}}
         self.calls: dict[str, Object] = {}
         self.pending: list[Object] = []
@@ -64,6 +67,7 @@ class FakeBroker:
         app.router.add_get(PROOF_PATH, self._prove)
         app.router.add_get("/v1/audit", self._audit)
         app.router.add_get("/v1/records/rollout-measures", self._measure)
+        app.router.add_get("/v1/records/usage", self._measure_usage)
         app.router.add_get("/v1/records/{table}", self._read_rows)
         app.router.add_post("/v1/records", self._add_rows)
         app.router.add_get("/v1/executions/{uid}", self._calls)
@@ -178,9 +182,19 @@ class FakeBroker:
         self._check(request)
         if self.rows is None:
             raise web.HTTPNotImplemented
+        created = {}
         for table, rows in (await request.json()).items():
-            self.rows.setdefault(table, []).extend(rows)
-        return web.json_response({"stored": 1})
+            known = self.rows.setdefault(table, [])
+            created[table] = sum(row.get("id") not in [each.get("id") for each in known] for row in rows)
+            known.extend(rows)
+        return web.json_response({"stored": 1, "created": created})
+
+    async def _measure_usage(self, request: web.Request) -> web.Response:
+        self._check(request)
+        if self.rows is None:
+            return web.Response(status=501, text="off")
+        self.usage_queries.append(dict(request.query))
+        return web.json_response(self.usage)
 
     async def _measure(self, request: web.Request) -> web.Response:
         self._check(request)

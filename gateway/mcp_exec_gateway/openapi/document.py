@@ -27,7 +27,7 @@ from mcp_exec_gateway.executions.views import (
 )
 from mcp_exec_gateway.http.problems import ProblemDetails
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
-from mcp_exec_gateway.openapi import examples, files, records, rollouts, sessions, skills
+from mcp_exec_gateway.openapi import examples, files, records, rollouts, sessions, skills, usage
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
 
 DESCRIPTION: Final = """\
@@ -264,6 +264,7 @@ _MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (ProblemDetails, "serialization"),
     *skills.MODELS,
     *records.MODELS,
+    *usage.MODELS,
     *rollouts.MODELS,
     *((event, "serialization") for event in STREAM_EVENTS),
     *sessions.MODELS,

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from mcp_exec_api.code_execution import UseCase
 from mcp_exec_api.meta import Model
-from mcp_exec_common.broker.records import RecordRow, RecordsClient, RecordsError
+from mcp_exec_common.broker.records import AddedRecords, RecordRow, RecordsClient, RecordsError
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_gateway.records.outcomes import NewOutcome
 from mcp_exec_gateway.records.reading import build_problem, records_off
@@ -99,8 +99,11 @@ def build_outcome(report: ConversationReport) -> NewOutcome | None:
     return NewOutcome.model_validate({"id": f"{kind}:{report.id}"[:64], "unit": report.unit, **said})
 
 
-async def store_rows(client: RecordsClient | None, rows: Mapping[str, Sequence[RecordRow]]) -> None:
-    """Store rows by table. Raises HttpProblem: 404 without records, 422 for text that cannot be stored, else 503."""
+async def store_rows(client: RecordsClient | None, rows: Mapping[str, Sequence[RecordRow]]) -> AddedRecords:
+    """Store rows by table, and return what became of them.
+
+    Raises HttpProblem: 404 without records, 422 for text that cannot be stored, else 503.
+    """
     if client is None:
         raise records_off()
     try:
@@ -110,3 +113,4 @@ async def store_rows(client: RecordsClient | None, rows: Mapping[str, Sequence[R
     if added.refused:
         column, _, message = added.refused[0].partition(": ")
         raise invalid_field(column.rpartition(".")[2], message)
+    return added

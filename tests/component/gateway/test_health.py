@@ -131,6 +131,7 @@ async def test_the_document_describes_each_route_with_examples_that_fit(gateway:
         "/v1/sessions",
         "/v1/sessions/{name}",
         "/v1/sessions/{name}/reset",
+        "/v1/usage",
         "/v1/skills",
         "/v1/skills/{name}/versions",
         "/v1/skills/{name}/versions/{version}",

@@ -227,6 +227,10 @@ ROWS: dict[str, list[Row]] = {
         Row(path="/v1/records/executions", status=200),
         Row(path="/v1/records/executions?namespace={namespace}", status=403),
     ],
+    "GET /v1/usage": [
+        Row(path="/v1/usage?since=2026-01-01T00:00:00Z&until=2026-01-02T00:00:00Z", status=200),
+        Row(path="/v1/usage?namespace={namespace}", status=403),
+    ],
     "POST /v1/conversations/{conversation}/usage": [
         Row(path="/v1/conversations/c-1/usage", body=USAGE | {"rollout": "{name}", "unit": "u"}),
         Row(path="/v1/conversations/c-1/usage?namespace={namespace}", body=USAGE, status=403),

@@ -22,7 +22,7 @@ from mcp_exec_gateway.routes import (
     tools,
     workspaces,
 )
-from mcp_exec_gateway.routes.records import conversations, outcomes
+from mcp_exec_gateway.routes.records import conversations, outcomes, usage
 from mcp_exec_gateway.routes.records import export as records_export
 
 OPERATIONS = {
@@ -47,6 +47,7 @@ OPERATIONS = {
     "getRolloutReport": "GET /v1/rollouts/{name}/report",
     "getSession": "GET /v1/sessions/{name}",
     "getStats": "GET /v1/stats",
+    "getUsage": "GET /v1/usage",
     "getWorkspace": "GET /v1/workspaces/{name}",
     "listApprovals": "GET /v1/executions/{name}/approvals",
     "listArtifacts": "GET /v1/executions/{name}/artifacts",
@@ -91,6 +92,7 @@ def document() -> dict[str, Any]:
         records_export,
         conversations,
         outcomes,
+        usage,
         tools,
         audit,
         stats,

@@ -13,6 +13,7 @@ from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import records as openapi
 from mcp_exec_gateway.records.outcomes import build_outcome_row
+from mcp_exec_gateway.records.report_metrics import measure_report
 from mcp_exec_gateway.records.reports import (
     ConversationReport,
     NewFeedback,
@@ -46,7 +47,11 @@ async def report_usage(
     """Report what a model used."""
     new = parse_model(NewUsageReport, await read_body(request, limit=_MAX_BODY_BYTES))
     rows = _build_rows(dependencies, caller, conversation, new, "model_usage")
-    await store_rows(dependencies.records, rows)
+    added = await store_rows(dependencies.records, rows)
+    if added.created.get("model_usage", 1):  # a report that was sent again counts once
+        measure_report(
+            new, namespace=caller.namespace, metrics=dependencies.metrics, prices=dependencies.settings.prices
+        )
     return Response(status_code=204)
 
 
