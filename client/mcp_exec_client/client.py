@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -22,7 +23,7 @@ from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.conversations import Conversations
 from mcp_exec_client.state.files import Files
-from mcp_exec_client.state.records import Records
+from mcp_exec_client.state.records import Records, UsageGrouping
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Workspaces
@@ -229,6 +230,18 @@ class AsyncClient:
     async def stats(self) -> Stats:
         """Return what the caller can use in the namespace, and what is in use."""
         return parse_reply(Stats, await self.transport.request("GET", "/v1/stats", query=self._query()))
+
+    async def usage(
+        self, *, by: UsageGrouping = "use-case", since: datetime | None = None, until: datetime | None = None
+    ) -> dict[str, Any]:
+        """Return what models, sandboxes and tools used in the last 30 days or a given time, by group, with its cost.
+
+        Its fields are those of `UsageReport` in the gateway's description. Raises ApiError if there are no records.
+        """
+        begin, end = (None if at is None else at.isoformat() for at in (since, until))
+        reply = await self.transport.request("GET", "/v1/usage", query=self._query(by=by, since=begin, until=end))
+        report: dict[str, Any] = reply.to_json()
+        return report
 
     async def audit(
         self, *, execution: str | None = None, tool: str | None = None, outcome: str | None = None, limit: int = 1000

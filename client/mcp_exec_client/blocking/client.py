@@ -53,6 +53,7 @@ class Client(Blocking[AsyncClient]):
     search_tools = blocking(AsyncClient.search_tools)
     tools = blocking(AsyncClient.tools)
     stats = blocking(AsyncClient.stats)
+    usage = blocking(AsyncClient.usage)
     audit = iterating(AsyncClient.audit)
 
     def session(

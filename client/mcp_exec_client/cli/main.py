@@ -34,6 +34,7 @@ from mcp_exec_client.cli.records import command as records
 from mcp_exec_client.cli.rollouts import command as rollouts
 from mcp_exec_client.cli.skills import command as skills
 from mcp_exec_client.cli.terminal import print_note
+from mcp_exec_client.cli.usage import command as usage
 
 PROGRAM = "mcp-exec"
 _EXTRAS = {
@@ -47,7 +48,7 @@ _EXTRAS = {
     "httpx2": "generate",
 }
 """The extra that brings a package; others are in `cli`."""
-_REPORTS = (records, rollouts)
+_REPORTS = (usage, records, rollouts)
 _DESCRIPTION = "Runs code in sandboxes, and shows what it did."
 
 

@@ -9,6 +9,8 @@ from mcp_exec_client.state.channel import RequestChannel
 
 RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes"]
 """Tables of the records."""
+UsageGrouping = Literal["use-case", "caller", "tool", "arm", "day", "model"]
+"""By what usage is grouped."""
 _PAGE: Final = 1000
 _MAX_PAGES: Final = 100_000
 
