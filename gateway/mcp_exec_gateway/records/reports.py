@@ -1,5 +1,6 @@
 """What applications report about their conversations: what a model used, and what people think."""
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
@@ -96,7 +97,9 @@ def build_outcome(report: ConversationReport) -> NewOutcome | None:
         tokens = report.input_tokens + report.output_tokens + report.cache_read_tokens + report.cache_write_tokens
         said = {"success": report.success, "latencyMs": report.latency_ms, "tokens": min(tokens, 2**53)}
     kind = "rating" if isinstance(report, NewFeedback) else "usage"
-    return NewOutcome.model_validate({"id": f"{kind}:{report.id}"[:64], "unit": report.unit, **said})
+    # ids of ratings and of usage are the caller's, and must not meet
+    key = hashlib.sha256(f"{kind}\0{report.id}".encode("utf-8", "replace")).hexdigest()
+    return NewOutcome.model_validate({"id": key, "unit": report.unit, **said})
 
 
 async def store_rows(client: RecordsClient | None, rows: Mapping[str, Sequence[RecordRow]]) -> AddedRecords:

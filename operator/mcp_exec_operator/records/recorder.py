@@ -92,10 +92,16 @@ class ExecutionRecorder:
             try:
                 await self._record_batch(dict(islice(self._waiting.items(), _BATCH)))
             except (ApiError, BrokerError) as error:
-                self.metrics.records.labels("failed").inc()
-                message = "%d finished executions have no record yet, and are kept until they do: %s"
-                log.warning(message, len(self._waiting), error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._delay(error)
+            except Exception as error:
+                log.exception("recording failed")  # an end of this task would keep all executions for good
+                await self._delay(error)
+
+    async def _delay(self, error: Exception) -> None:
+        self.metrics.records.labels("failed").inc()
+        message = "%d finished executions have no record yet, and are kept until they do: %s"
+        log.warning(message, len(self._waiting), error)
+        await asyncio.sleep(_RETRY_SECONDS)
 
     async def _record_batch(self, batch: dict[str, ObjectKey]) -> None:
         """Record some executions. Raises ApiError, BrokerError."""
@@ -122,7 +128,12 @@ class ExecutionRecorder:
             self.forget(uid)
             return None
         caller = self.attestor.read_listed_caller(execution["metadata"])
-        return build_row(execution, caller=caller, code=self.code)
+        try:
+            return build_row(execution, caller=caller, code=self.code)
+        except Exception:  # whoever may write the status must not stop the records of others
+            self.metrics.records.labels("refused").inc()
+            log.exception("an execution has no record: it cannot be built", extra={"uid": uid})
+            return None
 
 
 def _split(rows: list[Row]) -> list[list[Row]]:

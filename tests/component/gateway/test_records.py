@@ -114,6 +114,28 @@ async def test_the_arm_of_a_report_follows_from_its_unit(gateway: Gateway, broke
     assert (usage["tokens"], rating["rating"], usage["id"] != rating["id"]) == (15, 1, True)
 
 
+async def test_reports_with_long_ids_that_differ_at_their_end_are_two_outcomes(
+    gateway: Gateway, broker: FakeBroker
+) -> None:
+    await put(gateway)
+    assert broker.rows is not None
+    for end in ("a", "b"):
+        body = USAGE | {"id": "x" * 63 + end, "rollout": "code-mode", "unit": "unit-1"}
+        assert (await gateway.ask("POST", "/v1/conversations/c-1/usage", json=body)).status == 204
+    assert len({row["id"] for row in broker.rows["outcomes"]}) == 2
+
+
+async def test_what_a_unit_outside_the_rollout_reports_counts_for_no_arm(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway, stage="team")
+    assert broker.rows is not None
+    body = USAGE | {"rollout": "code-mode", "unit": "unit-1"}
+    assert (await gateway.ask("POST", "/v1/conversations/c-1/usage", json=body)).status == 204
+    outcome = {"id": "task-1", "unit": "unit-1", "success": False}
+    assert (await gateway.ask("POST", "/v1/rollouts/code-mode/outcomes", json=outcome)).status == 204
+    [row] = broker.rows["model_usage"]
+    assert (row["arm"], "outcomes" in broker.rows) == (None, False)
+
+
 async def test_an_outcome_counts_once_for_the_arm_of_its_unit(gateway: Gateway, broker: FakeBroker) -> None:
     await put(gateway)
     assert broker.rows is not None
@@ -127,7 +149,15 @@ async def test_an_outcome_counts_once_for_the_arm_of_its_unit(gateway: Gateway, 
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"arm": "code"}, "arm"), ({"cost": -1}, "cost"), ({"unit": ""}, "unit"), ({"rating": 0}, "rating")],
+    [
+        ({"arm": "code"}, "arm"),
+        ({"cost": -1}, "cost"),
+        ({"cost": "1"}, "cost"),
+        ({"unit": ""}, "unit"),
+        ({"rating": 0}, "rating"),
+        ({"tokens": "9"}, "tokens"),
+        ({"success": 1}, "success"),
+    ],
 )
 async def test_a_wrong_outcome_is_refused_by_its_field(gateway: Gateway, changes: dict[str, Any], field: str) -> None:
     await put(gateway)
@@ -157,6 +187,10 @@ async def test_the_report_of_a_rollout_has_intervals_by_arm(gateway: Gateway, br
     [
         ("usage", {"arm": "code"}, "arm"),
         ("usage", {"inputTokens": -1}, "inputTokens"),
+        ("usage", {"inputTokens": "3"}, "inputTokens"),
+        ("usage", {"turns": True}, "turns"),
+        ("usage", {"success": "yes"}, "success"),
+        ("feedback", {"rating": "4"}, "rating"),
         ("usage", {"inputTokens": 2**70}, "inputTokens"),
         ("usage", {"mode": "magic"}, "mode"),
         ("usage", {"id": "x" * 65}, "id"),

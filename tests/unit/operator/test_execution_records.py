@@ -107,6 +107,7 @@ class Broker:
     def __init__(self) -> None:
         self.rows: dict[str, Mapping[str, object]] = {}
         self.broken = False
+        self.fault: Exception | None = None
         self.requests = 0
 
     async def add(self, rows: Mapping[str, Sequence[Mapping[str, object]]]) -> AddedRecords:
@@ -120,6 +121,8 @@ class Broker:
         return self.rows.keys() & set(uids)
 
     def _check(self) -> None:
+        if self.fault is not None:
+            raise self.fault
         if self.broken:
             raise RecordsError("no broker replica is ready")
 
@@ -182,6 +185,29 @@ async def test_an_execution_is_deleted_after_its_record_is_stored(monkeypatch: p
         ttl.observe(add(cluster, "a"))
         await until(lambda: not cluster.executions)
     assert (cluster.log, [*broker.rows]) == (["read a", "deleted a"], ["uid-a"])
+
+
+async def test_an_execution_whose_record_cannot_be_built_does_not_hold_up_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, broker = Cluster(), Broker()
+    async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
+        add(cluster, "bad")["status"]["durations"] = {"total": "long"}
+        for name in ("bad", "good"):
+            ttl.observe(cluster.executions.get(name) or add(cluster, name))
+        await until(lambda: not cluster.executions)
+        assert (count(recorder, "refused"), set(broker.rows)) == (1.0, {"uid-good"})
+
+
+async def test_an_error_that_nobody_expected_is_repeated_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    broker.fault = KeyError("a fault")
+    async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
+        ttl.observe(add(cluster, "a"))
+        await until(lambda: count(recorder, "failed") >= 2)
+        broker.fault = None
+        await until(lambda: not cluster.executions)
+    assert set(broker.rows) == {"uid-a"}
 
 
 async def test_executions_are_kept_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,9 +63,9 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
         help="variable of the code, whose value the model does not see: KEY=TEXT, or KEY:=JSON; may be repeated",
     )
     command.add_argument(
-        "--report", action="store_true", help="report the tokens of each task to the gateway, if it stores usage"
+        "--report", action="store_true", help="report the tokens of each task to the gateway, which needs records"
     )
-    command.add_argument("--rollout", metavar="NAME", help="rollout that assigns the mode, if the gateway has rollouts")
+    command.add_argument("--rollout", metavar="NAME", help="rollout that assigns the mode")
     command.add_argument("--unit", metavar="ID", help="unit of the rollout; default: the user")
     _add_limits(command)
 

@@ -78,8 +78,10 @@ def _build_rows(
     arm, outcomes = None, []
     if report.rollout is not None and report.unit is not None:
         rollout = dependencies.rollouts.get(caller.namespace, report.rollout)
-        arm = rollout.assign(report.unit, report.user).arm.name
-        if (outcome := build_outcome(report)) is not None:
+        assigned = rollout.assign(report.unit, report.user)
+        outcome = build_outcome(report)
+        if assigned.is_enrolled and outcome is not None:  # others would be compared with the arms
+            arm = assigned.arm.name
             outcomes = [
                 build_outcome_row(
                     outcome,

@@ -33,11 +33,17 @@ async def report_outcome(
     new = parse_model(NewOutcome, await read_body(request, limit=_MAX_BODY_BYTES))
     check_user(new.user, caller=caller)
     rollout = dependencies.rollouts.get(caller.namespace, name)
-    arm = rollout.assign(new.unit, new.user).arm.name
-    row = build_outcome_row(
-        new, namespace=caller.namespace, caller=caller.name, rollout=rollout.name, uid=rollout.uid, arm=arm
-    )
-    await store_rows(dependencies.records, {"outcomes": [row]})
+    assigned = rollout.assign(new.unit, new.user)
+    if assigned.is_enrolled:  # others would be compared with the arms
+        row = build_outcome_row(
+            new,
+            namespace=caller.namespace,
+            caller=caller.name,
+            rollout=rollout.name,
+            uid=rollout.uid,
+            arm=assigned.arm.name,
+        )
+        await store_rows(dependencies.records, {"outcomes": [row]})
     return Response(status_code=204)
 
 
