@@ -19,6 +19,10 @@ MAX_SHOWN = 4000
 Send = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 
+async def send_nothing(kind: str, fields: dict[str, Any]) -> None:
+    """Do nothing."""
+
+
 class LoopFailed(Exception):
     """An answer that is not possible. The text is shown on the page."""
 
@@ -39,7 +43,7 @@ class ChatLoop:
         self.history: list[dict[str, Any]] = []
         self._anthropic = anthropic
         self._model = model
-        self._send: Send | None = None
+        self._send: Send = send_nothing
         self._code: CodeMode | None = None
         if use_code_execution:
             if client is None:
@@ -73,7 +77,6 @@ class ChatLoop:
 
     async def _ask(self, **request: Any) -> Any:
         """Return the model's next message, whose text is sent as it comes."""
-        assert self._send is not None
         async with self._anthropic.messages.stream(
             model=self._model, max_tokens=MAX_ANSWER_TOKENS, **request
         ) as stream:
@@ -97,7 +100,6 @@ class ChatLoop:
             await self._show("output", event.event.text)
 
     async def _show(self, kind: str, text: str, *, failed: bool = False) -> None:
-        assert self._send is not None
         await self._send("step", {"kind": kind, "text": text[:MAX_SHOWN], "length": len(text), "failed": failed})
 
 

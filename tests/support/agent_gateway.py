@@ -78,6 +78,7 @@ class AgentGateway:
     reports: list[Object] = field(default_factory=list)
     assigned: list[Object] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    cancelled_once: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     _decided: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -147,6 +148,7 @@ class AgentGateway:
         run = self.runs[number]
         if method == "DELETE":
             self.cancelled.append(name)
+            self.cancelled_once.set()
             return execution("Cancelled", name=name)
         if rest[1:] == ["events"]:
             return httpx.Response(200, stream=_Lines(self._stream(run)))

@@ -1,0 +1,94 @@
+"""The chat service of examples/chat_app as a process, between a loopback model and a gateway in this process."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from aiohttp import web
+from tests.support.agent_gateway import AgentGateway, tool
+from tests.support.model_servers import messages_api
+from tests.support.model_servers.messages_api import MessagesApi
+
+ROOT = Path(__file__).parents[3]
+_ADDRESS = re.compile(rb"running on (http://\S+)")
+
+Serving = Callable[..., AbstractAsyncContextManager[str]]
+
+
+@asynccontextmanager
+async def serve_gateway(gateway: AgentGateway) -> AsyncIterator[str]:
+    """Serve a scripted gateway at a port of loopback."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        sent = httpx.Request(request.method, str(request.url), content=await request.read())
+        answer = await gateway.handle(sent)
+        response = web.StreamResponse(status=answer.status_code, headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        assert isinstance(answer.stream, httpx.AsyncByteStream)
+        async for part in answer.stream:
+            await response.write(part)
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def serve_chat(*options: str, **environment: str) -> AsyncIterator[str]:
+    """Run the chat service and return its address."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "MCP_EXEC_"))}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "chat_app", "--port", "0", *options),
+        cwd=ROOT / "examples",
+        env={**kept, **environment},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            while not (found := _ADDRESS.search(line := await process.stderr.readline())):
+                assert line, "the chat service ended"
+        yield found[1].decode()
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.communicate(), 20)
+
+
+@pytest.fixture
+def gateway() -> AgentGateway:
+    return AgentGateway(tools=[tool("shop", "list_orders", "list orders", status="string")])
+
+
+@pytest.fixture
+def model() -> Iterator[MessagesApi]:
+    with MessagesApi().serving() as server:
+        yield server
+
+
+@pytest.fixture
+async def chat_url(gateway: AgentGateway, model: MessagesApi) -> AsyncIterator[str]:
+    """Address of a chat service whose model is the loopback server."""
+    async with (
+        serve_gateway(gateway) as url,
+        serve_chat(
+            ANTHROPIC_API_KEY=messages_api.KEY,
+            ANTHROPIC_BASE_URL=model.url,
+            MCP_EXEC_GATEWAY=url,
+            MCP_EXEC_API_KEY="k",
+        ) as address,
+    ):
+        yield address
