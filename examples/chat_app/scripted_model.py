@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 from mcp_exec_tools.tokens import estimate_tokens
 
 QUESTION = "Which five customers wait for pending orders of the highest value?"
@@ -97,12 +97,12 @@ def event(kind: str, **fields: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n"
 
 
-async def respond(request: httpx.Request) -> httpx.Response:
+async def respond(request: httpx2.Request) -> httpx2.Response:
     """Answer a request of the SDK."""
     body = "".join(stream(json.loads(request.content)))
-    return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, text=body)
+    return httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, text=body)
 
 
-def open_http() -> httpx.AsyncClient:
+def open_http() -> httpx2.AsyncClient:
     """Return the SDK's HTTP client, which reaches the script and nothing else."""
-    return httpx.AsyncClient(transport=httpx.MockTransport(respond))
+    return httpx2.AsyncClient(transport=httpx2.MockTransport(respond))

@@ -5,8 +5,8 @@ import base64
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,15 +55,20 @@ async def read_message(request: Request) -> ChatMessage:
 class AnswerStream:
     """The events of one answer. It ends, with an error, if the answer takes too long."""
 
-    def __init__(self, conversation: Conversation, *, message: str, seconds: float) -> None:
+    def __init__(
+        self, conversation: Conversation, *, message: str, seconds: float, tasks: set[asyncio.Task[None]]
+    ) -> None:
         self._conversation = conversation
         self._message = message
         self._seconds = seconds
+        self._tasks = tasks
         self._events: asyncio.Queue[str] = asyncio.Queue(maxsize=64)
 
-    async def events(self) -> AsyncIterator[str]:
+    async def events(self) -> AsyncGenerator[str, None]:
         """Yield the events. The answer is cancelled, with the code that runs for it, if the page is gone."""
         task = asyncio.create_task(self._answer())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         try:
             while True:
                 event = await self._events.get()
@@ -71,9 +76,8 @@ class AnswerStream:
                 if event.startswith(("event: done\n", "event: error\n")):
                     return
         finally:
+            # not awaited: the server cancels this generator again and again, and the task has yet to cancel its code
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _answer(self) -> None:
         conversation = self._conversation
@@ -100,6 +104,7 @@ def build_app(*, conversations: Conversations, seconds: float = 180.0, max_answe
     """Return the service. At most `max_answers` are made at a time, each within `seconds`."""
     app = FastAPI(title="chat", docs_url=None, redoc_url=None, openapi_url=None)
     answers = asyncio.Semaphore(max_answers)
+    tasks: set[asyncio.Task[None]] = set()
     policy = build_page_policy(PAGE)
 
     @app.get("/")
@@ -116,11 +121,11 @@ def build_app(*, conversations: Conversations, seconds: float = 180.0, max_answe
             raise HTTPException(error.status, str(error)) from error
         except LoopFailed as error:
             raise HTTPException(503, str(error)) from error
-        stream = AnswerStream(found, message=message.message, seconds=seconds)
+        stream = AnswerStream(found, message=message.message, seconds=seconds, tasks=tasks)
 
         async def limited() -> AsyncIterator[str]:
-            async with answers:
-                async for event in stream.events():
+            async with answers, aclosing(stream.events()) as events:
+                async for event in events:
                     yield event
 
         return StreamingResponse(limited(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
@@ -135,4 +140,5 @@ def build_page_policy(page: str) -> str:
         text = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
-    return f"default-src 'none'; connect-src 'self'; script-src {digest('script')}; style-src {digest('style')}"
+    own = f"script-src {digest('script')}; style-src {digest('style')}"
+    return f"default-src 'none'; img-src data:; connect-src 'self'; {own}"
