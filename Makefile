@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples down lint types unit component coverage kills wheel installs fuzz e2e long chaos boards newest test bench generate clean
+.PHONY: help venv lock images data-image push up demo examples down lint types unit component coverage kills browser wheel installs fuzz e2e long chaos boards newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -71,6 +71,9 @@ unit: venv  ## run the tests of code inside one process: no cluster, no network
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
 	@hack/postgresql
 	pytest $(parallel) $(measured) $(if $(measured),--cov-append) tests/component
+
+browser: venv  ## test the page of examples/chat_app in Chromium, which is installed first on Debian
+	@hack/browser
 
 coverage: unit component  ## run unit and component tests, and check their branch coverage
 	coverage report --show-missing

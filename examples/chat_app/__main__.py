@@ -39,6 +39,7 @@ def main() -> None:
             client=client,
             user="demo",  # an application with logins passes on its user
             conversation=conversation,
+            is_offline=options.offline,
         )
 
     app = build_app(conversations=Conversations(make_loop=make_loop))

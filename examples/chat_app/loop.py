@@ -39,10 +39,12 @@ class ChatLoop:
         client: AsyncClient | None = None,
         user: str = "",
         conversation: str = "",
+        is_offline: bool = False,
     ) -> None:
         self.history: list[dict[str, Any]] = []
         self._anthropic = anthropic
         self._model = model
+        self._counted = "estimate" if is_offline else "provider"
         self._send: Send = send_nothing
         self._code: CodeMode | None = None
         if use_code_execution:
@@ -59,7 +61,7 @@ class ChatLoop:
         system = f"{SYSTEM}\n{await self._code.system_prompt()}" if self._code else SYSTEM
         tools = self._code.tools() if self._code else DEFINITIONS
         messages = [*self.history, {"role": "user", "content": message}]
-        tokens = {"input": 0, "output": 0}
+        tokens: dict[str, Any] = {"input": 0, "output": 0, "counted": self._counted}
         for _ in range(MAX_TURNS):
             reply = await self._ask(system=system, tools=tools, messages=messages)
             tokens["input"] += count_input(reply.usage)
