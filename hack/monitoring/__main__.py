@@ -13,12 +13,13 @@ from hack.monitoring.adoption_board import ADOPTION
 from hack.monitoring.alerts import ALERTS
 from hack.monitoring.grafana import build_board
 from hack.monitoring.recordings import RECORDINGS
+from hack.monitoring.rollouts_board import ROLLOUTS
 from hack.monitoring.rules import build_rules
 from hack.monitoring.service_board import SERVICE
 from hack.monitoring.tools_board import TOOLS
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "mcp-exec"
-BOARDS: Final = (ADOPTION, SERVICE, TOOLS)
+BOARDS: Final = (ADOPTION, SERVICE, TOOLS, ROLLOUTS)
 
 
 def list_files() -> dict[Path, str]:

@@ -124,4 +124,19 @@ ALERTS: Final = (
         severity="warning",
         summary="The broker cannot remove files that are no longer needed, so storage grows.",
     ),
+    Alert(
+        name="McpExecRecordsPending",
+        expr="min_over_time(sum(mcp_exec_records_pending)[10m:1m]) > 0",
+        minutes=5,
+        severity="warning",
+        summary="{{ $value }} finished executions have no record yet, and are kept in the cluster until they do.",
+    ),
+    Alert(
+        name="McpExecRolloutRolledBack",
+        expr='max by (namespace, rollout) (mcp_exec_rollout_phase{phase="RolledBack"}) == 1'
+        ' unless max by (namespace, rollout) (mcp_exec_rollout_phase{phase="RolledBack"} offset 1d) == 1',
+        minutes=1,
+        severity="warning",
+        summary="Rollout {{ $labels.rollout }} in {{ $labels.namespace }} was rolled back by its guards today.",
+    ),
 )

@@ -117,5 +117,7 @@ def format_value(value: float, unit: Unit) -> str:
     if unit == "s":
         return f"{value * 1000:g} ms" if 0 < value < 1 else f"{value:g} s"
     if unit == "bytes":
+        if value < 1024:
+            return f"{value:.3g} B"
         return f"{value / 2**20:.0f} MiB" if value >= 2**20 else f"{value / 1024:.3g} KiB"
     return f"{value:g}" + ("/s" if unit in ("cps", "reqps", "ops") else "")

@@ -74,6 +74,8 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "broker.files.volume.temporary": "true",
         "broker.records.enabled": "true",
         "broker.records.volume.temporary": "true",
+        **{f"prices.models[0].{name}": "3" for name in ("input", "output", "cacheRead", "cacheWrite")},
+        "prices.models[0].model": "metered",
         # The tests write what the policies refuse. test_chart tests them where the cluster has them.
         "admissionPolicy.enabled": "false",
     }

@@ -12,6 +12,7 @@ from mcp_exec_broker.metrics import Metrics as BrokerMetrics
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_gateway.metrics import Metrics as GatewayMetrics
 from mcp_exec_operator.metrics import Metrics as OperatorMetrics
+from mcp_exec_operator.rollouts.metrics import RolloutMetrics
 
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 
@@ -22,8 +23,10 @@ def registries() -> dict[str, CollectorRegistry]:
     FilesMetrics.create(broker.registry)
     Scanner(registry=broker.registry).close()
     Approvals(kube=cast(Any, None), attestor=cast(Any, None), registry=broker.registry)
+    operator = OperatorMetrics.create()
+    RolloutMetrics.create(operator.registry)
     return {
-        "operator": OperatorMetrics.create().registry,
+        "operator": operator.registry,
         "gateway": GatewayMetrics.create(count_waits=float, count_streams=float).registry,
         "broker": broker.registry,
     }

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from tests.e2e.support import Cluster, pool_manifest
+from tests.e2e.support import NAMESPACE, Cluster, pool_manifest
 from tests.e2e.test_mcp_direct import MODERN, connecting
 from tests.e2e.toolservers import Agent, stdio, tool_server
 
@@ -19,6 +19,19 @@ SERVERS: Final = (
 TOOLS: Final = ("slack.*", "probe.*")
 TOO_LARGE: Final = {"limits": {"cpu": "64", "memory": "64Gi"}}
 """Resources that the LimitRange of a served namespace refuses."""
+ROLLOUT: Final = "code-mode"
+ROLLOUT_OBJECT: Final = {
+    "apiVersion": "mcp-exec.dev/v1alpha1",
+    "kind": "ExecutionRollout",
+    "metadata": {"name": ROLLOUT, "namespace": NAMESPACE},
+    "spec": {
+        "arms": [{"name": "direct", "mode": "direct"}, {"name": "code", "mode": "code"}],
+        "control": "direct",
+        "stages": [{"name": "all", "percent": 100, "manual": True}],
+        "guards": [{"name": "errors", "metric": "errorRate", "threshold": 0.9}],
+    },
+}
+"""A rollout whose arms are alike, so that no guard ends it."""
 
 PLAIN: Final = "1 + 1"
 BUSY: Final = """
@@ -62,6 +75,7 @@ def produce(agent: Agent, approver: httpx.Client, *, url: str, api_key: str) -> 
                 *(threads.submit(agent.run, code) for code in (PLAIN, PLAIN, BUSY, WRONG)),
                 *(threads.submit(agent.run, code, *TOOLS) for code in (CHAIN, SINGLE, FAILING)),
             ]
+            report(approver, number)
             if number % 3 == 0:
                 decide(agent, approver, "Deny" if number % 2 else "Approve")
                 asyncio.run(call_directly(url, api_key))
@@ -83,6 +97,21 @@ async def call_directly(url: str, api_key: str) -> None:
         for _ in range(3):
             listed = await client.call_tool("slack__list_channels", {})
             assert not listed.is_error, json.dumps(listed.structured_content)
+
+
+def report(client: httpx.Client, number: int) -> None:
+    """Report tasks of both modes, as applications do, and outcomes of the arms of the rollout."""
+    for mode, tokens in (("direct", 9000), ("code", 3000)):
+        usage = {"id": f"{mode}-{number}", "model": "metered", "mode": mode, "turns": 3, "inputTokens": tokens}
+        more = {"outputTokens": tokens // 10, "cacheReadTokens": tokens // 3, "counted": "provider"}
+        use_case = "workflow" if number % 2 else "filtering"
+        answer = client.post("/v1/conversations/load/usage", json=usage | more | {"useCase": use_case})
+        assert answer.status_code == 204, answer.text
+    for unit in range(10 * number, 10 * number + 10):
+        outcome = {"id": f"task-{unit}", "unit": f"unit-{unit}", "success": unit % 9 > 0, "latencyMs": 300 + 40 * unit}
+        body = outcome | {"cost": 0.01 * (unit % 5), "rating": 1 + unit % 5}
+        answer = client.post(f"/v1/rollouts/{ROLLOUT}/outcomes", json=body)
+        assert answer.status_code == 204, answer.text
 
 
 def refuse_pods(cluster: Cluster, image: str) -> str:

@@ -6,6 +6,7 @@ The pictures of the boards are in build/boards.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import httpx
 import pytest
 from hack.monitoring.__main__ import BOARDS
 from hack.monitoring.alerts import ALERTS
@@ -45,18 +46,29 @@ def run(
     folder = tmp_path_factory.mktemp("prometheus")
     agent = Agent(cluster=installed, gateway=gateway, pool="runc")
     image = installed.get("SandboxPool", "runc")["spec"]["image"]
-    with scraped(installed) as targets, prometheus(targets, folder) as found, running(installed, *load.SERVERS):
+    with (
+        scraped(installed) as targets,
+        prometheus(targets, folder) as found,
+        running(installed, *load.SERVERS, load.ROLLOUT_OBJECT),
+    ):
         everything = sum(map(len, targets.values()))
         eventually(lambda: len(found.query("up == 1")) == everything, what="all pods are scraped")
         start = found.now()
         refused = load.refuse_pods(installed, image)
         try:
             with approver(installed, url) as client:
+                wait_for_rollout(client)
                 done = load.produce(agent, client, url=url, api_key=api_key)
             assert {each["phase"] for each in done} == {"Succeeded", "Failed"}
         finally:
             installed.delete("SandboxPool", refused, namespace=NAMESPACE)
         yield Run(prometheus=found, start=start, end=found.now())
+
+
+def wait_for_rollout(client: httpx.Client) -> None:
+    """Wait until the rollout enrols units, whose outcomes count from then on."""
+    path = f"/v1/rollouts/{load.ROLLOUT}"
+    eventually(lambda: client.get(path).json().get("phase") == "Progressing", what="the rollout has begun")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
