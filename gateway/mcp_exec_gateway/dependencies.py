@@ -36,6 +36,7 @@ from mcp_exec_gateway.http.slots import RequestSlots
 from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools.cache import PoolCache
+from mcp_exec_gateway.records.exposures import ExposureLog
 from mcp_exec_gateway.rollouts.cache import RolloutCache
 from mcp_exec_gateway.rollouts.steering import RolloutSteering
 from mcp_exec_gateway.sessions.cache import SessionCache
@@ -79,6 +80,7 @@ class Dependencies:
     """None if no broker is configured."""
     rollouts: RolloutCache
     rollout_steering: RolloutSteering
+    exposures: ExposureLog
     catalogs: ToolCatalogs
     running_calls: RunningCalls
     """Direct calls in progress."""
@@ -112,6 +114,7 @@ class Dependencies:
                     group.create_task(reflector.run(), name=description)
                     for description, reflector in dependencies.reflectors.items()
                 ]
+                tasks.append(group.create_task(dependencies.exposures.run(), name="exposures"))
                 yield dependencies
                 for task in tasks:
                     task.cancel()
@@ -161,6 +164,7 @@ class Dependencies:
             namespaces=frozenset(settings.namespaces),
         )
         files = None if broker is None else FilesClient.create(broker)
+        records = None if broker is None else RecordsClient.create(broker)
         workspaces = WorkspaceService.create(
             files, max_upload_bytes=settings.max_upload_bytes, max_archive_bytes=settings.max_archive_bytes
         )
@@ -218,9 +222,10 @@ class Dependencies:
                 executions=executions,
                 self_approval=settings.skill_self_approval,
             ),
-            records=None if broker is None else RecordsClient.create(broker),
+            records=records,
             rollouts=rollouts,
             rollout_steering=RolloutSteering(kube=kube, cache=rollouts),
+            exposures=ExposureLog(client=records, metrics=metrics),
             catalogs=ToolCatalogs(broker=broker, skills=skills.get_catalog),
             running_calls=RunningCalls(),
             stream_slots=streams,

@@ -24,6 +24,7 @@ class Metrics:
     code_findings: Counter
     model_tokens: Counter
     model_cost: Counter
+    exposures_dropped: Counter
 
     @classmethod
     def create(cls, *, count_waits: Callable[[], float], count_streams: Callable[[], float]) -> Self:
@@ -76,6 +77,11 @@ class Metrics:
                 "mcp_exec_model_cost_total",
                 "Money for the reported tokens, by the price table; tokens without a price are left out.",
                 ["namespace", "mode", "use_case", "currency"],
+                registry=registry,
+            ),
+            exposures_dropped=Counter(
+                prefix + "exposures_dropped_total",
+                "Units of rollouts that have no record of their exposure, because too many waited for one.",
                 registry=registry,
             ),
         )

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import Float, RowMapping, Select, case, cast, distinct, func, select
 
 from mcp_exec_broker.records.store import RecordStore
-from mcp_exec_broker.records.tables import OUTCOMES
+from mcp_exec_broker.records.tables import EXPOSURES, OUTCOMES
 from mcp_exec_common.broker.rollout_measures import MAX_MEASURED_ARMS, MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.rollouts.intervals import Interval, mean_interval, quantile_interval, share_interval
 
@@ -25,7 +25,23 @@ async def measure_rollout(store: RecordStore, *, namespace: str, uid: str, since
             row["arm"]: (await connection.execute(_select_latencies(row["arm"]).where(*conditions))).scalars().all()
             for row in rows
         }
-    return MeasuredRollout(arms=[_build_arm(row, latencies[row["arm"]]) for row in rows])
+        counts = (await connection.execute(_count_exposed(namespace, uid, since))).mappings().all()
+    arms = {row["arm"]: _build_arm(row, latencies[row["arm"]]) for row in rows}
+    for row in counts:
+        arm = arms.get(row["arm"], MeasuredArm(name=row["arm"]))
+        arms[arm.name] = arm.model_copy(update={"exposed": row["exposed"]})
+    return MeasuredRollout(arms=[arms[name] for name in sorted(arms)][:MAX_MEASURED_ARMS])
+
+
+def _count_exposed(namespace: str, uid: str, since: int) -> Select[Any]:
+    columns = EXPOSURES.c
+    conditions = (columns.namespace == namespace, columns.rollout_uid == uid, columns.at >= since)
+    return (
+        select(columns.arm, func.count().label("exposed"))
+        .where(*conditions)
+        .group_by(columns.arm)
+        .limit(MAX_MEASURED_ARMS)
+    )
 
 
 def _select_sums() -> Select[Any]:

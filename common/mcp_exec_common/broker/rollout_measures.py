@@ -49,6 +49,8 @@ class MeasuredArm(Model):
 
     name: str
     """Name of the arm."""
+    exposed: Annotated[int, Field(ge=0)] = 0
+    """Units that asked for their arm."""
     units: Annotated[int, Field(ge=0)] = 0
     """Units that have outcomes."""
     outcomes: Annotated[int, Field(ge=0)] = 0
@@ -71,4 +73,4 @@ class MeasuredRollout(Model):
     """What the arms of a rollout measured in a window."""
 
     arms: Annotated[list[MeasuredArm], Field(max_length=MAX_MEASURED_ARMS)] = []
-    """Arms that have outcomes, by name."""
+    """Arms of which there are outcomes or exposures, by name."""

@@ -105,6 +105,7 @@ REPORT_OUTCOME: Final = {
 """`POST /v1/rollouts/{name}/outcomes`."""
 _ARM: Final = {
     "name": "code",
+    "exposed": 232,
     "units": 210,
     "outcomes": 240,
     "failures": 5,

@@ -49,7 +49,17 @@ async def assign_arm(
     new = parse_model(NewAssignment, await read_body(request, limit=_MAX_BODY_BYTES))
     check_user(new.user, caller=caller)
     rollout = dependencies.rollouts.get(caller.namespace, name)
-    return json_response(build_assignment_view(rollout, new.unit, rollout.assign(new.unit, new.user)))
+    assigned = rollout.assign(new.unit, new.user)
+    if assigned.stage is not None:
+        dependencies.exposures.add(
+            namespace=caller.namespace,
+            rollout=rollout.name,
+            uid=rollout.uid,
+            unit=new.unit,
+            arm=assigned.arm.name,
+            stage=assigned.stage,
+        )
+    return json_response(build_assignment_view(rollout, new.unit, assigned))
 
 
 @router.post("/{name}/promote", **openapi.PROMOTE_ROLLOUT)

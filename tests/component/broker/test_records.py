@@ -33,6 +33,10 @@ OUTCOME: Object = {
     "tokens": 9,
     "at": 1,
 }
+EXPOSURES: list[Object] = [
+    {"namespace": "agents", "rollout": "code-mode", "rollout_uid": "r-1", "unit": unit, "arm": arm, "at": 1}
+    for unit, arm in (("unit-1", "code"), ("unit-2", "direct"), ("unit-3", "direct"))
+]
 
 
 def build_client(*worlds: World) -> RecordsClient:
@@ -157,7 +161,8 @@ async def test_records_need_a_service_token(world: World) -> None:
 
 
 async def check_measures(records: RecordsClient) -> None:
-    [arm] = (await records.measure_rollout(namespace="agents", uid="r-1")).arms
+    arm, exposed = (await records.measure_rollout(namespace="agents", uid="r-1")).arms
+    assert (arm.exposed, exposed.name, exposed.exposed, exposed.outcomes) == (1, "direct", 2, 0)
     assert arm.tokens is not None
     assert (arm.name, arm.failures, arm.tokens.value, arm.tokens.low) == ("code", 1, 9.0, None)
     assert (await records.measure_rollout(namespace="agents", uid="r-1", window_seconds=60)).arms == []
@@ -166,7 +171,7 @@ async def check_measures(records: RecordsClient) -> None:
 
 
 async def test_outcomes_of_a_rollout_are_measured_by_arm(records: RecordsClient) -> None:
-    await records.add({"outcomes": [OUTCOME]})
+    await records.add({"outcomes": [OUTCOME], "exposures": EXPOSURES})
     await check_measures(records)
 
 
@@ -186,7 +191,7 @@ async def test_two_brokers_share_the_records_of_a_postgresql_database(
             assert (await build_client(world).add({"executions": [EXECUTION]})).stored == 1
         page = await build_client(second).read_rows("executions", namespace="agents")
         assert ([row["uid"] for row in page.items], page.is_last) == (["u-1"], True)
-        await build_client(first).add({"outcomes": [OUTCOME]})
+        await build_client(first).add({"outcomes": [OUTCOME], "exposures": EXPOSURES})
         await check_measures(build_client(second))
 
 

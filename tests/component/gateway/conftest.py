@@ -159,6 +159,7 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
         )
         dependencies = Dependencies.build(made, kube=kube, supervisors=supervisors)
         following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
+        following.append(group.create_task(dependencies.exposures.run()))
         server = build_server(build_app(dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -11,8 +11,9 @@ from tests.component.gateway.test_rollouts import assign, put
 from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
+from tests.support.until import until
 
-from mcp_exec_broker.records.tables import FEEDBACK, MODEL_USAGE, OUTCOMES, check_row
+from mcp_exec_broker.records.tables import EXPOSURES, FEEDBACK, MODEL_USAGE, OUTCOMES, check_row
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.state.conversations import ReportedUsage
 from mcp_exec_gateway.openapi.records import RolloutReport
@@ -220,13 +221,15 @@ async def test_the_command_line_compares_the_arms(
     await put(gateway)
     rate = {"value": 0.1, "low": 0.05, "high": 0.2, "samples": 30}
     late = {"value": 900.0, "low": 700.0, "samples": 30}
-    broker.measured = {"arms": [{"name": "code", "units": 9, "outcomes": 30, "errorRate": rate, "p95LatencyMs": late}]}
+    broker.measured = {
+        "arms": [{"name": "code", "exposed": 12, "units": 9, "outcomes": 30, "errorRate": rate, "p95LatencyMs": late}]
+    }
     monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
     monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
     ended = await call(capsys, "rollout", "report", "code-mode")
     titles, row = ended.out.splitlines()
-    assert titles.split()[:3] == ["ARM", "UNITS", "OUTCOMES"]
-    assert row.split()[:3] == ["code", "9", "30"]
+    assert titles.split()[:4] == ["ARM", "EXPOSED", "UNITS", "OUTCOMES"]
+    assert row.split()[:4] == ["code", "12", "9", "30"]
     assert "10 (5 to 20)" in row
     assert "900 (700 to ?)" in row
 
@@ -238,3 +241,32 @@ async def test_the_client_reports_outcomes(gateway: Gateway, broker: FakeBroker)
         await client.conversations.report_outcome("code-mode", "unit-1", id="task-1", success=True, cost=0.5)
     [row] = broker.rows["outcomes"]
     assert (row["unit"], row["success"], row["cost"], row.get("rating")) == ("unit-1", True, 0.5, None)
+
+
+async def test_units_that_ask_for_their_arm_are_recorded_once(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway)
+    assert broker.rows is not None
+    for unit in ("unit-1", "unit-2", "unit-1"):
+        await assign(gateway, unit)
+    await until(lambda: len((broker.rows or {}).get("exposures", [])) == 2)
+    await assign(gateway, "unit-1")
+    await assign(gateway, "unit-3")
+    await until(lambda: len((broker.rows or {}).get("exposures", [])) == 3)
+    first, *_ = broker.rows["exposures"]
+    shown = (first["namespace"], first["rollout"], first["rollout_uid"], first["unit"], first["stage"])
+    assert shown == ("agents", "code-mode", "uid-1", "unit-1", "all")
+    assert check_row(EXPOSURES, first)["arm"] == (await assign(gateway, "unit-1"))["arm"]
+
+
+async def test_a_unit_outside_the_rollout_is_not_exposed(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway, stage="team")
+    await assign(gateway, "outside")
+    await assign(gateway, "inside", user="ann")
+    await until(lambda: "exposures" in (broker.rows or {}))
+    assert [row["unit"] for row in (broker.rows or {})["exposures"]] == ["inside"]
+
+
+async def test_arms_are_assigned_although_the_records_are_off(gateway: Gateway, broker: FakeBroker) -> None:
+    await put(gateway)
+    broker.rows = None
+    assert (await assign(gateway, "unit-1"))["rollout"] == "code-mode"

@@ -67,6 +67,7 @@ def _interval(arm: Object, name: str, *, scale: float = 1.0) -> str | None:
 
 ARM_REPORT: Final = (
     TableColumn(title="ARM", cell=lambda arm: arm["name"]),
+    TableColumn(title="EXPOSED", cell=lambda arm: arm.get("exposed") or 0),
     TableColumn(title="UNITS", cell=lambda arm: arm.get("units") or 0),
     TableColumn(title="OUTCOMES", cell=lambda arm: arm.get("outcomes") or 0),
     TableColumn(title="FAILED %", cell=lambda arm: _interval(arm, "errorRate", scale=100)),
