@@ -63,7 +63,7 @@ def test_the_shop_s_question_has_the_same_answer_by_direct_calls_and_by_code(
     assert texts[0].count("\n") == 4, answers
     assert texts[1] == texts[0]
     steps = [data["kind"] for kind, data in answers[True] if kind == "step"]
-    assert steps == ["code", "output", "execute", "results"]
+    assert [step for step in steps if step != "output"] == ["code", "execute", "results"]
     (started,) = [data for kind, data in answers[True] if kind == "start"]
     found = gateway.client.get("/v1/executions", params={"conversation": started["conversation"]}).json()["items"]
     assert [each["phase"] for each in found] == ["Succeeded"]
