@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,13 @@ def write_environment(api: FakeApiServer, folder: Path, **more: str) -> dict[str
 
 @asynccontextmanager
 async def run_broker(
-    tools: str, folder: Path, *, concurrency: int, api: FakeApiServer, control_port: int
+    tools: str,
+    folder: Path,
+    *,
+    concurrency: int,
+    api: FakeApiServer,
+    control_port: int,
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[str]:
     """Run a broker in front of the server, and yield its address for sandboxes."""
     spec = {"url": tools, "limits": {"concurrency": 2 * concurrency}}
@@ -128,7 +134,12 @@ async def run_broker(
     api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
     port = find_free_port()
     env = write_environment(
-        api, folder, AUDIT_FILE=str(folder / "audit.sqlite"), PORT=str(port), CONTROL_PORT=str(control_port)
+        api,
+        folder,
+        AUDIT_FILE=str(folder / "audit.sqlite"),
+        PORT=str(port),
+        CONTROL_PORT=str(control_port),
+        **(settings or {}),
     )
     async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
         await wait_for_port(port)

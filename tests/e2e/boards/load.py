@@ -73,7 +73,9 @@ def produce(agent: Agent, approver: httpx.Client, *, url: str, api_key: str) -> 
         for number in range(ROUNDS):
             runs = [
                 *(threads.submit(agent.run, code) for code in (PLAIN, PLAIN, BUSY, WRONG)),
-                *(threads.submit(agent.run, code, *TOOLS) for code in (CHAIN, SINGLE, FAILING)),
+                threads.submit(agent.run, CHAIN, *TOOLS, useCase="workflow"),
+                threads.submit(agent.run, SINGLE, *TOOLS, useCase="other"),
+                threads.submit(agent.run, FAILING, *TOOLS, useCase="polling"),
             ]
             report(approver, number)
             if number % 3 == 0:
