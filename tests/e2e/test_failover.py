@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from mcp_exec_api.constants import API_VERSION
 from tests.e2e.support import (
+    NAMESPACE,
     OPERATOR,
     RELEASE,
     SYSTEM,
@@ -17,10 +19,14 @@ from tests.e2e.support import (
     operator_lease,
     patch_operator,
 )
+from tests.e2e.toolservers import approver
 from tests.support.until import eventually
 
 TAKEOVER_SECONDS = 20
 CALLERS = 3
+ROLLOUT_KIND, ROLLOUT = "ExecutionRollout", "survivor"
+STAGE_SECONDS = 45
+"""Longer than a takeover, so that the leader is killed in the middle of a stage."""
 # Runs the operator, and nothing more once that was killed: the pod would take its own lease up again at once.
 ONCE = """
 import pathlib, signal, subprocess, sys
@@ -127,10 +133,41 @@ def at(moment: str) -> datetime:
     return datetime.fromisoformat(moment)
 
 
+@pytest.fixture
+def arms(installed: Cluster, url: str) -> Iterator[Callable[[], dict[str, str]]]:
+    """Returns the arms of a hundred units of a rollout that is in the middle of its first stage."""
+    metadata = {"name": ROLLOUT, "namespace": NAMESPACE}
+    spec = {
+        "arms": [{"name": "direct"}, {"name": "code"}],
+        "control": "direct",
+        "stages": [
+            {"name": "half", "percent": 50, "durationSeconds": STAGE_SECONDS},
+            {"name": "all", "percent": 100, "manual": True},
+        ],
+    }
+    installed.apply({"apiVersion": API_VERSION, "kind": ROLLOUT_KIND, "metadata": metadata, "spec": spec})
+    with approver(installed, url) as client:
+
+        def read() -> dict[str, str]:
+            path = f"/v1/rollouts/{ROLLOUT}/assignments"
+            answers = {unit: client.post(path, json={"unit": unit}) for unit in map(str, range(100))}
+            return {unit: answer.json()["arm"] for unit, answer in answers.items()}
+
+        eventually(lambda: set(read().values()) == {"direct", "code"}, what="the first stage has begun")
+        yield read
+    installed.delete(ROLLOUT_KIND, ROLLOUT)
+
+
+def read_rollout(cluster: Cluster) -> dict[str, Any]:
+    return dict(cluster.get(ROLLOUT_KIND, ROLLOUT)["status"])
+
+
 @pytest.mark.timeout(600)
 def test_a_killed_leader_is_replaced_in_time_and_every_execution_ends_as_it_should(
-    installed: Cluster, killable: None, load: Callable[[], Any]
+    installed: Cluster, killable: None, load: Callable[[], Any], arms: Callable[[], dict[str, str]]
 ) -> None:
+    before, began = arms(), read_rollout(installed)
+    assert began["stage"] == "half"
     with load() as results:
         killed = eventually(lambda: leader(installed), what="an operator leads")
         transitions = operator_lease(installed)["leaseTransitions"]
@@ -145,6 +182,22 @@ def test_a_killed_leader_is_replaced_in_time_and_every_execution_ends_as_it_shou
     seconds = (at(taken["acquireTime"]) - last).total_seconds()
     assert 0 < seconds < TAKEOVER_SECONDS
     assert [each for each in results if each != "fine"] == []
+
+    # the stage goes on as it was, and ends when it would have ended
+    now = read_rollout(installed)
+    if now["stage"] == "half":
+        assert (now["since"], arms()) == (began["since"], before)
+    ended = eventually(
+        lambda: (found := read_rollout(installed))["stage"] == "all" and found,
+        seconds=2 * STAGE_SECONDS, every=0.5, what="the next stage has begun",
+    )  # fmt: skip
+    assert ended
+    assert (at(ended["since"]) - at(began["since"])).total_seconds() >= STAGE_SECONDS
+    eventually(lambda: arms() != before, what="the gateway assigns the arms of the next stage")
+    after = arms()
+    assert [unit for unit, arm in before.items() if arm == "code" and after[unit] != "code"] == []
+    events = installed.kubectl("describe", "xro", ROLLOUT, "-n", NAMESPACE)
+    assert [events.count(f"stage {name} began") for name in ("half", "all")] == [1, 1]
 
 
 @pytest.mark.long
