@@ -1,4 +1,4 @@
-"""A PostgreSQL server of Debian's package, on a port of loopback."""
+"""A PostgreSQL server of Debian's package, on a port of loopback or of the node."""
 
 import asyncio
 import os
@@ -28,25 +28,29 @@ class Postgres:
     programs: Path
     folder: Path
     port: int
+    address: str = "127.0.0.1"
+    """Address at which it listens, and that its clients use."""
 
     @property
     def url(self) -> str:
         """URL of its database."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://postgres@{self.address}:{self.port}/postgres"
 
     @classmethod
     @asynccontextmanager
-    async def running(cls) -> AsyncIterator["Postgres"]:
-        """Create a server in a new folder, and delete it afterwards."""
+    async def running(cls, address: str = "127.0.0.1") -> AsyncIterator["Postgres"]:
+        """Create a server in a new folder, and delete it afterwards. It trusts all who reach the address."""
         programs = find_programs()
         assert programs is not None
-        with socket.create_server(("127.0.0.1", 0)) as free:
+        with socket.create_server((address, 0)) as free:
             port = free.getsockname()[1]
-        server = cls(programs=programs, folder=Path(mkdtemp(prefix="postgres-")), port=port)
+        server = cls(programs=programs, folder=Path(mkdtemp(prefix="postgres-")), port=port, address=address)
         try:
             if os.getuid() == 0:  # the server refuses to run as root
                 shutil.chown(server.folder, "postgres")
             await server._run("initdb", "-A", "trust", "-U", "postgres", "--no-sync")
+            with (server.folder / "data/pg_hba.conf").open("a") as file:
+                file.write("host all all all trust\n")
             await server.start()
             try:
                 yield server
@@ -57,7 +61,7 @@ class Postgres:
 
     async def start(self) -> None:
         """Start it, and wait until it accepts connections."""
-        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -F"
+        options = f"-p {self.port} -k {self.folder} -c listen_addresses={self.address} -F"
         await self._run("pg_ctl", "start", "-w", "-t", str(_SECONDS), "-o", options, "-l", str(self.folder / "log"))
 
     async def crash(self) -> None:
