@@ -1,5 +1,6 @@
 """Usage of a namespace: what models, sandboxes and tools used, and what it cost."""
 
+import logging
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -13,6 +14,8 @@ from mcp_exec_common.usage.report import UsageReport, build_groups
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import Moment, NamespaceQuery
 from mcp_exec_gateway.records.reading import records_off
+
+log = logging.getLogger(__name__)
 
 _DEFAULT_DAYS: Final = 30
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +50,10 @@ async def read_usage(
     try:
         measured = await client.measure_usage(namespace=namespace, by=query.by, **limits)
     except RecordsError as error:
-        raise records_off() if isinstance(error, RecordsOff) else unavailable(f"the records: {error}") from error
+        if isinstance(error, RecordsOff):
+            raise records_off() from error
+        log.warning("usage cannot be read: %s", error)  # it names addresses, which are none of the caller's business
+        raise unavailable("the records cannot be summed now: repeat later, or ask for a shorter time") from error
     report = UsageReport(
         by=query.by,
         since=micro_time(since.astimezone(UTC)),

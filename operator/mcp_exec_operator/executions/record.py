@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, spec_digest
 from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY, LABEL_USE_CASE
-from mcp_exec_api.execution_state import read_created_at, read_phase
+from mcp_exec_api.execution_state import is_finished, read_created_at, read_phase
 from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
 from mcp_exec_api.owner import Owner
@@ -55,7 +55,7 @@ class ExecutionRecord:
     code_bytes: int
     """Bytes of the code."""
     code_tokens: int
-    """Estimated tokens of the code."""
+    """Estimated tokens of the code; 0 if the execution had ended when it was first seen."""
     rest_bytes: int
     """Bytes that the object without its status takes in the API server, at most."""
     first_seen: datetime
@@ -119,7 +119,8 @@ class ExecutionRecord:
             spec=spec,
             digest=spec_digest(spec),
             code_bytes=len(str(spec.get("code") or "").encode("utf-8", "surrogatepass")),
-            code_tokens=estimate_part(str(spec.get("code") or "")),
+            # a start with many finished executions must not estimate them all
+            code_tokens=0 if is_finished(body) else estimate_part(str(spec.get("code") or "")),
             rest_bytes=measure_stored_bytes({"metadata": meta, "spec": spec}),
             first_seen=now(),
             use_case=_read_use_case(meta.get("labels") or {}),

@@ -84,7 +84,9 @@ async def test_an_installation_without_records_says_so(gateway: Gateway, broker:
 
 async def test_a_broker_that_answers_nonsense_is_a_503(gateway: Gateway, broker: FakeBroker) -> None:
     broker.usage = {"tokens": "many"}
-    assert_problem(await gateway.ask("GET", "/v1/usage"), 503)
+    answer = await gateway.ask("GET", "/v1/usage")
+    assert_problem(answer, 503)
+    assert "127.0.0.1" not in answer.text
 
 
 async def read_counts(gateway: Gateway) -> dict[str, float]:
