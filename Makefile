@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples down lint types unit component coverage kills browser wheel installs fuzz e2e long chaos boards newest test bench generate clean
+.PHONY: help venv lock images data-image push up demo examples down lint types unit component browser coverage kills wheel installs fuzz e2e long chaos boards newest test bench generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))

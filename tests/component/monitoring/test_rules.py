@@ -51,6 +51,8 @@ HEALTHY: dict[str, str] = {
     'mcp_exec_broker_connects_total{outcome="failed"}': NEVER,
     "mcp_exec_broker_approvals_pending": "0x60",
     'mcp_exec_broker_files_collections_total{outcome="failed"}': NEVER,
+    "mcp_exec_records_pending": "0x5 3 0x54",
+    'mcp_exec_rollout_phase{namespace="agents",rollout="code-mode",phase="RolledBack"}': NEVER,
 }
 
 FAULTS: dict[str, dict[str, str]] = {
@@ -70,6 +72,10 @@ FAULTS: dict[str, dict[str, str]] = {
     "McpExecServersUnreachable": {'mcp_exec_broker_connects_total{outcome="failed"}': UP % 5},
     "McpExecApprovalsWait": {"mcp_exec_broker_approvals_pending": "2x60"},
     "McpExecFilesNotCollected": {'mcp_exec_broker_files_collections_total{outcome="failed"}': UP % 1},
+    "McpExecRecordsPending": {"mcp_exec_records_pending": "2x60"},
+    "McpExecRolloutRolledBack": {
+        'mcp_exec_rollout_phase{namespace="agents",rollout="code-mode",phase="RolledBack"}': "1x60"
+    },
 }
 """The series that differ from healthy ones, for each alert."""
 

@@ -66,7 +66,8 @@ async def test_what_an_execution_used_is_in_its_status_and_in_metrics(world: Wor
     assert found["honest"]["codeBytes"] == len(codes["honest"])
     assert found["liar"]["peakMemoryBytes"] == 256 * 2**20
     assert found["liar"]["cpuSeconds"] <= (found["liar"]["sandboxSeconds"] + 1.1) * 2
-    assert set(found["broken"]) == {"sandboxSeconds", "codeBytes"}
+    assert set(found["broken"]) == {"sandboxSeconds", "codeBytes", "tokens"}
+    assert found["honest"]["tokens"]["code"] > 0
 
 
 async def test_the_binding_is_written_before_any_code_is_handed_over(world: World, operating: Operating) -> None:
