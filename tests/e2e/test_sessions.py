@@ -77,7 +77,13 @@ def test_a_workflow_of_three_executions_shares_variables_imports_and_files(
     failed = run("failed", "rows.append(1 / 0)")
     after = run("after", "len(rows)")
     assert (failed["reason"], after["output"]["result"]) == ("UserError", 3)
-    header, row = installed.kubectl("get", "sbs", f"flow-{pool}", "-n", NAMESPACE).splitlines()
+
+    def show() -> list[str]:
+        lines = installed.kubectl("get", "sbs", f"flow-{pool}", "-n", NAMESPACE).splitlines()
+        return [] if "Busy" in lines[1] else lines
+
+    # the session is released after the execution's end is written
+    header, row = eventually(show, what="the session is ready again")
     columns = ["NAME", "PHASE", "POOL", "OWNER", "POD", "EXECUTIONS", "MEMORY", "LAST", "USED", "AGE"]
     assert header.split() == columns
     assert row.split()[:4] == [f"flow-{pool}", "Ready", pool, "namespace"]
