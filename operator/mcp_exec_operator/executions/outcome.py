@@ -1,5 +1,6 @@
 """How an execution ends, and the exceptions that end its reconciliation."""
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -37,6 +38,16 @@ class ExecutionOutcome:
 
     left_clean: bool = False
     """Whether the run ended by itself and within its limits, so that its sandbox can be cleaned and used again."""
+
+    def list_shown(self) -> list[str]:
+        """Return the texts that leave the sandbox: stdout and stderr as kept, the error with traceback, the result."""
+        output, error = self.output or {}, self.error
+        texts = [output.get("stdout"), output.get("stderr")]
+        if error is not None:
+            texts += [error.type, error.message, error.traceback]
+        if (result := output.get("result")) is not None:
+            texts.append(json.dumps(result, ensure_ascii=False))
+        return [text for text in texts if text]
 
     def drop_details(self, why: str) -> "ExecutionOutcome":
         """Return the outcome without output, error and lists, for an API server that rejects them."""

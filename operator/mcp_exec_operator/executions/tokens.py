@@ -1,6 +1,5 @@
 """Estimated tokens of an execution, and what working by code saved or lost with it."""
 
-import json
 from dataclasses import replace
 from typing import Final
 
@@ -25,7 +24,10 @@ def with_tokens(outcome: ExecutionOutcome, *, code_tokens: int) -> ExecutionOutc
     if outcome.usage is None:
         return outcome
     tokens = TokenUsage(
-        code=code_tokens, returned=_estimate_returned(outcome), kept=_read_kept(outcome), method=TOKENS_METHOD
+        code=code_tokens,
+        returned=sum(map(estimate_part, outcome.list_shown())),
+        kept=_read_kept(outcome),
+        method=TOKENS_METHOD,
     )
     return replace(outcome, usage=outcome.usage.model_copy(update={"tokens": tokens}))
 
@@ -37,16 +39,6 @@ def find_saving(tokens: TokenUsage, *, calls: int) -> int:
     arguments, and messages that later requests repeat are not counted. Code that called no tool saves nothing.
     """
     return 0 if calls == 0 or tokens.kept is None else tokens.kept - tokens.code
-
-
-def _estimate_returned(outcome: ExecutionOutcome) -> int:
-    output, error = outcome.output or {}, outcome.error
-    texts = [output.get("stdout"), output.get("stderr")]
-    if error is not None:
-        texts += [error.type, error.message, error.traceback]
-    if (result := output.get("result")) is not None:
-        texts.append(json.dumps(result, ensure_ascii=False))
-    return sum(estimate_part(str(text)) for text in texts if text)
 
 
 def _read_kept(outcome: ExecutionOutcome) -> int | None:

@@ -1,7 +1,6 @@
 """Tool calls of a running execution, as the broker counts them."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -199,16 +198,6 @@ def separate_waits(durations: Durations, waited_seconds: float) -> Durations:
 def _count_calls(calls: ToolCalls, outcome: ExecutionOutcome) -> Object:
     """Return the counts with `bytesKept`: bytes of results less the bytes that the status has of the run."""
     by_tool = {name: count for name, count in list(calls.by_tool.items())[:_MAX_TOOLS] if name}
-    kept = max(0, calls.bytes_in - _measure_shown(outcome))
+    shown = sum(len(text.encode("utf-8", "replace")) for text in outcome.list_shown())
+    kept = max(0, calls.bytes_in - shown)
     return calls.model_copy(update={"bytes_kept": kept, "by_tool": by_tool}).to_api()
-
-
-def _measure_shown(outcome: ExecutionOutcome) -> int:
-    """Return the bytes that leave the sandbox: stdout and stderr as kept, the result, and the error with traceback."""
-    output, error = outcome.output or {}, outcome.error
-    texts = [output.get("stdout"), output.get("stderr")]
-    if error is not None:
-        texts += [error.type, error.message, error.traceback]
-    if (result := output.get("result")) is not None:
-        texts.append(json.dumps(result, ensure_ascii=False))
-    return sum(len(text.encode("utf-8", "replace")) for text in texts if text)
