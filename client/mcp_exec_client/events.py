@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from pydantic.alias_generators import to_camel
 
 from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, SkillUse
+from mcp_exec_api.notes import Note
 from mcp_exec_client.errors import UnexpectedResponse
 from mcp_exec_client.types import describe_invalid
 
@@ -121,6 +122,8 @@ class ExecutionEnded(_StreamEvent):
     durations: Durations | None = None
     skills: SkillUse | None = None
     """Skills that the code got or saved. Not set if there are none."""
+    notes: list[Note] = Field(default_factory=list)
+    """What a reader must know though the code succeeded."""
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     truncated: bool = False

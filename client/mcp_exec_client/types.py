@@ -9,6 +9,7 @@ from mcp_exec_api.approvals import Approval, PendingApproval
 from mcp_exec_api.code_execution import Durations, ExecutionError, Output, Phase, QueuePlace, SkillUse, ToolCalls, Usage
 from mcp_exec_api.code_findings import Finding
 from mcp_exec_api.meta import Condition, MicroTime
+from mcp_exec_api.notes import Note
 from mcp_exec_client.errors import McpExecError, UnexpectedResponse
 from mcp_exec_client.state.results import ExecutionArtifact
 from mcp_exec_client.transport import HttpReply
@@ -75,6 +76,8 @@ class Execution(_Result):
     """Output and result of the code, once it has ended."""
     error: ExecutionError | None = None
     """Error, if the execution failed."""
+    notes: list[Note] = Field(default_factory=list)
+    """What a reader must know though the code succeeded: changed values, cut output, threads that still ran."""
     durations: Durations | None = None
     """Duration of each stage in milliseconds."""
     usage: Usage | None = None

@@ -22,6 +22,7 @@ from mcp_exec_api.constants import (
 from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
 from mcp_exec_api.files.workspace import WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.meta import Condition, MicroTime, Model, SessionName, ToolPattern, check_one_line
+from mcp_exec_api.notes import MAX_NOTES, Note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.skills.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
 
@@ -402,6 +403,9 @@ class CodeExecutionStatus(Model):
     """Output and result of the code."""
     error: ExecutionError | None = None
     """Error, if the execution failed."""
+    notes: Annotated[list[Note], Field(max_length=MAX_NOTES)] = Field(default_factory=list)
+    """What a reader must know though the code succeeded: values that JSON cannot express, output that was cut, threads
+    that were still running, files that were not saved."""
     tool_calls: ToolCalls | None = None
     """Tool calls of the code. Not set if it may call no tools."""
     workspace: WorkspaceStatus | None = None

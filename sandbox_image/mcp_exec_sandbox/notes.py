@@ -16,6 +16,7 @@ NOTE_CHARACTERS = 200
 NoteKind = Literal[
     "ThreadsLeft",
     "FileFlushed",
+    "FileNotKept",
     "ValueChanged",
     "KeysCollided",
     "OutputCut",

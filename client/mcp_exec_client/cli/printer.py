@@ -38,6 +38,7 @@ class EventPrinter:
         elif kind == "end":
             self._bar.hide()
             self._show_error(event.get("error"))
+            self._show_notes(event.get("notes") or [])
 
     def note(self, text: str) -> None:
         """Write a line about the execution to standard error."""
@@ -81,6 +82,11 @@ class EventPrinter:
         if error and error.get("traceback"):
             self._err.end_line()
             self._err.write(str(error["traceback"]).rstrip("\n") + "\n")
+
+    def _show_notes(self, notes: list[Object]) -> None:
+        for note in notes:
+            where = f"{note['path']}: " if note.get("path") else ""
+            self.note(f"note: {where}{note.get('message', '')}")
 
     def _out_line(self) -> None:
         """End an unfinished line of output on a terminal, which shows both streams."""

@@ -15,6 +15,7 @@ from mcp_exec_api.code_execution import ExecutionError, Phase
 from mcp_exec_api.constants import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS
 from mcp_exec_api.files.artifact import MAX_ARTIFACT_NAME, MAX_PREVIEW, MAX_TITLE, MEDIA_TYPE
 from mcp_exec_api.files.workspace import MAX_MESSAGE_CHARACTERS, WorkspaceRef
+from mcp_exec_api.notes import MAX_NOTES, Note
 from mcp_exec_api.reasons.execution import Reason
 
 
@@ -208,6 +209,7 @@ class EndEvent(_Event):
     peak_memory_bytes: _Count | None = None
     cpu_seconds: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     workspace: EndedWorkspace | None = None
+    notes: Annotated[list[Note], Field(max_length=MAX_NOTES)] = []
 
 
 Event = Annotated[

@@ -46,7 +46,7 @@ _RETRY_DELAYS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, *(1.0,) * 20)
 _READ_SECONDS: Final = MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0
 _LAST_EVENTS: Final = 1000
 """Events that are still read after the status shows the end, if they have arrived. A hostile pod may send endlessly."""
-_END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations", "skills")
+_END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations", "skills", "notes")
 _OUTPUT_TOTALS: Final = ("stdoutBytes", "stderrBytes", "truncated")
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 
 from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, SkillUse, Start
 from mcp_exec_api.meta import MicroTime, Model
+from mcp_exec_api.notes import Note
 from mcp_exec_api.reasons.execution import Reason
 
 
@@ -144,6 +145,8 @@ class StreamedEnd(StreamEvent):
     """Duration of each stage in milliseconds."""
     skills: SkillUse | None = None
     """Skills that the code got or saved; not set if there are none."""
+    notes: list[Note] | None = None
+    """What a reader must know though the code succeeded; not set if there is nothing."""
     stdout_bytes: int | None = None
     """Bytes that the code wrote to standard output; not set if it did not run."""
     stderr_bytes: int | None = None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Usage
+from mcp_exec_api.notes import Note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 
@@ -35,6 +36,8 @@ class ExecutionOutcome:
     """Files that the run produced for people."""
     workspace: Object | None = None
     """What the run read from its workspace and saved."""
+    notes: list[Note] = field(default_factory=list)
+    """What a reader must know though the code succeeded."""
 
     left_clean: bool = False
     """Whether the run ended by itself and within its limits, so that its sandbox can be cleaned and used again."""
@@ -61,6 +64,7 @@ class ExecutionOutcome:
             tool_calls=None,
             code_findings=[],
             approvals=[],
+            notes=[],
             artifacts=[{**artifact, "preview": "", "title": ""} for artifact in self.artifacts],
         )
 

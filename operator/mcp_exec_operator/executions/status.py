@@ -8,6 +8,7 @@ from typing import Any, Final
 from mcp_exec_api.approvals import ApprovalState
 from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Start, format_duration
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
+from mcp_exec_api.notes import Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import drop_empty_fields, shorten
@@ -21,6 +22,10 @@ SMALL_STATUS_BYTES: Final = 64 * 1024
 """Size to which the output is cut if the API server rejects a larger status."""
 _OUTPUT_PARTS: Final = ("stdout", "stderr", "result")
 _MAX_MESSAGE: Final = 2048
+_CUT_TO_FIT: Final = Note(
+    kind=NoteKind.OUTPUT_CUT,
+    message="The output was cut further, because an object of the API server has at most 1.5 MiB.",
+)
 
 
 def build_pending_status(
@@ -88,11 +93,12 @@ def build_finished_status(
     status: Object, outcome: ExecutionOutcome, *, moment: datetime, created: datetime, limit: int = MAX_STATUS_BYTES
 ) -> Object:
     """Return the final status. The output is cut until it has at most `limit` bytes."""
-    output = outcome.output
+    output, notes = outcome.output, outcome.notes
     if output is not None:
         # most outputs are small, and their estimate is far cheaper than the size of the object
         if _estimate_bytes(output) > limit:
             output = fit_output(output, limit)
+            notes = add_note(notes, _CUT_TO_FIT)
         output = drop_empty_fields(output)
     total = _to_milliseconds(moment - created)
     durations = {**(status.get("durations") or {}), **outcome.durations.to_api(), "total": total}
@@ -110,6 +116,7 @@ def build_finished_status(
         usage=outcome.usage.to_api() if outcome.usage else None,
         output=output,
         error=drop_empty_fields(outcome.error.to_api()) if outcome.error else None,
+        notes=[drop_empty_fields(note.to_api()) for note in notes] or None,
         toolCalls=outcome.tool_calls,
         skills=outcome.skills if outcome.skills is not None else status.get("skills"),
         workspace=outcome.workspace,

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from mcp_exec_sandbox.notes import Notes
 from mcp_exec_sandbox.protocol import AGENT_FILE, encode
 from mcp_exec_sandbox.runner import resources
 from mcp_exec_sandbox.runner.channel import Channel
@@ -84,6 +85,7 @@ class JobRunner:
         self._jobs = 0
         self._file = AGENT_FILE
         self._artifacts = ArtifactWriter(workspace=workspace, emit=lambda event: None)
+        self._notes = Notes()
 
     def run(self, job: RunnerJob) -> None:
         """Run the code and send the report. A process that the code forked exits here without a report."""
@@ -94,6 +96,7 @@ class JobRunner:
             ToolSession(broker=job.broker, emit=self._send_event, workspace=self._workspace, skills=skills.catalog)
         )
         install_skills(self._workspace)
+        self._notes = Notes()
         progress = ProgressReporter(self._send_event)
         set_reporter(progress)
         self._artifacts = ArtifactWriter(workspace=self._workspace, emit=self._send_event)
@@ -105,7 +108,7 @@ class JobRunner:
             os._exit(report["exitCode"] or int(report["error"] is not None))
         self._streams.flush()
         with contextlib.suppress(OSError):
-            self._channel.send(report)
+            self._channel.send({**report, "notes": self._notes.to_message()})
 
     def _prepare_module(self, job: RunnerJob) -> ModuleType:
         """Return the module that the code runs in: a new one, or that of the session's earlier jobs."""
@@ -140,7 +143,7 @@ class JobRunner:
         try:
             self._interrupts.arm()
             try:
-                report = report_success(self._evaluate(job, module), job.output_bytes)
+                report = report_success(self._evaluate(job, module), job.output_bytes, notes=self._notes)
             except SystemExit as request:
                 report = self._report_exit(request)
             except BaseException as error:

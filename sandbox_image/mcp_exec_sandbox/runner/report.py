@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from mcp_exec_sandbox.notes import Notes
 from mcp_exec_sandbox.protocol import (
     AGENT_FILE,
     MESSAGE_CHARACTERS,
@@ -28,11 +29,14 @@ _AGENT_PREFIX = AGENT_FILE.rstrip(">")
 _PROCESS_MODULES = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "util.py")
 
 
-def report_success(value: Any, limit: int) -> dict[str, Any]:
-    """Build the message `done` of code that came to its end, with its value in at most `limit` bytes."""
+def report_success(value: Any, limit: int, *, notes: Notes) -> dict[str, Any]:
+    """Build the message `done` of code that came to its end, with its value in at most `limit` bytes.
+
+    What the conversion of the value changes is added to the notes of the run.
+    """
     if value is None:
         return report_end()
-    result = convert_to_json(value, limit)
+    result = convert_to_json(value, limit, notes=notes)
     return {**report_end(), "hasValue": True, "value": result.value, "truncated": result.truncated}
 
 

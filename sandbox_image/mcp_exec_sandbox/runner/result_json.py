@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
+from mcp_exec_sandbox.notes import Notes
 from mcp_exec_tools.text import cut_marker, shorten, shorten_json
 
 MAX_DEPTH = 64
@@ -39,8 +40,11 @@ class JsonResult:
     truncated: bool
 
 
-def convert_to_json(value: object, limit: int) -> JsonResult:
-    """Convert `value`. A value of more than `limit` bytes of JSON becomes a string, cut as in `shorten_json`."""
+def convert_to_json(value: object, limit: int, *, notes: Notes) -> JsonResult:
+    """Convert `value`. A value of more than `limit` bytes of JSON becomes a string, cut as in `shorten_json`.
+
+    What the conversion changes is added to `notes`.
+    """
     if type(value) is str:
         text, cut = shorten_json(value, limit)
         return JsonResult(value=text, truncated=cut)
@@ -195,7 +199,7 @@ def _convert_key(key: object) -> str:
     """Return an object's key: the text of the value as JSON."""
     if isinstance(key, str):
         return str.__str__(key)
-    plain = convert_to_json(key, REPR_CHARACTERS).value
+    plain = convert_to_json(key, REPR_CHARACTERS, notes=Notes()).value
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 

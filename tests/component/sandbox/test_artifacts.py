@@ -130,17 +130,18 @@ print("no line break", end="", file=__import__("sys").stderr)
     assert (found["a.svg"]["mediaType"], found["a.svg"]["title"]) == ("text/html", "")
     assert len(found["a.svg"]["preview"]) <= 2000
     assert not {"link", "pipe", "passwd", "large"} & set(found)
-    first, *notes = run.stderr.splitlines()
-    assert first == "no line break"
-    assert len(notes) == 20
-    assert all(note.startswith("mcp-exec: not kept as an artifact: ") for note in notes)
+    assert run.stderr == "no line break"
+    *notes, last = run.end["notes"]
+    assert {note["kind"] for note in notes} == {"FileNotKept"}
+    assert all(note["message"].startswith("not kept as an artifact: ") for note in notes)
+    assert (len(notes), last["kind"]) == (15, "NotesDropped")
     assert run.phase == "Succeeded"
 
 
 def test_a_folder_that_is_a_link_is_not_followed(sandbox: Any, files: FakeFiles) -> None:
     run = sandbox.run("import os\nos.symlink('/proc/self', 'artifacts')", files=files.job(mode=None))
     assert (artifacts_of(run), files.requests) == ({}, [])
-    assert "not kept as an artifact: the folder artifacts" in run.stderr
+    assert "not kept as an artifact: the folder artifacts" in run.end["notes"][0]["message"]
 
 
 def test_what_was_shown_before_a_time_out_is_kept_and_not_after_a_cancellation(
@@ -158,14 +159,16 @@ def test_artifacts_are_no_part_of_the_workspace(sandbox: Any, files: FakeFiles) 
 def test_where_nothing_is_kept_a_note_says_so(sandbox: Any) -> None:
     run = sandbox.run("show('x')\n1")
     assert (run.phase, run.result, artifacts_of(run)) == ("Succeeded", 1, {})
-    assert run.stderr == "mcp-exec: the files in the folder artifacts are not kept: this installation stores none\n"
+    message = "the files in the folder artifacts are not kept: this installation stores none"
+    assert run.end["notes"] == [{"kind": "FileNotKept", "path": "", "message": message}]
 
 
 def test_a_store_that_fails_costs_artifacts_and_nothing_else(sandbox: Any, files: FakeFiles) -> None:
     files.intercept = lambda path: (503, b'{"reason": "Unavailable", "message": "the store is full"}')
     run = sandbox.run("show('x')\n1", files=files.job(mode=None))
     assert (run.phase, run.result, artifacts_of(run)) == ("Succeeded", 1, {})
-    assert run.stderr == "mcp-exec: not kept as an artifact: 'text-1.txt' and what follows: the store is full\n"
+    message = "not kept as an artifact: 'text-1.txt' and what follows: the store is full"
+    assert run.end["notes"] == [{"kind": "FileNotKept", "path": "", "message": message}]
 
 
 def test_a_program_may_use_the_name_for_something_else(sandbox: Any) -> None:

@@ -105,9 +105,9 @@ def test_what_is_no_plain_file_is_left_out_and_never_followed(sandbox: Any, file
     run = sandbox.run(HOSTILE, files=files.job())
     assert files.texts() == {"plain": "x", "second": "x"}
     assert (run.end["workspace"]["version"], run.end["workspace"]["leftOut"]) == (1, 8)
-    notes = run.stderr.splitlines()
+    notes = [note["message"] for note in run.end["notes"]]
     assert len(notes) == 8
-    assert all(note.startswith("mcp-exec: not saved to the workspace: '") for note in notes)
+    assert all(note.startswith("not saved to the workspace: '") for note in notes)
     assert any("'link': a symbolic link" in note for note in notes)
 
 
@@ -145,7 +145,8 @@ def test_changes_that_are_refused_lose_nothing_of_the_run(
     run = make_sandbox().run("print('out')\nopen('a', 'w').write('x')\n5", files=files.job())
     assert (run.phase, run.reason, run.stdout, run.result) == ("Succeeded", "", "out\n", 5)
     assert run.end["workspace"] == {"base": 0, "reason": reason, "message": f"it is a {refusal}"}
-    assert run.stderr == f"mcp-exec: the workspace was not saved: it is a {refusal}\n"
+    message = f"the workspace was not saved: it is a {refusal}"
+    assert run.end["notes"] == [{"kind": "FileNotKept", "path": "", "message": message}]
 
 
 def test_a_lost_answer_is_asked_for_again_and_commits_once(sandbox: Any, files: FakeFiles) -> None:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_exec_sandbox.notes import Notes
 from mcp_exec_sandbox.runner.result_json import JsonResult, convert_to_json
 from mcp_exec_tools.text import measure_json
 
@@ -25,7 +26,7 @@ LIMIT = 64 * 1024
 
 
 def convert(value, limit=LIMIT):
-    return convert_to_json(value, limit).value
+    return convert_to_json(value, limit, notes=Notes()).value
 
 
 @dataclasses.dataclass
@@ -112,7 +113,7 @@ CASES = [
     ("value", "expected"), CASES, ids=[f"{type(value).__name__}-{number}" for number, (value, _) in enumerate(CASES)]
 )
 def test_a_value_has_its_json(value, expected):
-    result = convert_to_json(value, LIMIT)
+    result = convert_to_json(value, LIMIT, notes=Notes())
     assert json.dumps(result.value) == json.dumps(expected)
     assert not result.truncated
 
@@ -152,7 +153,7 @@ def test_objects_whose_code_raises_become_notes():
 
 
 def test_sequences_without_end_are_cut():
-    result = convert_to_json(Endless(), 1000)
+    result = convert_to_json(Endless(), 1000, notes=Notes())
     assert result.truncated
     assert result.value.startswith("[[], []")
 
@@ -160,7 +161,7 @@ def test_sequences_without_end_are_cut():
 def test_a_structure_that_contains_itself_is_cut():
     loop = [1]
     loop.append(loop)
-    assert convert_to_json(loop, LIMIT) == JsonResult(value=[1, "<cycle>"], truncated=True)
+    assert convert_to_json(loop, LIMIT, notes=Notes()) == JsonResult(value=[1, "<cycle>"], truncated=True)
 
 
 def test_the_same_value_twice_is_no_cycle():
@@ -172,7 +173,7 @@ def test_depth_is_bounded():
     deep = []
     for _ in range(10_000):
         deep = [deep]
-    result = convert_to_json(deep, LIMIT)
+    result = convert_to_json(deep, LIMIT, notes=Notes())
     assert result.truncated
     assert "levels deep" in json.dumps(result.value)
 
@@ -186,20 +187,20 @@ def test_a_huge_repr_is_cut():
         def __repr__(self):
             return "x" * 1_000_000
 
-    result = convert_to_json(Huge(), LIMIT)
+    result = convert_to_json(Huge(), LIMIT, notes=Notes())
     assert result.truncated
     assert len(result.value) <= 4096
     assert re.search(r"x\n\[\.\.\. 9959\d\d characters cut \.\.\.\]\nx", result.value)
 
 
 def test_large_binary_data_is_cut():
-    result = convert_to_json([b"x" * 100_000], LIMIT)
+    result = convert_to_json([b"x" * 100_000], LIMIT, notes=Notes())
     assert result == JsonResult(value=["b'" + "x" * 1024 + "'\n[... 98976 bytes cut ...]\n"], truncated=True)
     assert convert(b"x" * 4000) == repr(b"x" * 4000)
 
 
 def test_a_long_string_keeps_head_and_tail():
-    result = convert_to_json("a" + "é" * 1000 + "z", 200)
+    result = convert_to_json("a" + "é" * 1000 + "z", 200, notes=Notes())
     assert result.truncated
     assert result.value.startswith("aé")
     assert result.value.endswith("éz")
@@ -208,7 +209,7 @@ def test_a_long_string_keeps_head_and_tail():
 
 
 def test_a_structure_that_is_too_large_keeps_its_beginning():
-    result = convert_to_json({"text": "é" * 1000}, 100)
+    result = convert_to_json({"text": "é" * 1000}, 100, notes=Notes())
     assert result.truncated
     assert result.value.startswith('{"text": "é')
     assert result.value.endswith("\n[... the rest is cut ...]\n")
@@ -216,10 +217,10 @@ def test_a_structure_that_is_too_large_keeps_its_beginning():
 
 
 def test_large_tables_are_cut_without_being_converted_whole():
-    result = convert_to_json(pd.DataFrame({"n": np.arange(5_000_000)}), 1000)
+    result = convert_to_json(pd.DataFrame({"n": np.arange(5_000_000)}), 1000, notes=Notes())
     assert result.truncated
     assert result.value.startswith('[{"n": 0}, {"n": 1}')
-    assert convert_to_json(np.zeros(50_000_000, dtype=np.int8), 1000).truncated
+    assert convert_to_json(np.zeros(50_000_000, dtype=np.int8), 1000, notes=Notes()).truncated
 
 
 plain = st.recursive(
@@ -235,12 +236,12 @@ plain = st.recursive(
 
 @given(plain)
 def test_plain_json_is_left_as_it_is(value):
-    assert convert_to_json(value, 1 << 20) == JsonResult(value=value, truncated=False)
+    assert convert_to_json(value, 1 << 20, notes=Notes()) == JsonResult(value=value, truncated=False)
 
 
 @given(plain, st.integers(0, 200))
 def test_a_result_never_exceeds_its_limit(value, limit):
-    result = convert_to_json(value, limit)
+    result = convert_to_json(value, limit, notes=Notes())
     # The smallest string that there is takes two bytes.
     assert measure_json(result.value) <= max(limit, 2)
     assert result.truncated or result.value == value

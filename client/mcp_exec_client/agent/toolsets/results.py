@@ -41,6 +41,8 @@ def describe_execution(execution: Execution) -> str:
     fields = {name: value for name, value in fields.items() if value}
     if execution.output is not None and execution.output.result is not None:
         fields["result"] = execution.output.result
+    if execution.notes:
+        fields["notes"] = [str(note) for note in execution.notes]
     if execution.artifacts:
         fields["artifacts"] = [
             {"name": each.name, "mediaType": each.media_type, "bytes": each.bytes, "preview": each.preview or ""}

@@ -41,7 +41,7 @@ _SUMMARY_COLUMNS: Final = {
     "podName": "Pod",
     "finishedAt": "Finished",
 }
-_END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations")
+_END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations", "notes")
 
 
 @dataclass(kw_only=True)

@@ -101,6 +101,7 @@ RUN_CODE: Final = Tool(
             "toolCalls": {"type": "object"},
             "artifacts": {"type": "array", "items": {"type": "object"}},
             "skills": {"type": "object"},
+            "notes": {"type": "array", "items": {"type": "object"}},
             "milliseconds": {"type": "number"},
         },
         "required": ["execution", "phase", "stdout", "stderr", "truncated"],

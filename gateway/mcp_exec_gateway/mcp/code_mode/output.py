@@ -7,6 +7,7 @@ from typing import Any, Final
 from mcp_types import CallToolResult, ContentBlock, TextContent
 
 from mcp_exec_api.code_execution import Phase
+from mcp_exec_api.notes import Note
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten, shorten_json
 from mcp_exec_gateway.http.json import replace_surrogates
@@ -60,6 +61,7 @@ def _build_structured(name: str, status: Object) -> dict[str, Any]:
         "error": status.get("error"),
         "toolCalls": calls.get("byTool") if calls.get("total") else None,
         "skills": status.get("skills"),
+        "notes": status.get("notes"),
         "milliseconds": (status.get("durations") or {}).get("total"),
     }
     structured = {key: value for key, value in fields.items() if value is not None}
@@ -87,6 +89,7 @@ def _share_room(sections: dict[str, str]) -> dict[str, str]:
 def _list_sections(structured: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("error", _format_error(structured)),
+        ("notes", _format_notes(structured)),
         ("result", _format_value(structured)),
         ("stdout", structured["stdout"].rstrip("\n")),
         ("stderr", structured["stderr"].rstrip("\n")),
@@ -117,6 +120,11 @@ def _format_artifacts(structured: dict[str, Any]) -> str:
         if item.get("preview"):
             lines.append(shorten(item["preview"], _PREVIEW_CHARACTERS))
     return "\n".join(lines)
+
+
+def _format_notes(structured: dict[str, Any]) -> str:
+    notes = [Note.model_validate(note) for note in structured.get("notes") or ()]
+    return "\n".join(f"- {note}" for note in notes)
 
 
 def _format_skills(structured: dict[str, Any]) -> str:

@@ -6,9 +6,10 @@ that, because the agent's code may have sent it.
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from mcp_exec_sandbox.notes import NoteFields, Notes
 from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
@@ -82,7 +83,6 @@ class CodeRun:
         self._files = files
         self._files_report = FilesReport()
         self._is_placing = False
-        self._is_line_open = False
         self._tool_events = ToolCallEvents(log)
         self._progress_events = ProgressEvents(log)
         self._skill_events = SkillEvents(log)
@@ -258,8 +258,6 @@ class CodeRun:
         if self._closed:
             return
         self._streams[stream].write(data)
-        if stream == 2 and data:
-            self._is_line_open = data[-1] != ord("\n")
         if sum(output.total for output in self._streams.values()) > MAX_WRITTEN_BYTES:
             self._end_flood("stdout and stderr")
 
@@ -307,7 +305,6 @@ class CodeRun:
         try:
             self._runner.drain_output()
             self._closed = True
-            self._write_notes()
             for output in self._streams.values():
                 output.finish()
             self._progress_events.finish()
@@ -325,13 +322,19 @@ class CodeRun:
             decision = self._decision or _SUPERVISOR_FAILED
             self._write_end(explain_decision(decision, InterruptLocation()), is_cut=True, run_ms=run_ms)
 
-    def _write_notes(self) -> None:
-        """Write to stderr what was not saved."""
-        if self._files_report.notes and self._is_line_open:
-            self._streams[2].write(memoryview(b"\n"))
-        for note in self._files_report.notes:
-            line = f"mcp-exec: {note}\n".encode("utf-8", "backslashreplace")
-            self._streams[2].write(memoryview(line))
+    def _collect_notes(self, *, is_cut: bool) -> Sequence[NoteFields]:
+        """Return the supervisor's notes, then the runner's, so that forged ones displace none."""
+        notes = Notes()
+        for output in self._streams.values():
+            if output.truncated:
+                notes.add("OutputCut", output.describe_cut(), path=output.kind)
+        for text in self._files_report.notes:
+            notes.add("FileNotKept", text)
+        for note in self._report.notes if self._report else ():
+            notes.add(note["kind"], note["message"], path=note["path"])
+        if is_cut:
+            notes.add("OutputCut", f"The result has more than {self._request.output_bytes} bytes.", path="result")
+        return notes.to_message()
 
     def _write_end(self, outcome: RunOutcome, *, is_cut: bool, run_ms: float) -> None:
         self.reason = outcome.reason
@@ -350,6 +353,7 @@ class CodeRun:
             peakMemoryBytes=self._find_peak_memory(),
             cpuSeconds=None if self._cpu_seconds is None else round(self._cpu_seconds, 6),
             **({} if self._files_report.workspace is None else {"workspace": self._files_report.workspace}),
+            **({"notes": notes} if (notes := self._collect_notes(is_cut=is_cut)) else {}),
         )
 
     def _write_result(self, outcome: RunOutcome) -> bool:

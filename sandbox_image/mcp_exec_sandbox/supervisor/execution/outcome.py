@@ -1,9 +1,11 @@
 """Outcome of a run, computed from the supervisor's decision, the runner's report and the runner's exit."""
 
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mcp_exec_sandbox.notes import NoteFields, parse_notes
 from mcp_exec_sandbox.protocol import MESSAGE_CHARACTERS, TRACEBACK_CHARACTERS, TYPE_CHARACTERS, ErrorFields, LimitName
 from mcp_exec_tools.text import shorten
 
@@ -62,6 +64,7 @@ class RunnerReport:
     value: Any
     truncated: bool
     peak_memory_bytes: int | None
+    notes: Sequence[NoteFields]
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> "RunnerReport":
@@ -75,6 +78,7 @@ class RunnerReport:
             value=message.get("value"),
             truncated=message.get("truncated") is True,
             peak_memory_bytes=_parse_integer(message.get("peakMemoryBytes"), 1 << 50),
+            notes=parse_notes(message.get("notes")),
         )
 
 

@@ -17,7 +17,8 @@ class OutputStream:
     """One stream of the run. It writes the head as events while it arrives, and the tail at the end."""
 
     def __init__(self, *, kind: Literal["stdout", "stderr"], limit: int, log: EventLog) -> None:
-        self._kind = kind
+        self.kind = kind
+        self._limit = limit
         self._log = log
         self._buffer = HeadTailBuffer(limit)
         self._pending: list[str] = []
@@ -46,6 +47,10 @@ class OutputStream:
         self._pending.append(rest)
         self._flush()
 
+    def describe_cut(self) -> str:
+        """Return a sentence about what was cut."""
+        return f"Of {self.total} bytes, the first and the last were kept, {self._limit} in all."
+
     def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -54,7 +59,7 @@ class OutputStream:
         self._pending.clear()
         if text:
             self._events += 1
-            self._log.append(self._kind, text=text)
+            self._log.append(self.kind, text=text)
 
 
 class HeadTailBuffer:
