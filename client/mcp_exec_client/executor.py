@@ -11,7 +11,7 @@ from typing import Any, Final, Unpack, cast
 
 from pydantic import JsonValue
 
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import CodeRefused, McpExecError
 from mcp_exec_client.options import ExecutionOptions, RunOptions

@@ -5,8 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Model
-from mcp_exec_api.quantity import Quantity
+from mcp_exec_api.meta import Model, Quantity
 
 MAX_FINDINGS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 256

@@ -30,6 +30,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     r"^[A-Za-z_][A-Za-z0-9_]*$": "letters, digits and '_', without a digit at the start",
     r"^[A-Za-z0-9]([-a-z0-9]*[a-z0-9])?$": f"Completed, or {_LABEL}",
     r"^https?://": "a URL that begins with http:// or https://",
+    r"^[A-Z][A-Za-z]*$": "letters, with a capital first, for example OutputCut",
     r"^[^\x00-\x1f\x7f-\x9f]*$": "text without line breaks and other control characters",
     r"^[a-z0-9.+-]{1,63}/[a-z0-9.+-]{1,63}$": "a media type, for example image/png",
     r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$": "lower-case letters and digits in words that '-' separates, with a letter first",

@@ -1,4 +1,4 @@
-"""Parts shared by all resources: the base model, times, tool patterns, conditions and field errors.
+"""Parts shared by all resources: the base model, times, quantities, tool patterns, conditions and field errors.
 
 Models use camelCase in the API and snake_case in Python, and reject unknown fields.
 """
@@ -6,6 +6,7 @@ Models use camelCase in the API and snake_case in Python, and reject unknown fie
 import unicodedata
 from collections.abc import Collection
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -127,3 +128,26 @@ def field_errors(
     ]
     more = len(found) - len(errors)
     return [*errors, FieldError(field="body", message=f"{more} more errors")] if more else errors
+
+
+Quantity = Annotated[
+    str,
+    Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"),
+]
+"""A Kubernetes quantity such as `512Mi` and `250m`."""
+
+_SUFFIXES = {
+    "m": Decimal("0.001"),
+    "": Decimal(1),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate(["k", "M", "G", "T"], 1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate(["K", "M", "G", "T"], 1)},
+}
+
+
+def parse_quantity(text: str) -> Decimal:
+    """Parse a quantity to a number in its base unit (cores or bytes). Raises ValueError if it is not a quantity."""
+    number = text.rstrip("kKMGTim")
+    suffix = text[len(number) :]
+    if suffix not in _SUFFIXES or not number.replace(".", "", 1).isdigit():
+        raise ValueError(f"{text!r} is not a quantity; examples are 512Mi and 250m")
+    return Decimal(number) * _SUFFIXES[suffix]

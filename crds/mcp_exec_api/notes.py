@@ -12,26 +12,28 @@ MAX_NOTE_CHARACTERS: Final = 200
 
 
 class NoteKind(StrEnum):
-    """Kinds of notes. Readers ignore kinds that they do not know."""
+    """Kinds of notes, each with its meaning. Readers ignore kinds that they do not know."""
 
-    THREADS_LEFT = "ThreadsLeft"
-    """Threads or processes of the code were still running when the run ended."""
-    FILE_FLUSHED = "FileFlushed"
-    """The code left files open. What it had written was saved when the run ended."""
-    FILE_NOT_KEPT = "FileNotKept"
-    """A file was not saved to the workspace or as an artifact."""
-    VALUE_CHANGED = "ValueChanged"
-    """A part of the result has another form than in Python, because JSON cannot express it."""
-    KEYS_COLLIDED = "KeysCollided"
-    """Different keys of a mapping have the same text."""
-    OUTPUT_CUT = "OutputCut"
-    """Output or result was longer than the limit."""
-    CODE_CHANGED = "CodeChanged"
-    """The code ran without a part that is no Python, for example a Markdown fence."""
-    LIBRARY_HINT = "LibraryHint"
-    """How to get a library that the code needs."""
-    NOTES_DROPPED = "NotesDropped"
-    """More notes than fit."""
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> "NoteKind":
+        """Create a member with its meaning."""
+        member = str.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
+
+    THREADS_LEFT = "ThreadsLeft", "threads or processes of the code were still running when the run ended"
+    FILE_FLUSHED = "FileFlushed", "the code left files open; what it had written was saved when the run ended"
+    FILE_NOT_KEPT = "FileNotKept", "a file was not saved to the workspace or as an artifact"
+    VALUE_CHANGED = (
+        "ValueChanged",
+        "a part of the result has another form than in Python, because JSON cannot express it",
+    )
+    KEYS_COLLIDED = "KeysCollided", "different keys of a mapping have the same text"
+    OUTPUT_CUT = "OutputCut", "output or result was longer than the limit"
+    CODE_CHANGED = "CodeChanged", "the code ran without a part that is no Python, for example a Markdown fence"
+    LIBRARY_HINT = "LibraryHint", "how to get a library that the code needs"
+    NOTES_DROPPED = "NotesDropped", "more notes than fit"
 
 
 class Note(Model):

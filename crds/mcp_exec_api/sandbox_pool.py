@@ -7,8 +7,7 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator, model_valida
 
 from mcp_exec_api.code_findings import CodeCheck
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.meta import Condition, ConditionStatus, Model, ToolPattern
-from mcp_exec_api.quantity import Quantity, parse_quantity
+from mcp_exec_api.meta import Condition, ConditionStatus, Model, Quantity, ToolPattern, parse_quantity
 from mcp_exec_api.reasons.execution import Reason
 
 ModuleName = Annotated[

@@ -1,4 +1,4 @@
-"""Generate the chart's values, their schema and README, docs/reference and the tables of reasons.
+"""Generate the chart's values, their schema and README, docs/reference and the tables of reasons and notes.
 
 python hack/chart           writes the files
 python hack/chart --check   writes nothing and exits with 1 if a file differs
@@ -17,6 +17,7 @@ import reasons
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "mcp-exec"
 TROUBLESHOOTING = ROOT / "docs" / "kubectl" / "troubleshooting.md"
+EXECUTIONS = ROOT / "docs" / "kubectl" / "executions.md"
 SESSIONS = ROOT / "docs" / "services" / "sessions.md"
 TOOL_SERVERS = ROOT / "docs" / "platform" / "tool-servers.md"
 
@@ -34,6 +35,7 @@ def main() -> None:
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),
         ROOT / "docs" / "reference" / "command-line.md": command_line.build_page,
         TROUBLESHOOTING: lambda: reasons.update_page(TROUBLESHOOTING),
+        EXECUTIONS: lambda: reasons.update_notes_page(EXECUTIONS),
         SESSIONS: lambda: reasons.update_sessions_page(SESSIONS),
         TOOL_SERVERS: lambda: reasons.update_servers_page(TOOL_SERVERS),
     }

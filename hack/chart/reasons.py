@@ -1,14 +1,15 @@
-"""The tables of reasons in the documentation, generated from the types."""
+"""The tables of reasons and notes in the documentation, generated from the types."""
 
 from pathlib import Path
 from typing import Final
 
+from mcp_exec_api.notes import NoteKind
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.reasons.session import SessionReason
 
-_BEGIN: Final = "<!-- reasons: begin -->"
-_END: Final = "<!-- reasons: end -->"
+_BEGIN: Final = "<!-- generated: begin -->"
+_END: Final = "<!-- generated: end -->"
 
 
 def update_page(page: Path) -> str:
@@ -26,8 +27,19 @@ def update_sessions_page(page: Path) -> str:
     return _update(page, [reason for reason in SessionReason if reason is not SessionReason.NONE])
 
 
+def update_notes_page(page: Path) -> str:
+    """Return docs/kubectl/executions.md with the table of kinds of notes between its markers."""
+    return _replace(
+        page, ["| kind | what it says |", "|---|---|", *(f"| `{kind}` | {kind.meaning} |" for kind in NoteKind)]
+    )
+
+
 def _update(page: Path, reasons: list[Reason] | list[ServerReason] | list[SessionReason]) -> str:
-    text = page.read_text()
     rows = [f"| `{reason}` | {reason.meaning} | {reason.remedy} |" for reason in reasons]
-    table = "\n".join([_BEGIN, "| reason | what happened | what to do |", "|---|---|---|", *rows, _END])
+    return _replace(page, ["| reason | what happened | what to do |", "|---|---|---|", *rows])
+
+
+def _replace(page: Path, rows: list[str]) -> str:
+    text = page.read_text()
+    table = "\n".join([_BEGIN, *rows, _END])
     return text[: text.index(_BEGIN)] + table + text[text.index(_END) + len(_END) :]

@@ -49,7 +49,7 @@ class Notes:
         )
         if note in self._notes:
             return
-        if len(self._notes) < MAX_NOTES - 1:
+        if len(self._notes) < MAX_NOTES:
             self._notes.append(note)
         else:
             self._dropped += 1
@@ -58,8 +58,8 @@ class Notes:
         """Return the notes, at most `MAX_NOTES`."""
         if not self._dropped:
             return list(self._notes)
-        message = f"{self._dropped} more {'note does' if self._dropped == 1 else 'notes do'} not fit here."
-        return [*self._notes, NoteFields(kind="NotesDropped", path="", message=message)]
+        message = f"{self._dropped + 1} more notes do not fit here."
+        return [*self._notes[: MAX_NOTES - 1], NoteFields(kind="NotesDropped", path="", message=message)]
 
 
 def parse_notes(value: object) -> Sequence[NoteFields]:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from kubernetes.client import AuthenticationV1TokenRequest, CoreV1Api, V1TokenRequestSpec
 
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import parse_quantity
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
 from tests.support.until import eventually
 

@@ -12,7 +12,7 @@ import h11
 import pytest
 from starlette.requests import Request
 
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_broker.api.call_body import parse_request, weigh_json
 from mcp_exec_broker.calls.result import parse_value
 from mcp_exec_broker.scanning.personal_data import PersonalDataDetector

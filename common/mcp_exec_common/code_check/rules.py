@@ -19,7 +19,7 @@ from mcp_exec_api.code_findings import (
     Rule,
     Severity,
 )
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_common.code_check.bindings import Bindings
 from mcp_exec_common.code_check.estimates import SizeEstimator, find_endless_loops
 from mcp_exec_common.code_check.sql import FormattedSqlDetector

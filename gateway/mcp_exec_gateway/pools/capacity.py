@@ -5,8 +5,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, SANDBOX_CONTAINER
-from mcp_exec_api.meta import Model
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import Model, parse_quantity
 from mcp_exec_api.sandbox_pool import Resources, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 

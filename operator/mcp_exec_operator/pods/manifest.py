@@ -22,7 +22,7 @@ from mcp_exec_api.constants import (
     SANDBOX_NAME,
     SUPERVISOR_PORT,
 )
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from mcp_exec_api.code_execution import Usage
 from mcp_exec_api.constants import SANDBOX_CONTAINER
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import EndEvent
 

@@ -17,7 +17,7 @@ from mcp_exec_api.constants import (
     LABEL_TOOL_SERVER,
     MANAGED_BY,
 )
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_api.tool_server import Stdio, Variable
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.manifest import label_value

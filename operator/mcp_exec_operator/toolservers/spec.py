@@ -2,8 +2,7 @@
 
 from pydantic import ValidationError
 
-from mcp_exec_api.meta import field_errors
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import field_errors, parse_quantity
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import Stdio, ToolServerSpec
 from mcp_exec_common.kube.objects import Object

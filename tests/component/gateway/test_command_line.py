@@ -316,3 +316,14 @@ async def test_at_a_terminal_a_person_is_asked_for_approvals(api: FakeApiServer,
             assert (decision["decision"], decision["by"]) == ("Approve", "boss")
             gateway.finish("asks")
             assert await session.ended() == 0
+
+
+async def test_notes_of_a_run_follow_its_output_on_standard_error(gateway: Gateway, command: Command) -> None:
+    notes = [
+        {"kind": "ValueChanged", "path": "result.a", "message": "It is\x1b text."},
+        {"kind": "OutputCut", "message": "Cut."},
+    ]
+    gateway.finish_all(notes=notes)
+    ended = await command("run", "-c", "x")
+    assert (ended.code, ended.out) == (0, "1\n")
+    assert ended.err.splitlines() == ["note: result.a: It is\\x1b text.", "note: Cut."]

@@ -21,6 +21,7 @@ from mcp_exec_gateway.routes import events as routes
 POD = "default-abcde"
 STDOUT = ["one\n", "zwei ü\n", "三\n", "\U0001f600" * 3]
 STDERR = ["careful\n", "again"]
+NOTES = [{"kind": "ValueChanged", "path": "result.a", "message": "It is text."}]
 ARTIFACTS = [
     {"id": f"a{number}", "name": "x.png", "mediaType": "image/png", "bytes": 1, "sha256": "0" * 64} for number in (1, 2)
 ]
@@ -155,10 +156,11 @@ async def test_a_run_is_followed_from_pending_to_its_end(scene: Scene) -> None:
     scene.say_all()
     await until(lambda: len(reader.frames) == 9)
     scene.supervisor.say("end", phase="Succeeded", reason="")
-    scene.finish()
+    scene.finish(notes=NOTES)
     frames = await reading
     assert_whole(frames)
     assert [frame["seq"] for frame in frames] == list(range(10))
+    assert frames[-1]["notes"] == NOTES
     assert (frames[-1]["podName"], frames[-1]["stdoutBytes"], frames[-1]["truncated"]) == (POD, 40, False)
 
 
@@ -443,7 +445,7 @@ async def test_every_event_has_exactly_the_fields_of_its_model(scene: Scene) -> 
     live = await scene.read().upto(len(scene.supervisor.events))
     artifacts = [{**ARTIFACTS[0], "title": "t", "preview": "p"}]
     failure = {"phase": "Failed", "reason": "UserError", "error": error}
-    done = {"durations": {"total": 1.5}, "artifacts": artifacts, "skills": {"saved": ["report-v1"]}}
+    done = {"durations": {"total": 1.5}, "artifacts": artifacts, "skills": {"saved": ["report-v1"]}, "notes": NOTES}
     scene.finish(**failure, start="Warm", podName=POD, **done)
     sent = {frame["type"]: set(frame) for frame in live + await scene.read(live[-1]["id"]).upto()}
     expected = {

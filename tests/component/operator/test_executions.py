@@ -314,6 +314,22 @@ async def test_hostile_events_are_bounded(world: World, operating: Operating) ->
     assert status["durations"]["run"] < 60_000
 
 
+async def test_notes_of_the_sandbox_are_in_the_status(world: World, operating: Operating) -> None:
+    world.pool()
+    notes = [
+        {"kind": "ValueChanged", "path": "result.a", "message": "It is text."},
+        {"kind": "FromALaterVersion", "path": "", "message": "x"},
+    ]
+    async with operating():
+        world.execution("noted", "say " + json.dumps([{"kind": "end", "phase": "Succeeded", "notes": notes}]))
+        world.execution("plain", "print 1")
+        status = await world.finished("noted")
+        plain = await world.finished("plain")
+    # API servers before 1.24 reject empty texts
+    assert status["notes"] == [notes[0], {"kind": "FromALaterVersion", "message": "x"}]
+    assert "notes" not in plain
+
+
 async def test_a_status_that_is_too_large_is_cut_and_written(world: World, operating: Operating) -> None:
     world.pool()
     async with operating():
@@ -324,6 +340,7 @@ async def test_a_status_that_is_too_large_is_cut_and_written(world: World, opera
         world.faults.append(Fault("PUT", "/large/status", 413, message="limit is 3145728"))
         status = await world.finished("large")
     assert (status["phase"], status["output"]["truncated"]) == ("Succeeded", True)
+    assert [note["kind"] for note in status["notes"]] == ["OutputCut"]
     assert len(status["output"]["stdout"]) < 70_000
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import IMMUTABLE, CodeExecutionSpec, format_duration, spec_digest
-from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, set_condition
-from mcp_exec_api.quantity import parse_quantity
+from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, parse_quantity, set_condition
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 
 

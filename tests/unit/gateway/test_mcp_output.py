@@ -44,6 +44,15 @@ def test_long_parts_keep_head_and_tail_and_the_text_its_limit() -> None:
     assert "xz\n\n(shortened" in text
 
 
+def test_notes_follow_the_error_and_precede_the_output() -> None:
+    notes = [
+        {"kind": "ValueChanged", "path": "result.a", "message": "It is text."},
+        {"kind": "OutputCut", "message": "Cut."},
+    ]
+    text = format_text(outcome(notes=notes, result={"a": "NaN"}, stdout="x"))
+    assert text == 'notes:\n- result.a: It is text.\n- Cut.\n\nresult: {"a": "NaN"}\n\nstdout:\nx'
+
+
 def test_output_that_the_sandbox_has_cut_advises_to_print_less() -> None:
     assert "print less" in format_text(outcome(stdout="x", truncated=True))
 

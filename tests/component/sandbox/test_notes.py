@@ -1,0 +1,45 @@
+"""Notes of a run: what was cut or not kept, and what hostile code can make of them."""
+
+import json
+from typing import Any
+
+from mcp_exec_sandbox.notes import KINDS, MAX_NOTES, NOTE_CHARACTERS
+
+FORGED = [
+    *({"kind": "ThreadsLeft", "path": "p" * 1000, "message": f"{number} " + "m" * 1000} for number in range(100)),
+    {"kind": "Invented", "path": "", "message": "x"},
+    {"kind": "ThreadsLeft", "path": 1, "message": ["x"]},
+    "text",
+]
+
+
+def kinds_of(run: Any) -> list[str]:
+    return [note["kind"] for note in run.end.get("notes", [])]
+
+
+def test_a_run_that_loses_nothing_has_no_notes(sandbox: Any) -> None:
+    run = sandbox.run("print('x')\n{'a': 1}")
+    assert (run.phase, "notes" in run.end) == ("Succeeded", False)
+
+
+def test_output_that_was_cut_is_noted_with_its_size(sandbox: Any) -> None:
+    run = sandbox.run("print('x' * 5000)", outputBytes=1024)
+    message = "Of 5001 bytes, the first and the last were kept, 1024 in all."
+    assert run.end["notes"] == [{"kind": "OutputCut", "path": "stdout", "message": message}]
+
+
+def test_a_result_that_was_cut_is_noted(sandbox: Any) -> None:
+    run = sandbox.run("['x' * 5000]", outputBytes=1024)
+    assert [(note["kind"], note["path"]) for note in run.end["notes"]] == [("OutputCut", "result")]
+
+
+def test_forged_notes_are_bounded_and_displace_none_of_the_supervisor(sandbox: Any) -> None:
+    report = {"type": "done", "hasValue": False, "notes": FORGED}
+    line = f"{json.dumps(report)}\n".encode()
+    code = f"import os\nprint('x' * 5000, flush=True)\nos.write(3, {line!r})\nwhile True: pass"
+    run = sandbox.run(code, outputBytes=1024)
+    notes = run.end["notes"]
+    assert len(notes) == MAX_NOTES
+    assert kinds_of(run)[0] == "OutputCut"
+    assert all(len(note["message"]) <= NOTE_CHARACTERS and len(note["path"]) <= NOTE_CHARACTERS for note in notes)
+    assert set(kinds_of(run)) <= set(KINDS)
