@@ -12,6 +12,7 @@ import hashlib
 import http.client
 import json
 import os
+import select
 import shutil
 import statistics
 import subprocess
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from harness import table, write_json
 
@@ -29,6 +30,8 @@ GROUP = Path("/sys/fs/cgroup/cpuacct/bench-containers")
 UID = 100_123
 END_SECONDS = 1.0
 """Time between SIGTERM and SIGKILL, as for a pool's pods."""
+LIMIT_SECONDS = 30.0
+"""Time for a container to print its first line, and to end after SIGKILL."""
 SLEEP_SECONDS = 1.0
 """Time for a container that sleeps to start."""
 ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "PYTHONPATH=/opt/mcp-exec", "PYTHONUNBUFFERED=1", "HOME=/workspace")
@@ -89,6 +92,12 @@ def build_config(
     }
 
 
+def read_line(stream: IO[bytes]) -> bytes:
+    """Return the first line of a container's output, or nothing if there is none within the limit."""
+    ready, _, _ = select.select([stream], [], [], LIMIT_SECONDS)
+    return stream.readline() if ready else b""
+
+
 @contextmanager
 def run_container(
     runtime: str, rootfs: Path, command: list[str], *, has_network: bool = False, environment: tuple[str, ...] = ()
@@ -115,19 +124,21 @@ def run_container(
         line = b""
         if command is SLEEP:
             time.sleep(SLEEP_SECONDS)
-        elif b'"ready"' not in (line := process.stdout.readline()):
-            raise SystemExit(f"{rootfs}: the sandbox did not start: {line.decode(errors='replace')}")
+        elif b'"ready"' not in (line := read_line(process.stdout)):
+            process.kill()
+            said = line.decode(errors="replace")
+            raise SystemExit(f"{rootfs}: the sandbox did not start within {LIMIT_SECONDS:g} s: {said}")
         container = Container(started=read_seconds() - before, line=line)
         try:
             yield container
         finally:
             before = read_seconds()
-            subprocess.run([*base, "kill", label, "TERM"], check=False, capture_output=True)
+            subprocess.run([*base, "kill", label, "TERM"], check=False, capture_output=True, timeout=LIMIT_SECONDS)
             try:
                 process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
-                subprocess.run([*base, "kill", label, "KILL"], check=False, capture_output=True)
-                process.wait(10)
+                subprocess.run([*base, "kill", label, "KILL"], check=False, capture_output=True, timeout=LIMIT_SECONDS)
+                process.wait(LIMIT_SECONDS)
             process.stdout.close()
             container.ended = read_seconds() - before
 

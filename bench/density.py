@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import NAMESPACE, BenchCluster, connect_release, parser, percentile, table, write_json
+from harness import NAMESPACE, BenchCluster, connect_release, parser, percentile, run, table, write_json
+from waits import within
 
 from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.client import resource_path
@@ -91,7 +92,7 @@ async def run_pausing_pod(bench: BenchCluster, like: Object) -> AsyncIterator[Ob
     )
     own = f"{path}/{made['metadata']['name']}"
     try:
-        async with asyncio.timeout(START_SECONDS):
+        async with within(START_SECONDS, "a pod that pauses to run"):
             while (found := await bench.kube.get(own))["status"].get("phase") != "Running":  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
         yield found
@@ -123,4 +124,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(main())

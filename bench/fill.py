@@ -16,6 +16,7 @@ from harness import BenchCluster, parser, percentile, run, table, write_json
 from objects import LABEL, TOLERATION
 from processes import ProcessMeter
 from simulated import NAMESPACE, POOL, SimulatedRelease, release
+from waits import within
 
 from mcp_exec_api.constants import LABEL_POOL
 from mcp_exec_common.kube.client import resource_path
@@ -60,7 +61,7 @@ async def floor(bench: BenchCluster, size: int, *, seconds: float) -> float:
                 done.set()
 
     watch = Reflector(kube=bench.kube, path=PODS, selector=f"{LABEL}={BARE}", on_change=on_pod)
-    async with watch.run_in_background(), asyncio.timeout(seconds):
+    async with watch.run_in_background(), within(seconds, f"{size} bare pods to be ready", state=lambda: len(ready)):
         await watch.synced.wait()
         start, numbers = time.perf_counter(), iter(range(size))
 
@@ -77,7 +78,8 @@ async def floor(bench: BenchCluster, size: int, *, seconds: float) -> float:
 
 async def end_pods(bench: BenchCluster, selector: str, *, seconds: float) -> None:
     """Delete pods and wait until they are gone."""
-    async with asyncio.timeout(seconds):
+    pods: list[Object] = []
+    async with within(seconds, f"the end of the pods with {selector}", state=lambda: len(pods)):
         while pods := (await bench.kube.list(PODS, selector=selector))[0]:
             names = iter([pod["metadata"]["name"] for pod in pods])
 

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+from waits import WaitTimedOut, within
 
 from mcp_exec_api.constants import LABEL_OWNER, LABEL_POOL
 from mcp_exec_api.meta import micro_time, now
@@ -82,9 +84,10 @@ class BenchCluster:
     async def execute(self, code: str, *, pool: str, wait: int = 120, **spec: Any) -> dict[str, Any]:
         """Run code through the gateway and return its answer."""
         body = {"code": code, "poolRef": {"name": pool}, **spec}
-        async with self.session.post(
+        request = self.session.post(
             f"{self.gateway}/v1/executions", params={"wait": str(wait)}, json=body, headers=self.headers
-        ) as response:
+        )
+        async with within(wait + 30, f"the gateway's answer to an execution in pool {pool}"), request as response:
             answer: dict[str, Any] = await response.json()
             if response.status != 200:
                 raise RuntimeError(f"the gateway answered {response.status}: {answer}")
@@ -113,7 +116,8 @@ class BenchCluster:
     async def wait_until_settled(self, name: str, *, seconds: float = 180) -> None:
         """Wait until the pool has all its warm pods and no starting or busy ones, apart from those kept for owners."""
         path, selector = resource_path("pods", namespace=self.namespace), f"{LABEL_POOL}={name}"
-        async with asyncio.timeout(seconds):
+        seen = ["nothing yet"]
+        async with within(seconds, f"pool {name} to have its warm pods and no others", state=lambda: seen[0]):
             while True:
                 # The operator writes a pool's status at most once a second, so an older status may be outdated.
                 await asyncio.sleep(1.2)
@@ -122,7 +126,9 @@ class BenchCluster:
                 pods, _ = await self.kube.list(path, selector=selector)
                 pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
                 pods = [pod for pod in pods if LABEL_OWNER not in pod["metadata"]["labels"]]
-                if status.get("warm") == wanted == len(pods) and not status.get("busy", 0):
+                warm, busy = status.get("warm"), status.get("busy", 0)
+                seen[0] = f"{len(pods)} pods, {warm} warm and {busy} busy ones by its status, of {wanted} wanted"
+                if warm == wanted == len(pods) and not busy:
                     return
 
     async def warm(self, name: str) -> int:
@@ -137,10 +143,11 @@ class BenchCluster:
 
     async def wait_until_warm(self, name: str, number: int, *, seconds: float) -> float:
         """Wait until exactly `number` pods are warm, and return the seconds that it took."""
-        start = time.perf_counter()
-        async with asyncio.timeout(seconds):
+        start, seen = time.perf_counter(), [-1]
+        async with within(seconds, f"{number} warm pods of pool {name}", state=lambda: seen[0]):
             while True:
-                if await self.warm(name) == number:
+                seen[0] = await self.warm(name)
+                if seen[0] == number:
                     return time.perf_counter() - start
                 await asyncio.sleep(0.1)
 
@@ -176,14 +183,20 @@ def stage_rows(runs: Sequence[TimedExecution]) -> dict[str, dict[str, float]]:
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a benchmark. SIGTERM ends it as SIGINT does, after it has removed its objects."""
+    """Run a benchmark. SIGTERM ends it as SIGINT does, after it has removed its objects.
+
+    A wait that reached its limit ends the program with one line.
+    """
 
     async def guarded() -> Result:
         task = asyncio.ensure_future(work)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await task
 
-    return asyncio.run(guarded())
+    try:
+        return asyncio.run(guarded())
+    except WaitTimedOut as error:
+        raise SystemExit(f"{Path(sys.argv[0]).name}: {error}") from error
 
 
 def client() -> aiohttp.ClientSession:

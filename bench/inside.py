@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness import NAMESPACE, RELEASE, SYSTEM, BenchCluster
+from waits import within
 
 from mcp_exec_api.constants import GROUP
 from mcp_exec_common.kube.client import resource_path
@@ -203,7 +204,10 @@ async def store_result(bench: BenchCluster, namespace: str, figures: dict[str, A
 
 
 async def _wait_for(bench: BenchCluster, path: str, phase: str, *, seconds: float = _START_SECONDS) -> Object:
-    async with asyncio.timeout(seconds):
+    found: Object = {}
+    async with within(
+        seconds, f"{path.rpartition('/')[2]} to be {phase}", state=lambda: found.get("status", {}).get("phase")
+    ):
         while (found := await bench.kube.get(path))["status"].get("phase") != phase:
             if found["status"].get("phase") in ("Failed", "Succeeded"):
                 states = [each.get("state") for each in found["status"].get("containerStatuses", [])]

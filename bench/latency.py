@@ -22,6 +22,7 @@ from typing import Any
 import aiohttp
 from harness import STAGES, BenchCluster, connect_inside, connect_release, parser, run, summary, table, write_json
 from inside import is_node, own_namespace, run_inside, run_peer, store_result
+from waits import within
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_common.kube.client import custom_resource_path
@@ -30,7 +31,7 @@ from mcp_exec_common.kube.reflector import Reflector
 
 Figures = dict[str, Any]
 FOLDER = Path(__file__).parent
-PROGRAMS = [FOLDER / name for name in ("latency.py", "harness.py", "inside.py")]
+PROGRAMS = [FOLDER / name for name in ("latency.py", "harness.py", "inside.py", "waits.py")]
 """This program and what it imports."""
 INSIDE_SECONDS = 3600
 
@@ -44,14 +45,15 @@ class LatencyFloor:
         self.ended: dict[str, asyncio.Event] = {}
 
     def on_create(self, item: Object, deleted: bool) -> None:
-        """Handle an event of the first watch, an operator's."""
+        """Handle an event of the first watch, an operator's. Another floor's objects may still be there."""
         if not deleted and item["metadata"]["name"] in self.created:
             self.created[item["metadata"]["name"]].set()
 
     def on_end(self, item: Object, deleted: bool) -> None:
         """Handle an event of the second watch, a gateway's."""
-        if not deleted and item.get("status", {}).get("phase") == "Succeeded":
-            self.ended[item["metadata"]["name"]].set()
+        name, phase = item["metadata"]["name"], item.get("status", {}).get("phase")
+        if not deleted and phase == "Succeeded" and name in self.ended:
+            self.ended[name].set()
 
     async def ask_peer(self) -> None:
         """Exchange a request and its answer with the peer."""
@@ -63,7 +65,7 @@ class LatencyFloor:
         path = custom_resource_path("codeexecutions", namespace=self.namespace)
         self.created[name], self.ended[name] = asyncio.Event(), asyncio.Event()
         start = time.perf_counter()
-        async with asyncio.timeout(30):
+        async with within(30, f"the two watches to bring {name}", state=lambda: self.describe(name)):
             await self.bench.kube.create(path, manifest(name, self.namespace))
             await self.created[name].wait()
             await self.bench.kube.patch(f"{path}/{name}/status", {"status": {"phase": "Running", "podName": "pod"}})
@@ -71,6 +73,10 @@ class LatencyFloor:
             await self.bench.kube.patch(f"{path}/{name}/status", {"status": {"phase": "Succeeded"}})
             await self.ended[name].wait()
         return (time.perf_counter() - start) * 1000
+
+    def describe(self, name: str) -> str:
+        """Return how far an object has come."""
+        return f"created: {self.created[name].is_set()}, ended: {self.ended[name].is_set()}"
 
 
 def manifest(name: str, namespace: str) -> Object:
@@ -92,8 +98,9 @@ async def open_floor(bench: BenchCluster, *, namespace: str, peer: str) -> Async
     first = Reflector(kube=bench.kube, path=path, on_change=floor.on_create)
     second = Reflector(kube=bench.kube, path=path, on_change=floor.on_end)
     async with first.run_in_background(), second.run_in_background():
-        await asyncio.gather(first.synced.wait(), second.synced.wait())
-        async with asyncio.timeout(30):
+        async with within(30, f"the first lists of the executions in {namespace}"):
+            await asyncio.gather(first.synced.wait(), second.synced.wait())
+        async with within(30, f"an answer of the floor's pod {peer}"):
             while True:  # its container runs, and its server may not listen yet
                 try:
                     await floor.ask_peer()

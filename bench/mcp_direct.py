@@ -25,12 +25,14 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from tools import (
     ARGUMENTS,
+    DEADLINE,
     NAMESPACE,
     RELEASE_NAMESPACE,
     ROOT,
     Call,
     build_direct_call,
     compare,
+    connect_client,
     find_free_port,
     print_comparison,
     run_broker,
@@ -38,6 +40,7 @@ from tools import (
     wait_for_port,
     write_environment,
 )
+from waits import within
 
 sys.path.append(str(ROOT))
 
@@ -108,18 +111,19 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
         await wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
-        own = await stack.enter_async_context(Client(url))
+        own = await connect_client(stack, Client(url))
         api = await stack.enter_async_context(FakeApiServer().running())
         put_objects(api, control_port=control_port)
         broker = run_broker(url, folder, concurrency=max(AT_ONCE), api=api, control_port=control_port)
         await stack.enter_async_context(broker)
         gateway = await stack.enter_async_context(run_gateway(api, folder))
-        client = await stack.enter_async_context(connect(gateway))
+        async with within(DEADLINE, "the connection to /mcp"):
+            client = await stack.enter_async_context(connect(gateway))
         proxy_port = find_free_port()
         proxy = str(Path(__file__).with_name("tool_proxy.py"))
         await stack.enter_async_context(run_process(proxy, str(proxy_port), url, log=folder / "proxy.log"))
         await wait_for_port(proxy_port)
-        bare = await stack.enter_async_context(Client(f"http://127.0.0.1:{proxy_port}/mcp"))
+        bare = await connect_client(stack, Client(f"http://127.0.0.1:{proxy_port}/mcp"))
         others = {"by /mcp": build_call(client), "bare proxy": build_direct_call(bare)}
         results: dict[str, dict[str, Any]] = {}
         for at_once in AT_ONCE:

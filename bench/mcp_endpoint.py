@@ -13,11 +13,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from harness import BenchCluster, connect_release, parser, run, summary, table, write_json
+from waits import within
 
 MODERN, SESSIONS = "2026-07-28", "2025-11-25"
 CODE: Final = "print(1)"
 ALLOWED_MS: Final = 3.0
 """What a call by /mcp may take longer than by REST, at p50."""
+CALL_SECONDS: Final = 120.0
 ACCEPT: Final = "application/json, text/event-stream"
 
 Way = Callable[[], Awaitable[str]]
@@ -35,7 +37,8 @@ class McpCaller:
     async def post(self, message: dict[str, Any], headers: dict[str, str]) -> tuple[dict[str, Any], Any]:
         """Send a message, and return the last message of the response and its headers."""
         sent = {**self.bench.headers, "Accept": ACCEPT, **headers}
-        async with self.bench.session.post(self.url, json={"jsonrpc": "2.0", **message}, headers=sent) as response:
+        request = self.bench.session.post(self.url, json={"jsonrpc": "2.0", **message}, headers=sent)
+        async with within(CALL_SECONDS, f"the answer of {self.url} to {message['method']}"), request as response:
             text = await response.text()
             if response.content_type == "text/event-stream":
                 text = text.rstrip().rpartition("data: ")[2]

@@ -32,6 +32,7 @@ from objects import (
     running_status,
 )
 from supervisors import SimulatedSupervisors
+from waits import within
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, resource_path
@@ -44,6 +45,8 @@ log = logging.getLogger("nodes")
 WORKERS = 16
 """Number of concurrent writes."""
 HEARTBEAT_SECONDS = 10.0
+END_SECONDS = 10.0
+"""Limit of the end of all tasks."""
 STATUS_EVERY = 24
 """Heartbeats between two reports of a node's conditions."""
 BOUND = "spec.nodeName!="
@@ -106,11 +109,13 @@ class SimulatedNodes:
         await run_all([lambda body=body: self.kube.create(resource_path("nodes"), body) for body in bodies])  # type: ignore[misc]
         leases = [lease_object(name, moment=micro_time(now())) for name in names]
         await run_all([lambda body=body: self.kube.create(lease_path(), body) for body in leases])  # type: ignore[misc]
-        async with asyncio.timeout(60):
+        tainted = [""]
+        async with within(60, "the control plane to accept the simulated nodes", state=lambda: f"tainted {tainted}"):
             while True:
                 found, _ = await self.kube.list(resource_path("nodes"), selector=SELECTOR)
                 # The control plane removes the taint not-ready after a node's first heartbeat.
-                if all(len(node["spec"].get("taints") or ()) == 1 for node in found):
+                tainted = [node["metadata"]["name"] for node in found if len(node["spec"].get("taints") or ()) != 1]
+                if not tainted:
                     return
                 await asyncio.sleep(0.5)
 
@@ -230,8 +235,8 @@ async def simulate(options: argparse.Namespace) -> None:
             print("ready", flush=True)
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             running.cancel()
-            await asyncio.wait({running})
-            if not running.cancelled() and (error := running.exception()) is not None:
+            await asyncio.wait({running}, timeout=END_SECONDS)
+            if running.done() and not running.cancelled() and (error := running.exception()) is not None:
                 raise error
         finally:
             server.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import NAMESPACE, run, table, write_json
+from waits import within
 
 from mcp_exec_api.constants import API_VERSION, LABEL_POOL, POOLS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
@@ -57,7 +58,8 @@ async def read_logs() -> str:
     process = await asyncio.create_subprocess_exec(
         *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
-    return (await process.communicate())[0].decode()
+    async with within(30, "kubectl logs"):
+        return (await process.communicate())[0].decode()
 
 
 async def measure(kube: KubeClient, *, image: str, runtime: str, modules: list[str]) -> Imported:
@@ -70,13 +72,13 @@ async def measure(kube: KubeClient, *, image: str, runtime: str, modules: list[s
     pool = {"apiVersion": API_VERSION, "kind": "SandboxPool", "metadata": metadata, "spec": spec}
     await kube.create(custom_resource_path(POOLS, namespace=NAMESPACE), pool)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with within(SECONDS, f"a pod of pool {POOL} that has imported {', '.join(modules)}"):
             while (found := Imported.from_log(await read_logs())) is None:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(1)
             return found
     finally:
         await kube.delete(path)
-        async with asyncio.timeout(SECONDS):
+        async with within(SECONDS, f"the end of the pods of pool {POOL}"):
             pods = resource_path("pods", namespace=NAMESPACE)
             while (await kube.list(pods, selector=f"{LABEL_POOL}={POOL}"))[0]:  # noqa: ASYNC110
                 await asyncio.sleep(1)

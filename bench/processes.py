@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waits import within
+
 DAEMONS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager", "kubelet", "kube-proxy", "netpol")
 """Processes of a devcluster, by the names of their programs."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -84,12 +86,15 @@ class ChildProcess:
     def check(self) -> None:
         """Raise ProcessEnded if the process has ended."""
         if self.process.returncode is not None:
-            lines = self.log.read_text(errors="replace").splitlines()[-15:]
-            raise ProcessEnded("\n".join([f"{self.log.stem} ended with {self.process.returncode}:", *lines]))
+            raise ProcessEnded(f"{self.log.stem} ended with {self.process.returncode}:\n{self.tail()}")
+
+    def tail(self) -> str:
+        """Return the last lines of the log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
     async def wait_for_line(self, word: str, *, seconds: float = 120) -> None:
         """Wait until the log has a line that is this word."""
-        async with asyncio.timeout(seconds):
+        async with within(seconds, f"the line {word!r} in {self.log}", state=self.tail):
             while word not in self.log.read_text(errors="replace").splitlines():
                 self.check()
                 await asyncio.sleep(0.1)
@@ -108,8 +113,9 @@ async def child(
         if process.returncode is None:
             process.terminate()
         try:
-            async with asyncio.timeout(end_seconds):
+            async with within(end_seconds, f"the end of {command[0]}"):
                 await process.wait()
         except TimeoutError:
             process.kill()
-            await process.wait()
+            async with within(10, f"the end of {command[0]} after SIGKILL"):
+                await process.wait()

@@ -36,6 +36,7 @@ from mcp_exec_tools.search.index import Index
 
 DEMO = ("calculator", "database", "expenses", "sheets", "slack", "trips", "weather")
 MADE_UP = frozenset({"github-official", "supabase"})
+GIT_SECONDS = 60
 SHOWN = "/data"
 """Path that the transcripts show for the folder of the recording."""
 
@@ -222,7 +223,7 @@ def fill(folder: Path) -> None:
     site = folder / "site"
     site.mkdir()
     git = ["git", "-C", str(site), "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
-    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "init", "-q"], check=True, timeout=GIT_SECONDS)
     people = ("Ana Ruiz", "Bo Chen", "Carla Meyer", "Dan Okoye")
     for index in range(70):
         person = people[index * index % 4 if index % 3 else index % 4]
@@ -231,7 +232,8 @@ def fill(folder: Path) -> None:
         environment = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
         environment |= {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
         message = f"site: change page {index % 13} of part {index % 5}"
-        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", message], check=True, env=os.environ | environment)
+        command = [*git, "commit", "-q", "--allow-empty", "-m", message]
+        subprocess.run(command, check=True, env=os.environ | environment, timeout=GIT_SECONDS)
 
 
 def list_programs(npm: Path, folder: Path) -> dict[str, StdioServerParameters]:

@@ -19,8 +19,19 @@ from typing import Any
 
 import aiohttp
 from harness import percentile, run, table, write_json
-from tools import KEY, Sandboxes, find_free_port, measure_round, run_broker, run_process, summarize, wait_for_port
+from tools import (
+    DEADLINE,
+    KEY,
+    Sandboxes,
+    find_free_port,
+    measure_round,
+    run_broker,
+    run_process,
+    summarize,
+    wait_for_port,
+)
 from tools import wait_for_success as wait_for_call
+from waits import within
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
@@ -72,7 +83,8 @@ class MeasuredBroker:
             for number in range(BATCH)
         ]
         began = time.perf_counter()
-        added = await self.records.add({"executions": rows})
+        async with within(DEADLINE, f"{self.name} to store {BATCH} rows"):
+            added = await self.records.add({"executions": rows})
         if added.stored != BATCH:
             raise RuntimeError(f"{self.name} stored {added.stored} of {BATCH} rows")
         self.batches.append((time.perf_counter() - began) * 1000)

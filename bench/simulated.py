@@ -23,6 +23,7 @@ import aiohttp
 from harness import BenchCluster, client
 from objects import LABEL, TOLERATION
 from processes import ChildProcess, child, daemons
+from waits import within
 
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -96,7 +97,7 @@ class SimulatedRelease:
         }
 
     async def _ready(self, part: ChildProcess, port: int, *, seconds: float = 120) -> None:
-        async with asyncio.timeout(seconds):
+        async with within(seconds, f"{part.log.stem} to be ready", state=part.tail):
             while True:
                 part.check()
                 try:
@@ -222,17 +223,17 @@ async def remove(kube: KubeClient, *, seconds: float = 600) -> None:
     await kube.delete(resource_path("clusterrolebindings", group=RBAC, name=NAME))
     for namespace in (NAMESPACE, SYSTEM):
         await kube.delete(resource_path("namespaces", name=namespace))
-    async with asyncio.timeout(seconds):
-        for namespace in (NAMESPACE, SYSTEM):
-            await wait_until_gone(kube, namespace)
+    for namespace in (NAMESPACE, SYSTEM):
+        await wait_until_gone(kube, namespace, seconds=seconds)
 
 
-async def wait_until_gone(kube: KubeClient, namespace: str) -> None:
+async def wait_until_gone(kube: KubeClient, namespace: str, *, seconds: float) -> None:
     """Return when a namespace does not exist."""
-    while True:
-        try:
-            await kube.get(resource_path("namespaces", name=namespace))
-        except ApiError as error:
-            if error.code == 404:
-                return
-        await asyncio.sleep(0.5)
+    async with within(seconds, f"the end of the namespace {namespace}"):
+        while True:
+            try:
+                await kube.get(resource_path("namespaces", name=namespace))
+            except ApiError as error:
+                if error.code == 404:
+                    return
+            await asyncio.sleep(0.5)

@@ -23,6 +23,7 @@ from typing import Any
 
 import aiohttp
 from harness import client, percentile, run, table, write_json
+from waits import within
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
@@ -154,7 +155,7 @@ class Batches:
         pods = [self._build(shape) for _ in range(self.size)]
         names = [pod["metadata"]["name"] for pod in pods]
         self.meter.begin()
-        async with PodWatch(kube=self.kube).running() as watch, asyncio.timeout(SECONDS):
+        async with PodWatch(kube=self.kube).running() as watch:
             ready = await asyncio.gather(*(self._start(pod, shape, watch) for pod in pods))
             await asyncio.sleep(SETTLE_SECONDS)
         start = self.meter.read()
@@ -166,9 +167,12 @@ class Batches:
     async def _start(self, pod: Object, shape: Shape, watch: "PodWatch") -> float:
         started = time.perf_counter()
         await self.kube.create(PODS, pod)
-        address = await watch.wait_until_running(pod["metadata"]["name"])
-        while shape.serves and not await self._is_idle(address):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(POLL_SECONDS)
+        name = pod["metadata"]["name"]
+        async with within(SECONDS, f"{name} to run"):
+            address = await watch.wait_until_running(name)
+        async with within(SECONDS, f"the supervisor of {name} to be idle"):
+            while shape.serves and not await self._is_idle(address):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(POLL_SECONDS)
         return time.perf_counter() - started
 
     async def _is_idle(self, address: str) -> bool:
@@ -208,7 +212,8 @@ class PodWatch:
         """Watch until the context ends."""
         reflector = Reflector(kube=self.kube, path=PODS, on_change=self._observe)
         async with reflector.run_in_background():
-            await reflector.synced.wait()
+            async with within(30, f"the first list of the pods in {NAMESPACE}"):
+                await reflector.synced.wait()
             yield self
 
     async def wait_until_running(self, name: str) -> str:
@@ -231,7 +236,7 @@ class PodWatch:
 async def end_pods(kube: KubeClient, names: Sequence[str]) -> None:
     """Delete pods as the operator does, and wait until they are gone."""
     await asyncio.gather(*(kube.delete(f"{PODS}/{name}", grace_seconds=1) for name in names))
-    async with asyncio.timeout(SECONDS):
+    async with within(SECONDS, f"the end of all pods in {NAMESPACE}"):
         while (await kube.list(PODS))[0]:  # noqa: ASYNC110 - a watch would cost as much
             await asyncio.sleep(POLL_SECONDS)
 

@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 import aiohttp
 from harness import percentile, run, summary, table, write_json
 from supervisors import SimulatedConnection, SimulatedSupervisors, read_request
+from waits import within
 
 from mcp_exec_common.peers.answers import open_session, read_answer
 from mcp_exec_common.peers.connector import ProvenConnector
@@ -37,6 +38,7 @@ HEADERS: Final = {"Authorization": f"Bearer {TOKEN}"}
 JOB: Final = Job(id="uid", code="print(1)", context={}, timeout_seconds=10, output_bytes=65536)
 CONNECTIONS: Final = 500
 """Connections whose memory is measured."""
+COMMAND_SECONDS: Final = 120
 KINDS: Final = ("plain", "proof", "TLS")
 CALL: Final = b"x" * 2048
 ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 8192\r\n\r\n" + b"y" * 8192
@@ -106,7 +108,8 @@ async def execute(*command: str) -> bytes:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
-    output, _ = await process.communicate()
+    async with within(COMMAND_SECONDS, f"the end of {command[0]}"):
+        output, _ = await process.communicate()
     if process.returncode:
         raise RuntimeError(f"{command[0]} failed")
     return output

@@ -33,6 +33,7 @@ REQUIREMENT = """bpe-openai==0.1.4 \\
   --hash=sha256:08fee77717d56bd6ffa86b46283f8ce5553151cc0e4967001af26f37b81c3276 \\
   --hash=sha256:a754c738d85dca11bfd1d7ce474419bf39a3e2bdb79b7a0c40329c97f350cfa5
 """
+INSTALL_SECONDS = 300
 SAMPLE = 2000
 """Characters of a sample of code or documentation."""
 CODE = ("common/mcp_exec_tools", "client/mcp_exec_client", "servers_image/mcp_exec_servers")
@@ -56,7 +57,7 @@ def load() -> Count:
         (CACHE / "requirements.txt").write_text(REQUIREMENT)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
         command += ["--require-hashes", "--target", str(CACHE), "--requirement", str(CACHE / "requirements.txt")]
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, timeout=INSTALL_SECONDS)
     sys.path.append(str(CACHE))
     encoding = importlib.import_module("bpe_openai").get_encoding(ENCODING)
     return lambda text: len(encoding.encode_ordinary(text))

@@ -27,6 +27,7 @@ import aiohttp
 import yaml
 from harness import percentile, run, table, write_json
 from mcp import Client
+from waits import within
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
@@ -43,6 +44,8 @@ KEY = b"the key of the benchmark"
 NAMESPACE = "agents"
 RELEASE_NAMESPACE = "mcp-exec-system"
 DEADLINE = 30.0
+ROUND_SECONDS = 300.0
+"""Limit of one round of calls."""
 ARGUMENTS = {"text": "a line of text as a tool may be given"}
 MAX_CALLS = 10_000
 
@@ -77,15 +80,17 @@ async def run_process(*command: str, log: Path, env: dict[str, str] | None = Non
         if child.returncode is None:
             child.terminate()
             try:
-                await asyncio.wait_for(child.wait(), 15)
+                async with within(15, f"the end of {command[0]}"):
+                    await child.wait()
             except TimeoutError:
                 child.kill()
-                await child.wait()
+                async with within(10, f"the end of {command[0]} after SIGKILL"):
+                    await child.wait()
 
 
 async def wait_for_port(port: int) -> None:
     """Wait until a process listens on the port."""
-    async with asyncio.timeout(DEADLINE):
+    async with within(DEADLINE, f"a process that listens on port {port}"):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -194,13 +199,21 @@ def build_direct_call(client: Client) -> Call:
     return call
 
 
+async def connect_client(stack: AsyncExitStack, client: Client) -> Client:
+    """Connect a client of the SDK until the stack closes."""
+    async with within(DEADLINE, "the connection of the SDK's client"):
+        return await stack.enter_async_context(client)
+
+
 async def wait_for_success(call: Call) -> None:
     """Wait until calls succeed: a broker may not have listed the server's tools yet."""
-    async with asyncio.timeout(DEADLINE):
+    last: list[object] = ["no answer"]
+    async with within(DEADLINE, "a call of the tool that succeeds", state=lambda: last[0]):
         while True:
             try:
                 return await call(0)
-            except RuntimeError:
+            except RuntimeError as error:
+                last[0] = error
                 await asyncio.sleep(0.1)
 
 
@@ -216,7 +229,8 @@ async def measure_round(call: Call, *, at_once: int, calls: int) -> tuple[list[f
             samples.append((time.perf_counter() - started) * 1000)
 
     started = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(at_once)))
+    async with within(ROUND_SECONDS, f"{calls} calls, {at_once} at once", state=lambda: len(samples)):
+        await asyncio.gather(*(caller() for _ in range(at_once)))
     return samples, calls / (time.perf_counter() - started)
 
 
@@ -239,7 +253,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
         await wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
-        client = await stack.enter_async_context(Client(url))
+        client = await connect_client(stack, Client(url))
         api = await stack.enter_async_context(FakeApiServer().running())
         broker = run_broker(url, folder, concurrency=max(AT_ONCE), api=api, control_port=find_free_port())
         address = await stack.enter_async_context(broker)

@@ -9,7 +9,6 @@ owner, is not counted.
 """
 
 import argparse
-import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness import NAMESPACE, RELEASE, SYSTEM, BenchCluster, connect_release, parser, table, write_json
+from harness import NAMESPACE, RELEASE, SYSTEM, BenchCluster, connect_release, parser, run, table, write_json
 
 from mcp_exec_common.kube.client import custom_resource_path
 
@@ -112,4 +111,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(main())
