@@ -16,6 +16,7 @@ import select
 import shutil
 import statistics
 import subprocess
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -51,6 +52,27 @@ SANDBOX = ["python3", "-P", "/opt/mcp-exec/mcp_exec_sandbox/__main__.py"]
 def read_seconds() -> float:
     """Return the processor seconds that the containers have used so far."""
     return int((GROUP / "cpuacct.usage").read_text()) / 1e9
+
+
+def unpack_image(archive: Path, folder: Path) -> Path:
+    """Unpack the layers of an image's archive, of docker or OCI, and return the folder of its root file system."""
+    with tarfile.open(archive) as image:
+
+        def read(name: str) -> Any:
+            member = image.extractfile(name)
+            assert member is not None
+            return json.load(member)
+
+        if "manifest.json" in image.getnames():
+            layers = read("manifest.json")[0]["Layers"]
+        else:
+            digests = [read("index.json")["manifests"][0]["digest"]]
+            digests = [layer["digest"] for layer in read(f"blobs/{digests[0].replace(':', '/')}")["layers"]]
+            layers = [f"blobs/{digest.replace(':', '/')}" for digest in digests]
+        for name in layers:
+            with tarfile.open(fileobj=image.extractfile(name)) as layer:
+                layer.extractall(folder, filter="tar")
+    return folder
 
 
 @dataclass(kw_only=True)
@@ -185,16 +207,33 @@ def post(connection: http.client.HTTPConnection, path: str, body: dict[str, Any]
 
 def main() -> None:
     """Run the command."""
+    arguments = parse_arguments()
+    with tempfile.TemporaryDirectory(prefix="bench-image-") as made:
+        Path(made).chmod(0o755)
+        if arguments.image:
+            folders = {"now": unpack_image(arguments.image, Path(made))}
+        else:
+            folders = {name: Path(folder) for name, _, folder in (each.partition("=") for each in arguments.rootfs)}
+        compare(folders, arguments)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--rootfs", nargs="+", required=True, metavar="NAME=FOLDER", help="root file systems to compare"
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--rootfs", nargs="+", metavar="NAME=FOLDER", help="root file systems to compare")
+    what.add_argument(
+        "--image", type=Path, metavar="FILE", help="archive of an image, such as .cache/images/sandbox.tar"
     )
     parser.add_argument("--runtimes", nargs="+", default=["runsc", "runc"], help="programs of the runtimes")
     parser.add_argument("--rounds", type=int, default=9, help="containers of each kind, in turn")
     parser.add_argument("--uses", type=int, default=40, metavar="N", help="uses of each sandbox that is reused")
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures and samples")
-    arguments = parser.parse_args()
-    folders = {name: Path(folder) for name, _, folder in (each.partition("=") for each in arguments.rootfs)}
+    return parser.parse_args()
+
+
+def compare(folders: dict[str, Path], arguments: argparse.Namespace) -> None:
+    """Measure all root file systems, print a table and write the figures."""
     kinds = {"sleeps": (next(iter(folders.values())), SLEEP)} | {
         f"sandbox, {name}": (folder, SANDBOX) for name, folder in folders.items()
     }

@@ -22,6 +22,8 @@ from mcp_exec_common.kube.objects import Object
 
 EXECUTIONS = custom_resource_path("codeexecutions", namespace=NAMESPACE)
 REST_SECONDS = 60
+SETTLE_SECONDS = 25
+"""After the first resync, whose lists are garbage afterwards."""
 PARTS = ("operator", "gateway", "kube-apiserver", "etcd")
 
 
@@ -66,10 +68,9 @@ async def make_finished(made: SimulatedRelease, first: int, last: int) -> None:
     await asyncio.gather(*(make() for _ in range(AT_ONCE)))
 
 
-async def measure_at_rest(made: SimulatedRelease, *, seconds: float) -> dict[str, Any]:
+async def measure_at_rest(made: SimulatedRelease, *, settle: float, seconds: float) -> dict[str, Any]:
     """Measure what the processes use while idle, as a row of the table."""
-    # After the first resync, whose lists are garbage afterwards.
-    await asyncio.sleep(25)
+    await asyncio.sleep(settle)
     meter = ProcessMeter(pids={name: pid for name, pid in made.pids.items() if name in PARTS})
     await asyncio.sleep(seconds)
     return {f"{name} {what}": used[what] for name, used in meter.rows().items() for what in ("cores", "rss MB")}
@@ -80,7 +81,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
 
     async def note(what: str) -> None:
-        rows[what] = await measure_at_rest(made, seconds=options.rest_seconds)
+        rows[what] = await measure_at_rest(made, settle=options.settle_seconds, seconds=options.rest_seconds)
         print(what, rows[what], flush=True)
 
     async with release(warm=0, nodes=options.node_count) as made:
@@ -113,6 +114,9 @@ def main() -> None:
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
     options.add_argument(
         "--rest-seconds", type=float, default=REST_SECONDS, help="duration of each measurement (default: 60)"
+    )
+    options.add_argument(
+        "--settle-seconds", type=float, default=SETTLE_SECONDS, help="time before each measurement (default: 25)"
     )
     arguments = options.parse_args()
     write_json(arguments.json, run(measure(arguments)))

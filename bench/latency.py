@@ -34,6 +34,7 @@ FOLDER = Path(__file__).parent
 PROGRAMS = [FOLDER / name for name in ("latency.py", "harness.py", "inside.py", "waits.py")]
 """This program and what it imports."""
 INSIDE_SECONDS = 3600
+LEAST_ROUNDS = 5
 
 
 class LatencyFloor:
@@ -156,7 +157,7 @@ async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, names
                 pool=options.pool,
                 namespace=namespace,
                 peer=peer,
-                rounds=max(options.rounds // concurrency, 5),
+                rounds=max(options.rounds // concurrency, min(options.rounds, LEAST_ROUNDS)),
                 concurrency=concurrency,
             )
             rows = {"client, total": summary(found["total"]), "floor": summary(found["floor"])}

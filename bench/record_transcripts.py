@@ -248,9 +248,11 @@ def list_programs(npm: Path, folder: Path) -> dict[str, StdioServerParameters]:
     }
 
 
-async def record(npm: Path) -> None:
-    """Record all tasks, each arm with servers of its own."""
+async def record(npm: Path, *, out: Path, only: str = "") -> None:
+    """Record all tasks or one, each arm with servers of its own."""
     for number, task in enumerate(TASKS, 1):
+        if only not in ("", task.name):
+            continue
         arms = {}
         for arm in ARMS:
             with tempfile.TemporaryDirectory() as made:
@@ -271,7 +273,7 @@ async def record(npm: Path) -> None:
         results = "none" if not task.servers else "synthesised" if MADE_UP & set(task.servers) else "recorded"
         found = {"task": task.name, "kind": task.kind, "prompt": task.prompt, "servers": task.servers,
                  "results": results, "arms": arms}  # fmt: skip
-        path = FOLDER / f"{number:02}-{task.name.replace(' ', '-')}.json"
+        path = out / f"{number:02}-{task.name.replace(' ', '-')}.json"
         path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         print(path.name)
 
@@ -279,8 +281,11 @@ async def record(npm: Path) -> None:
 def main() -> None:
     """Record all transcripts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--npm", type=Path, required=True, help="folder in which the servers of npm are installed")
-    asyncio.run(record(parser.parse_args().npm))
+    parser.add_argument("--npm", type=Path, default=Path(), help="folder in which the servers of npm are installed")
+    parser.add_argument("--task", choices=[task.name for task in TASKS], default="", help="record only this task")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the transcripts (default: bench/data)")
+    options = parser.parse_args()
+    asyncio.run(record(options.npm, out=options.out, only=options.task))
 
 
 if __name__ == "__main__":

@@ -235,16 +235,17 @@ def compare(name: str, *, bursty: bool, seconds: float, seed: int, options: dict
         "hpa": compute_line(hpa, [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9], cost=cost, whole=False),
     }
     equal = {"demand": ours, **{policy: interpolate(lines[policy], cost) for policy in ("fixed", "hpa")}}
-    return {"trace": name, "bursty": bursty, "arrivals": len(times), "equal": equal, "lines": lines}
+    found = {"trace": name, "bursty": bursty, "arrivals": len(times), "equal": equal, "lines": lines}
+    return found | {"idle pods": round(cost / (seconds - FILLING), 1)}
 
 
-def format_row(found: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+def format_row(found: dict[str, Any]) -> dict[str, Any]:
     """Format a comparison as a row of the table."""
     equal = found["equal"]
     return {
         "arrivals": found["arrivals"],
         "idle pod-s": round(equal["demand"]["idle"]),
-        "idle pods": round(equal["demand"]["idle"] / (seconds - FILLING), 1),
+        "idle pods": found["idle pods"],
         **{f"{policy} hits": f"{equal[policy]['hit rate']:.1%}" for policy in POLICIES},
         **{f"{policy} wait": f"{equal[policy]['mean wait'] * 1000:.0f} ms" for policy in POLICIES},
     }
@@ -290,8 +291,8 @@ async def main() -> None:
         for bursty in (False, True):
             label = f"{name}, {'bursty' if bursty else 'Poisson'}"
             found[label] = compare(name, bursty=bursty, seconds=given.seconds, seed=given.seed, options=given.scaling)
-            print(label, format_row(found[label], seconds=given.seconds), file=sys.stderr, flush=True)
-    print(table({label: format_row(each, seconds=given.seconds) for label, each in found.items()}))
+            print(label, format_row(found[label]), file=sys.stderr, flush=True)
+    print(table({label: format_row(each) for label, each in found.items()}))
     write_json(given.json, {"seconds": given.seconds, "seed": given.seed, "scaling": given.scaling, "traces": found})
     if given.png is not None:
         plot(found, given.png)

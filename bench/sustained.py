@@ -68,6 +68,14 @@ def windows(moments: list[float], runs: list[TimedExecution]) -> list[float]:
     return [round(percentile(samples, 0.5), 1) for _, samples in sorted(found.items())]
 
 
+def medians(runs: list[TimedExecution]) -> dict[str, float]:
+    """Return the median of each kind of start."""
+    found: dict[str, list[float]] = {}
+    for each in runs:
+        found.setdefault(str(each.answer.get("start")), []).append(each.milliseconds)
+    return {start: round(percentile(samples, 0.5), 1) for start, samples in sorted(found.items())}
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the load once in each mode."""
     return {mode: await measure_mode(options, mode) for mode in options.modes}
@@ -101,6 +109,7 @@ async def measure_mode(options: argparse.Namespace, mode: str) -> dict[str, Any]
         "problems": sorted({run.problem for run in runs if run.problem})[:3],
         "cold": starts["Cold"],
         "reused": starts["Reused"],
+        "starts": medians(runs),
         "stages": stage_rows(runs),
         "median by ten seconds": windows(moments, runs),
         "processes": processes,

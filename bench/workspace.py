@@ -35,6 +35,7 @@ COUNTS = (1, 1_000, 10_000)
 AS_IN_A_POD = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """The supervisor is process 1 of its own PID namespace, so that it does not list this machine's processes."""
 ROUNDS, COLD_ROUNDS = 15, 4
+"""Default numbers of rounds."""
 OWNER = "0a" * 16
 FILL = """
 import os
@@ -83,7 +84,7 @@ def compare(first: Callable[[], float], second: Callable[[], float], rounds: int
     return median(one for one, _ in pairs), median(two for _, two in pairs)
 
 
-def measure_workspace(url: str, count: int) -> dict[str, float]:
+def measure_workspace(url: str, count: int, *, rounds: int = ROUNDS) -> dict[str, float]:
     """Return the milliseconds that each kind of run takes with and without a workspace of so many files."""
     name = f"w{count}"
     warm, plain = (SandboxProcess(wrapper=AS_IN_A_POD, storage_bytes=str(1 << 30)) for _ in range(2))
@@ -94,17 +95,19 @@ def measure_workspace(url: str, count: int) -> dict[str, float]:
         bare, unchanged = compare(
             lambda: measure(plain, NOTHING)[0],
             lambda: measure(warm, NOTHING, files=build_job(url, name))[0],
-            ROUNDS,
+            rounds,
         )
         _, changed = compare(
             lambda: measure(plain, NOTHING)[0],
             lambda: measure(warm, CHANGE, files=build_job(url, name))[0],
-            ROUNDS,
+            rounds,
         )
     finally:
         warm.close()
         plain.close()
-    new_bare, cold = compare(lambda: measure_cold(), lambda: measure_cold(files=build_job(url, name)), COLD_ROUNDS)
+    new_bare, cold = compare(
+        lambda: measure_cold(), lambda: measure_cold(files=build_job(url, name)), min(rounds, COLD_ROUNDS)
+    )
     return {
         "first save": first,
         "cold, added": cold - new_bare,
@@ -123,7 +126,7 @@ def measure_cold(**fields: Any) -> float:
         sandbox.close()
 
 
-async def measure_all(json_file: Path | None, counts: Sequence[int] = COUNTS) -> None:
+async def measure_all(json_file: Path | None, counts: Sequence[int] = COUNTS, *, rounds: int = ROUNDS) -> None:
     """Run a broker, measure each number of files, and print a table."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -141,15 +144,18 @@ async def measure_all(json_file: Path | None, counts: Sequence[int] = COUNTS) ->
                 await wait_for_port(port)
                 rows = {}
                 for count in counts:
-                    figures = await asyncio.to_thread(measure_workspace, f"http://127.0.0.1:{port}", count)
-                    rows[f"{count} files"] = {name: f"{value:.1f} ms" for name, value in figures.items()}
+                    figures = await asyncio.to_thread(
+                        measure_workspace, f"http://127.0.0.1:{port}", count, rounds=rounds
+                    )
+                    rows[f"{count} files"] = {name: round(value, 1) for name, value in figures.items()}
                     print(json.dumps({str(count): figures}), flush=True)
-    print(table(rows))
+    print("milliseconds\n" + table(rows))
     write_json(json_file, {"workspace": rows})
 
 
 if __name__ == "__main__":
     found = parser(__doc__)
     found.add_argument("--files", type=int, nargs="+", default=COUNTS, help="numbers of files")
+    found.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of each kind of run (default: {ROUNDS})")
     options = found.parse_args()
-    run(measure_all(options.json, options.files))
+    run(measure_all(options.json, options.files, rounds=options.rounds))

