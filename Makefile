@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples down lint types unit component browser coverage kills wheel installs fuzz e2e long chaos boards newest test bench generate clean
+.PHONY: help venv lock images data-image push up demo examples down lint types unit component browser coverage kills wheel installs fuzz e2e long chaos boards newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -109,8 +109,11 @@ newest: venv  ## test the CRDs with their CEL rules on the newest Kubernetes' AP
 
 test: lint types coverage e2e  ## run what CI runs: lint, types, unit and component with their coverage, e2e
 
-bench: venv  ## measure latency, API writes, a burst and a steady load on a real cluster
-	@hack/bench
+bench: venv  ## measure everything on a real cluster, and compare with docs/internals/performance.md; ONLY=latency,...
+	@hack/bench $(if $(ONLY),--only $(ONLY)) $(if $(filter yes,$(RECORD)),--record)
+
+bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ONLY=latency,... chooses
+	@hack/bench --smoke $(if $(ONLY),--only $(ONLY))
 
 generate: venv  ## write all generated files: CRDs, chart, boards, wrappers
 	python -m mcp_exec_api

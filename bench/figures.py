@@ -188,6 +188,12 @@ def read_footprint(results: Results) -> Rows:
     }
 
 
+def read_sandbox(results: Results) -> Rows:
+    """Return sandboxes on loopback and in pods. The pool `default` is the one in gVisor."""
+    labels = {"loopback": "on loopback, natively", "runc": "a runc pod", "default": "a gVisor pod"}
+    return {labels[name]: row for name, row in results["sandbox"]["rows"].items()}
+
+
 def read_density(results: Results) -> Rows:
     """Return pods of both runtimes. The pool `default` is the one in gVisor."""
     rows = {}

@@ -28,6 +28,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _FOLDER: Final = "/bench"
 _ISOLATION: Final = ("MCP_EXEC_FORBIDDEN_ADDRESSES", "MCP_EXEC_ANSWERING_ADDRESS")
 """Variables by which a sandbox checks that a NetworkPolicy covers it. The peer has none."""
+_TOKEN: Final = "MCP_EXEC_TOKEN_SHA256"
 _POD_FIELDS: Final = (
     "dnsConfig", "dnsPolicy", "enableServiceLinks", "imagePullSecrets", "nodeSelector", "runtimeClassName",
     "securityContext", "tolerations",
@@ -63,14 +64,20 @@ class Peer:
     node: str
 
 
-def peer_manifest(like: Object) -> Object:
-    """Build a pod with image, runtime, limits and volumes of a sandbox, that is in no pool."""
+def peer_manifest(like: Object, *, token_sha256: str = "") -> Object:
+    """Build a pod with image, runtime, limits and volumes of a sandbox, that is in no pool.
+
+    It obeys the token with this digest, or nobody.
+    """
     spec, container = like["spec"], like["spec"]["containers"][0]
     # the mount of a token, if there is one, is of a volume that the copy lacks
     volumes = [volume for volume in spec["volumes"] if "emptyDir" in volume]
     names = {volume["name"] for volume in volumes}
     kept = {name: container[name] for name in _CONTAINER_FIELDS if name in container}
     kept["env"] = [each for each in container["env"] if each["name"] not in _ISOLATION]
+    if token_sha256:
+        kept["env"] = [each for each in kept["env"] if each["name"] != _TOKEN]
+        kept["env"].append({"name": _TOKEN, "value": token_sha256})
     kept["volumeMounts"] = [mount for mount in container.get("volumeMounts", []) if mount["name"] in names]
     return {
         "metadata": {"name": "peer"},
@@ -137,13 +144,13 @@ async def own_namespace(bench: BenchCluster) -> AsyncIterator[str]:
         await bench.kube.delete(resource_path("namespaces", name=name))
 
 
-async def run_peer(bench: BenchCluster, namespace: str, *, pool: str) -> Peer:
+async def run_peer(bench: BenchCluster, namespace: str, *, pool: str, token_sha256: str = "") -> Peer:
     """Start a peer like the pool's sandboxes, and return it once it runs."""
     pods, _ = await bench.kube.list(resource_path("pods", namespace=NAMESPACE), selector=f"{GROUP}/pool={pool}")
     if not pods:
         raise SystemExit(f"pool {pool} has no sandboxes: its pods are what the floor is measured with")
     path = resource_path("pods", namespace=namespace)
-    await bench.kube.create(path, peer_manifest(pods[0]))
+    await bench.kube.create(path, peer_manifest(pods[0], token_sha256=token_sha256))
     found = await _wait_for(bench, f"{path}/peer", "Running")
     return Peer(address=found["status"]["podIP"], node=found["spec"]["nodeName"])
 

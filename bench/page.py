@@ -25,6 +25,7 @@ from figures import (
     read_processor,
     read_real,
     read_records,
+    read_sandbox,
     read_scaling,
     read_stages,
     read_starts,
@@ -126,6 +127,13 @@ TABLES: Final[Mapping[str, Table]] = {
         columns={"memory": "{MB} MB", "cores": "{cores}"},
         read=read_footprint,
         compared=("MB", "cores"),
+    ),
+    "sandbox": Table(
+        runs=("sandbox",),
+        head="median",
+        columns={"first event, ms": "{first event ms}", "end, ms": "{end ms}", "100 MB of output, s": "{100 MB s}"},
+        read=read_sandbox,
+        compared=("first event ms", "end ms", "100 MB s"),
     ),
     "density": Table(
         runs=("density",),

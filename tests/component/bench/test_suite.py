@@ -1,0 +1,75 @@
+"""The run of all benchmarks: limits of time, and what is said of those that fail or can't run."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import suite
+from programs import Benchmark, Need
+from tests.support.until import eventually
+
+IGNORES_SIGTERM = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process exists and is more than an entry that nobody has read yet."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def run(code: str, *, seconds: float = 20) -> suite.Outcome:
+    command = [sys.executable, "-c", code]
+    return suite.run_limited(command, seconds=seconds, capture=True, environment=os.environ, end_seconds=0.1)
+
+
+def test_a_program_that_never_ends_is_ended_with_all_that_it_started() -> None:
+    found = run(IGNORES_SIGTERM, seconds=3)
+    assert found.result == "failed: it did not end within 3 s"
+    eventually(lambda: not is_running(int(found.output)))
+
+
+def test_a_program_that_fails_is_shown_with_its_last_words() -> None:
+    found = run("raise SystemExit('latency.py: waited 30 s for 3 warm pods, but had 1')")
+    assert (found.result, found.output) == (
+        "failed with status 1", "latency.py: waited 30 s for 3 warm pods, but had 1\n",
+    )  # fmt: skip
+
+
+def test_what_a_machine_lacks_is_skipped_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "RESULTS", tmp_path)
+    chosen = {"writes": Benchmark(program="writes.py", need=Need.AUDIT), "levels": Benchmark(program="levels.py")}
+    (tmp_path / "writes.json").write_text("{}")
+    found = suite.run_all(chosen, smoke=True, environment={"PATH": os.environ["PATH"]})
+    assert {name: each.result for name, each in found.items()} == {
+        "writes": "skipped: BENCH_AUDIT_LOG is not set", "levels": "done",
+    }  # fmt: skip
+    assert list(suite.load_results(found)) == ["levels"], "no figures of an earlier run"
+
+
+def test_the_run_ends_with_the_page_next_to_the_new_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    ways = {way: {"calls": 1, "p50 ms": 2.0, "p99 ms": 3.0, "calls/s": 9} for way in ("direct", "broker")}
+    at_once = {"1": {"ways": ways, "ratio p50": 1.0, "ratio p99": 1.0, "ratio calls/s": 1.0}}
+    recorded = {"tables": {"tools": {"rows": {"1": {"ratio p50": 2.0}}}}}
+    suite.print_comparison({"tools": {"at once": at_once}}, recorded)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[-2:]] == [
+        ["page", "now", "now", "/", "page"], ["tools,", "1:", "ratio", "p50", "2", "1", "0.50"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [["--only", "speed"], ["--smoke", "--record"]])
+def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str]) -> None:
+    command = [sys.executable, str(suite.FOLDER / "suite.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "error: " in done.stderr
