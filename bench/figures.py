@@ -33,7 +33,7 @@ _MCP_DIRECT: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class FigureTable:
     """One table of the page."""
 
     runs: tuple[str, ...]
@@ -291,7 +291,7 @@ def show(value: Any) -> str:
     return f"{value:.3g}"
 
 
-def render(table: Table, rows: Rows) -> str:
+def render(table: FigureTable, rows: Rows) -> str:
     """Return a table in Markdown: the measured rows, then the published ones."""
     lines = [[table.head, *table.columns], ["---"] * (len(table.columns) + 1)]
     for label, row in (rows | (table.published or {})).items():
@@ -312,7 +312,7 @@ def _fill_cell(template: str, row: Row) -> str:
     return text.strip(" /") if text != template.format_map(_Shown()) else ""
 
 
-def compare(table: Table, page: Rows, now: Rows) -> list[tuple[str, float, float]]:
+def compare(table: FigureTable, page: Rows, now: Rows) -> list[tuple[str, float, float]]:
     """Return label with field, the page's value and the new one, for each compared field that both have."""
     return [
         (f"{label}: {field}", page[label][field], row[field])

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from figures import (
+    FigureTable,
     Results,
     Rows,
-    Table,
     read_batches,
     read_bursts,
     read_containers,
@@ -47,8 +47,8 @@ _CLAIMS_STEADY: Final[Rows] = {
     "agent-sandbox, 45/s for 60 s, twelve nodes": {"p50": 92, "p90": 182, "p99": 376, "failed": 0}
 }
 
-TABLES: Final[Mapping[str, Table]] = {
-    "latency": Table(
+TABLES: Final[Mapping[str, FigureTable]] = {
+    "latency": FigureTable(
         runs=("latency",),
         head="concurrency",
         columns={
@@ -61,7 +61,7 @@ TABLES: Final[Mapping[str, Table]] = {
         read=read_latency,
         compared=("ratio p50", "ratio p99"),
     ),
-    "stages": Table(
+    "stages": FigureTable(
         runs=("latency",),
         head="concurrency",
         columns={
@@ -71,7 +71,7 @@ TABLES: Final[Mapping[str, Table]] = {
         read=read_stages,
         compared=("queued", "bind", "dispatch", "run"),
     ),
-    "writes": Table(
+    "writes": FigureTable(
         runs=("writes", "writes-reuse"),
         head="",
         columns={"writes before the code starts": "{before}", "writes in all": "{all}"},
@@ -84,7 +84,7 @@ TABLES: Final[Mapping[str, Table]] = {
             },
         },
     ),
-    "bursts": Table(
+    "bursts": FigureTable(
         runs=("burst",),
         head="300 at once on 300 warm, ms",
         columns={"all done within s": "{all}", **_LOAD},
@@ -92,7 +92,7 @@ TABLES: Final[Mapping[str, Table]] = {
         compared=("all", "p50", "p99", "failed"),
         published=_CLAIMS_AT_ONCE,
     ),
-    "steady": Table(
+    "steady": FigureTable(
         runs=("sustained", "sustained-30"),
         head="steady load, Poisson, ms",
         columns={**_LOAD, "executions": "{executions}", "no warm pod": "{cold}"},
@@ -100,70 +100,70 @@ TABLES: Final[Mapping[str, Table]] = {
         compared=("p50", "p99", "failed", "cold"),
         published=_CLAIMS_STEADY,
     ),
-    "processor": Table(
+    "processor": FigureTable(
         runs=("sustained",),
         head="processor ms of an execution",
         columns={"single use, 45/s": "{single}", "with reuse, 75/s": "{reuse}", "in sessions, 75/s": "{session}"},
         read=read_processor,
         compared=("single", "reuse", "session"),
     ),
-    "real": Table(
+    "real": FigureTable(
         runs=_REAL_RUNS,
         head="real gVisor pods, ms",
         columns={**_LOAD, "executions": "{executions}", "no warm pod": "{cold}"},
         read=read_real,
         compared=("p50", "p99", "failed", "cold"),
     ),
-    "fill": Table(
+    "fill": FigureTable(
         runs=("fill",),
         head="pool from 0 to",
         columns={"time, s": "{s}", "pods/s": "{pods/s}", "a bare client's time, s": "{bare s}", "ratio": "{ratio}"},
         read=read_fill,
         compared=("ratio",),
     ),
-    "footprint": Table(
+    "footprint": FigureTable(
         runs=("footprint",),
         head="",
         columns={"memory": "{MB} MB", "cores": "{cores}"},
         read=read_footprint,
         compared=("MB", "cores"),
     ),
-    "sandbox": Table(
+    "sandbox": FigureTable(
         runs=("sandbox",),
         head="median",
         columns={"first event, ms": "{first event ms}", "end, ms": "{end ms}", "100 MB of output, s": "{100 MB s}"},
         read=read_sandbox,
         compared=("first event ms", "end ms", "100 MB s"),
     ),
-    "density": Table(
+    "density": FigureTable(
         runs=("density",),
         head="median",
         columns={"memory": "{MB} MB", "processor": "{processor %} %", "wake-ups/s": "{wake-ups/s}"},
         read=read_density,
         compared=("MB", "processor %"),
     ),
-    "workspace": Table(
+    "workspace": FigureTable(
         runs=("workspace",),
         head="ms",
         columns={"1 file": "{1 files}", "1,000 files": "{1000 files}", "10,000 files": "{10000 files}"},
         read=read_workspace,
         compared=("1 files", "1000 files", "10000 files"),
     ),
-    "containers": Table(
+    "containers": FigureTable(
         runs=("containers",),
         head="processor seconds of the container",
         columns={"start": "{start}", "end": "{end}", "more than sleeping": "{more}", "a use, ms": "{use}"},
         read=read_containers,
         compared=("start", "end", "more", "use"),
     ),
-    "starts": Table(
+    "starts": FigureTable(
         runs=("real-single", "real-slow", "real-reuse"),
         head="start of an execution, gVisor",
         columns={"what it waits for": "{what}", "a client's p50, ms": "{p50}"},
         read=read_starts,
         compared=("p50",),
     ),
-    "tools": Table(
+    "tools": FigureTable(
         runs=("tools",),
         head="at once",
         columns={
@@ -175,28 +175,28 @@ TABLES: Final[Mapping[str, Table]] = {
         read=read_tools,
         compared=("ratio p50", "ratio p99", "ratio calls/s"),
     ),
-    "records": Table(
+    "records": FigureTable(
         runs=("records",),
         head="at once, records",
         columns={"p50 / p95 / p99 ms": "{p50} / {p95} / {p99}", "calls/s": "{calls/s}", "p50 to off": "{ratio p50}"},
         read=read_records,
         compared=("ratio p50",),
     ),
-    "batches": Table(
+    "batches": FigureTable(
         runs=("records",),
         head="rows of executions, a hundred at a time",
         columns={"p50 ms": "{p50}", "rows/s": "{rows/s}"},
         read=read_batches,
         compared=("p50",),
     ),
-    "mcp endpoint": Table(
+    "mcp endpoint": FigureTable(
         runs=("mcp-endpoint",),
         head="`run_code`, runc, 40 of each",
         columns={"p50 ms": "{p50}", "ratio": "{ratio}"},
         read=read_mcp_endpoint,
         compared=("ratio",),
     ),
-    "mcp direct": Table(
+    "mcp direct": FigureTable(
         runs=("mcp-direct",),
         head="direct call of a tool of 1 ms",
         columns={
@@ -206,7 +206,7 @@ TABLES: Final[Mapping[str, Table]] = {
         read=read_mcp_direct,
         compared=("ratio of 1", "ratio of 16"),
     ),
-    "scaling": Table(
+    "scaling": FigureTable(
         runs=("scaling",),
         head="warm hits at equal cost",
         columns={"idle pods, mean": "{idle}", "demand": "{demand} %", "fixed": "{fixed} %", "HPA": "{hpa} %"},

@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from harness import BenchCluster, connect_release, parser, run, summary, table, write_json
+from waits import within
 
 from mcp_exec_client import Client, Execution
 
 TASKS = Path(__file__).parents[1] / "examples" / "tasks"
 Task = Callable[[Client], list[Execution]]
 Samples = dict[str, list[float]]
+TASK_SECONDS = 300.0
 
 
 def find_tasks() -> dict[str, Path]:
@@ -73,7 +75,8 @@ async def measure(bench: BenchCluster, names: Sequence[str], *, pool: str, warm:
     for name in names:
         await bench.wait_until_settled(pool)
         with Client(bench.gateway, api_key=key) as client:
-            elapsed = await asyncio.to_thread(time_task, client, name, verbose=verbose)
+            async with within(TASK_SECONDS, f"the end of the task {name}"):
+                elapsed = await asyncio.to_thread(time_task, client, name, verbose=verbose)
         samples[name].append(elapsed)
         if verbose:
             print(f"{name}: {elapsed:.0f} ms with {warm} warm pods")

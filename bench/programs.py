@@ -1,7 +1,7 @@
 """The benchmarks of `make bench`: program, arguments, smallest arguments, what it needs, and its limit of time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -45,6 +45,8 @@ class Benchmark:
     """Seconds after which the program is ended."""
     in_all: bool = True
     """Whether a run of all benchmarks includes it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the run, except in a smoke test."""
     draws: str = ""
     """Option for the file of a plot."""
 
@@ -188,7 +190,12 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         smallest=("--image", "$BENCH_IMAGE", "--runtimes", "runc", "--rounds", "1", "--uses", "1"),
         limit=900,
     ),
-    "workspace": Benchmark(program="workspace.py", smallest=("--files", "1", "--rounds", "1"), limit=600),
+    "workspace": Benchmark(
+        program="workspace.py",
+        smallest=("--files", "1", "--rounds", "1"),
+        limit=600,
+        environment={"TMPDIR": "/dev/shm"},
+    ),
     "tools": Benchmark(program="tools.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
     "records": Benchmark(program="records.py", smallest=(*_ONE_CALL, "--batches", "1"), limit=600),
     "mcp-direct": Benchmark(program="mcp_direct.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),

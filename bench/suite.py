@@ -152,7 +152,8 @@ def run_all(
             print(f"==> {name}", flush=True)
             command = build_command(name, each, smoke=smoke, target=target, environment=environment, plot=plot)
             seconds = SMOKE_SECONDS if smoke else each.limit
-            outcomes[name] = run_limited(command, seconds=seconds, capture=smoke, environment=environment)
+            own = {**environment, **({} if smoke else each.environment)}
+            outcomes[name] = run_limited(command, seconds=seconds, capture=smoke, environment=own)
             print(f"==> {name}: {outcomes[name].result} after {outcomes[name].seconds:.0f} s", flush=True)
             if not outcomes[name].result.startswith("done"):
                 print(outcomes[name].output[-3000:], flush=True)

@@ -39,6 +39,7 @@ JOB: Final = Job(id="uid", code="print(1)", context={}, timeout_seconds=10, outp
 CONNECTIONS: Final = 500
 """Connections whose memory is measured."""
 COMMAND_SECONDS: Final = 120
+SAMPLES_SECONDS: Final = 300
 KINDS: Final = ("plain", "proof", "TLS")
 CALL: Final = b"x" * 2048
 ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 8192\r\n\r\n" + b"y" * 8192
@@ -198,7 +199,8 @@ async def measure_memory(kind: str) -> float:
         await servers.call(session, kind)
         before = resident_kib()
         # in flight at once, so that each gets a connection of its own
-        await asyncio.gather(*(servers.call(session, kind) for _ in range(CONNECTIONS)))
+        async with within(COMMAND_SECONDS, f"{CONNECTIONS} calls at once"):
+            await asyncio.gather(*(servers.call(session, kind) for _ in range(CONNECTIONS)))
         return round((resident_kib() - before) / CONNECTIONS, 1)
 
 
@@ -214,8 +216,9 @@ async def measure(samples: int) -> dict[str, Any]:
     rows: dict[str, dict[str, float]] = {}
     async with serving() as servers:
         for what, name in (("run", "run"), ("call", "broker call")):
-            kept = await measure_kept(servers, what, samples)
-            new = await measure_new(servers, what, max(samples // 10, 10))
+            async with within(SAMPLES_SECONDS, f"{samples} samples of a {name} by each kind of connection"):
+                kept = await measure_kept(servers, what, samples)
+                new = await measure_new(servers, what, max(samples // 10, 10))
             for way, found in (("kept", kept), ("new", new)):
                 rows |= {f"{name}, {way} connection, {kind}": found[kind].summarize() for kind in KINDS}
     return {"milliseconds": rows, "connection_kib": memory}

@@ -73,3 +73,12 @@ def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str]) 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "error: " in done.stderr
+
+
+def test_make_bench_refuses_an_unknown_benchmark_before_it_makes_a_cluster(tmp_path: Path) -> None:
+    environment = {**os.environ, "VENV": sys.prefix, "MCP_EXEC_CACHE": str(tmp_path)}
+    command = [str(suite.ROOT / "hack" / "bench"), "--only", "speed"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "no benchmark speed" in done.stderr
+    assert list(tmp_path.iterdir()) == []
