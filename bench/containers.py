@@ -1,7 +1,7 @@
 """Processor seconds of a sandbox's container alone: start, end and reuse, by runsc or runc, without Kubernetes.
 
 It counts a control group of its own, so that other work on the machine hardly changes the figures. It needs root and
-version 1 of cpuacct. A root file system is a folder, for example that of `buildah mount` for a container of the image.
+version 1 of cpuacct. A root file system is a folder, or is unpacked from an image's archive of docker or buildah.
 A use is `print(1)` and the cleaning after it, in a sandbox with the network of the machine, on loopback.
 
     python bench/containers.py --rootfs now=FOLDER before=FOLDER --runtimes runsc runc --json containers.json
