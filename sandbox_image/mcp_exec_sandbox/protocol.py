@@ -2,9 +2,10 @@
 
 The channel is a socket pair that carries one JSON object per line. The supervisor sends one job, or in a session one
 after the other. The runner sends `ready` (once, before the job), tool events, `interrupted` (where the code was when it
-was interrupted) and `done`. The agent's code shares the runner's process, so the supervisor treats every line as
-hostile input. Before its job, a runner may get `fork` instead: then it never runs code but is the template of others.
-The message comes with the channel, stdout and stderr of the forked runner as open files.
+was interrupted), `ended` (the report of code that has ended, if threads, exit handlers or files are left) and `done`.
+The agent's code shares the runner's process, so the supervisor treats every line as hostile input. Before its job, a
+runner may get `fork` instead: then it never runs code but is the template of others. The message comes with the
+channel, stdout and stderr of the forked runner as open files.
 """
 
 import json
@@ -36,6 +37,12 @@ SERVERS_FOLDER = "servers"
 
 ARTIFACTS_FOLDER = "artifacts"
 """Folder of the workspace whose files are artifacts of the run."""
+
+ENDED = "ended"
+"""Type of the report that precedes `done` if the end of the interpreter may take time."""
+
+LEFT_CHARACTERS = 400
+"""Maximum length of the text about what was still running at the time limit."""
 
 ARTIFACT_EVENT = "artifact"
 """Type of the runner's messages about files that the code shows."""

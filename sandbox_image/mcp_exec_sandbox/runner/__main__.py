@@ -1,7 +1,7 @@
 """Entry of the runner: `python3 -P -m mcp_exec_sandbox.runner LIMITS`, with the control channel as descriptor 3.
 
 Everything that does not need the code comes first: limits, imports, event loop. Then the runner blocks until the job
-arrives. It does not exit after the job but sends its report and waits for its kill, so left-over threads don't matter.
+arrives. It does not exit after the job: it does what an exit does (`ending`), sends its report and waits for its kill.
 In a session it waits for the next job. Asked for a fork, it becomes the template of the runners instead.
 """
 
@@ -54,6 +54,7 @@ def main(limits: RunnerLimits) -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    runner.prepare()
     imported = [cost.to_message() for cost in costs]
     channel.send({"type": "ready", "forks": can_fork(), "preimport": imported})
     with contextlib.suppress(EOFError):
@@ -63,6 +64,7 @@ def main(limits: RunnerLimits) -> None:
             channel, loop = Channel(CONTROL_FD), AgentLoop()
             install_loop(loop)
             runner = JobRunner(channel=channel, loop=loop, workspace=Path.cwd(), streams=streams)
+            runner.prepare()
             channel.send({"type": "ready", "pid": os.getpid()})
             message = channel.receive()
         run_jobs(runner, channel, message)

@@ -18,20 +18,30 @@ class InterruptHandler:
         self._report = report
         self._loop = loop
         self._armed = False
+        self.was_requested = False
+        """Whether an interrupt came since the code began, also one that did not raise."""
 
     def install(self) -> None:
         """Handle SIGINT from now on. Until armed, the handler ignores it."""
         signal.signal(signal.SIGINT, self._handle)
 
     def arm(self) -> None:
-        """Let an interrupt raise."""
+        """Let an interrupt of new code raise."""
+        self.was_requested = False
         self._armed = True
+
+    def rearm(self) -> None:
+        """Let an interrupt raise at the end of the code, too. Raises Interrupted if one has come since `arm`."""
+        self._armed = True
+        if self.was_requested:
+            raise Interrupted("interrupted")
 
     def disarm(self) -> None:
         """Ignore interrupts, because the report is being written."""
         self._armed = False
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
+        self.was_requested = True
         if not self._armed:
             return
         # Reported at once: code that swallows the exception is killed and could not report it later.

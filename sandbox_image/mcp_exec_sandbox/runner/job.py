@@ -10,9 +10,10 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.notes import Notes
-from mcp_exec_sandbox.protocol import AGENT_FILE, encode
+from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, encode
 from mcp_exec_sandbox.runner import resources
 from mcp_exec_sandbox.runner.channel import Channel
+from mcp_exec_sandbox.runner.ending import InterpreterEnd
 from mcp_exec_sandbox.runner.interruption import InterruptHandler
 from mcp_exec_sandbox.runner.loop import AgentLoop, cancel_tasks, install_loop
 from mcp_exec_sandbox.runner.main_module import create_main_module, renew_main_module
@@ -86,6 +87,11 @@ class JobRunner:
         self._file = AGENT_FILE
         self._artifacts = ArtifactWriter(workspace=workspace, emit=lambda event: None)
         self._notes = Notes()
+        self._end = InterpreterEnd(interrupts=self._interrupts, workspace=workspace)
+
+    def prepare(self) -> None:
+        """Note the state of the interpreter. Call it last, before the job arrives."""
+        self._end.prepare()
 
     def run(self, job: RunnerJob) -> None:
         """Run the code and send the report. A process that the code forked exits here without a report."""
@@ -103,12 +109,35 @@ class JobRunner:
         set_writer(self._artifacts)
         report = self._build_report(job, self._prepare_module(job))
         progress.flush()
-        if not self._channel.is_owner():
-            self._streams.flush()
-            os._exit(report["exitCode"] or int(report["error"] is not None))
+        is_child = not self._channel.is_owner()
+        if is_child and report["error"] is not None and not report["exitCode"]:
+            sys.stderr.write(report["error"]["traceback"])
+        if job.session and not is_child:
+            self._end.flush(notes=self._notes)
+        else:
+            report = self._end_interpreter(job, report)
+            progress.flush()
         self._streams.flush()
+        if is_child:
+            os._exit(report["exitCode"] or int(report["error"] is not None))
         with contextlib.suppress(OSError):
             self._channel.send({**report, "notes": self._notes.to_message()})
+
+    def _end_interpreter(self, job: RunnerJob, report: dict[str, Any]) -> dict[str, Any]:
+        """Do what Python does at its exit, and return the complete report."""
+        is_idle = not self._end.has_work(job.code)
+        if not is_idle and not self._interrupts.was_requested and self._channel.is_owner():
+            # If the end takes longer than the code may run, the supervisor has the result of the code.
+            self._streams.flush()
+            with contextlib.suppress(OSError):
+                self._channel.send({**report, "type": ENDED})
+        self._end.finish(notes=self._notes, is_idle=is_idle, forget=self._forget_module, show=self._show_figures)
+        if self._end.failure is not None and report["error"] is None and find_limit(self._end.failure) is not None:
+            return self._report_failure(self._end.failure)
+        return report if self._end.left is None else {**report, "left": self._end.left}
+
+    def _forget_module(self) -> None:
+        self._module = None
 
     def _prepare_module(self, job: RunnerJob) -> ModuleType:
         """Return the module that the code runs in: a new one, or that of the session's earlier jobs."""

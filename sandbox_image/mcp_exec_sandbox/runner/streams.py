@@ -25,6 +25,14 @@ class _CountingFile(io.FileIO):
         return size
 
 
+class _LastingBuffer(io.BufferedWriter):
+    """Buffer that stays open: code that wraps it in a stream of its own would close it with that stream."""
+
+    def close(self) -> None:
+        """Write the buffer."""
+        self.flush()
+
+
 class StandardStreams:
     """Both output streams of this process."""
 
@@ -33,7 +41,7 @@ class StandardStreams:
         # `backslashreplace` escapes what UTF-8 can't encode instead of raising.
         self._texts = tuple(
             io.TextIOWrapper(
-                io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
+                _LastingBuffer(file), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
             )
             for file in self._files
         )

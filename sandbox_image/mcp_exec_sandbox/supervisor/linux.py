@@ -81,6 +81,17 @@ def read_signals(descriptor: int) -> list[ReceivedSignal]:
         received.append(ReceivedSignal(signal=number, sender=sender))
 
 
+def interrupt_main_thread(pid: int, numbers: Sequence[signal.Signals]) -> None:
+    """Send signals to the first thread of a process, which may be gone.
+
+    The kernel gives a signal to a process to any of its threads if the first has one that it has not handled yet. Then
+    a lock for which the first thread waits would not be interrupted.
+    """
+    libc = ctypes.CDLL(None)
+    for number in numbers:
+        libc.tgkill(pid, pid, int(number))
+
+
 def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from mcp_exec_sandbox.notes import NoteFields, Notes
-from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS
+from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.execution.outcome import (
@@ -91,6 +91,8 @@ class CodeRun:
         self._over = asyncio.Event()
         self._decision: SupervisorDecision | None = None
         self._report: RunnerReport | None = None
+        self._early_report: RunnerReport | None = None
+        """The report of code that has ended, while its threads, exit handlers or files still take time."""
         self._interruption = InterruptLocation()
         self._closed = False
         self._control_bytes = 0
@@ -137,7 +139,7 @@ class CodeRun:
             self._measure_cpu(all_processes=not is_unasked or elapsed > LONG_RUN_SECONDS)
             if not is_unasked:
                 kill_descendants(spare=self._find_spared())
-            await self._save_files(may_save=is_unasked)
+            await self._save_files(may_save=is_unasked or self._has_ended_late)
             self._finish(run_ms=elapsed * 1000)
         finally:
             if not is_unasked:
@@ -167,6 +169,12 @@ class CodeRun:
             stop_descendants()
             await wait_until_stopped()
         self._files_report = await self._files.finish(may_save=may_save, keeps_artifacts=keeps_artifacts)
+
+    @property
+    def _has_ended_late(self) -> bool:
+        """Whether the code came to its own end, but what it left ran longer than its time limit."""
+        is_timeout = self._decision is not None and self._decision.reason == "Timeout"
+        return is_timeout and self._early_report is not None
 
     @property
     def keeps_interpreter(self) -> bool:
@@ -252,6 +260,8 @@ class CodeRun:
         elif kind == "done":
             self._report = RunnerReport.from_message(message)
             self._over.set()
+        elif kind == ENDED and self._decision is None:
+            self._early_report = RunnerReport.from_message(message)
 
     def on_output(self, stream: int, data: memoryview) -> None:
         """Add output of the code. Output after the end is dropped."""
@@ -308,8 +318,11 @@ class CodeRun:
             for output in self._streams.values():
                 output.finish()
             self._progress_events.finish()
+            if self._has_ended_late:
+                self._report = self._report or self._early_report
             outcome = decide_outcome(
                 decision=self._decision,
+                ended_late=self._has_ended_late,
                 report=self._report,
                 runner_exit=self._runner.exit_code,
                 kernel_kill=self._watchdog.has_kernel_kill(),
@@ -357,9 +370,10 @@ class CodeRun:
         )
 
     def _write_result(self, outcome: RunOutcome) -> bool:
-        """Write the event `result` if the run succeeded with one. Return whether the result was cut."""
+        """Write the event `result` if the code came to its end with one. Return whether the result was cut."""
         report = self._report
-        if outcome.phase != "Succeeded" or report is None or not report.has_value:
+        has_ended = outcome.phase == "Succeeded" or self._has_ended_late
+        if not has_ended or report is None or not report.has_value:
             return False
         # Bounded again here, because the agent's code may have sent the report.
         value, truncated = shorten_json(report.value, self._request.output_bytes)

@@ -2,12 +2,19 @@
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mcp_exec_sandbox.notes import NoteFields, parse_notes
-from mcp_exec_sandbox.protocol import MESSAGE_CHARACTERS, TRACEBACK_CHARACTERS, TYPE_CHARACTERS, ErrorFields, LimitName
-from mcp_exec_tools.text import shorten
+from mcp_exec_sandbox.protocol import (
+    LEFT_CHARACTERS,
+    MESSAGE_CHARACTERS,
+    TRACEBACK_CHARACTERS,
+    TYPE_CHARACTERS,
+    ErrorFields,
+    LimitName,
+)
+from mcp_exec_tools.text import shorten, shorten_line
 
 Phase = Literal["Succeeded", "Failed", "TimedOut", "Cancelled"]
 Reason = Literal[
@@ -65,6 +72,8 @@ class RunnerReport:
     truncated: bool
     peak_memory_bytes: int | None
     notes: Sequence[NoteFields]
+    left: str
+    """What was still running when the end of the interpreter was interrupted, for people."""
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> "RunnerReport":
@@ -79,6 +88,7 @@ class RunnerReport:
             truncated=message.get("truncated") is True,
             peak_memory_bytes=_parse_integer(message.get("peakMemoryBytes"), 1 << 50),
             notes=parse_notes(message.get("notes")),
+            left=shorten_line(left, LEFT_CHARACTERS) if isinstance(left := message.get("left"), str) else "",
         )
 
 
@@ -113,6 +123,7 @@ def decide_outcome(
     *,
     decision: SupervisorDecision | None,
     report: RunnerReport | None,
+    ended_late: bool,
     runner_exit: int | None,
     kernel_kill: bool,
     interruption: InterruptLocation,
@@ -122,12 +133,15 @@ def decide_outcome(
     Args:
         decision: the supervisor's decision, if it ended the run.
         report: the runner's report, if it sent one.
+        ended_late: whether the code came to its own end before the decision, and what it left did not.
         runner_exit: the runner's exit code (negative: a signal), if it ended unasked.
         kernel_kill: whether the kernel killed a process during the run because memory ran out.
         interruption: where the interrupted code was.
     """
+    if decision is not None and ended_late and report is not None:
+        return _explain_late_end(decision, report)
     if decision is not None:
-        return explain_decision(decision, interruption)
+        return explain_decision(_add_silence(decision, report), interruption)
     if report is None:
         return _explain_death(runner_exit, kernel_kill)
     if report.exit_code:
@@ -142,6 +156,30 @@ def explain_decision(decision: SupervisorDecision, interruption: InterruptLocati
     """Return the outcome of a run that the supervisor ended."""
     error = _build_error(decision.reason, decision.message, interruption)
     return RunOutcome(phase=decision.phase, reason=decision.reason, error=error)
+
+
+def _explain_late_end(decision: SupervisorDecision, report: RunnerReport) -> RunOutcome:
+    """Return the outcome of a run whose code has ended, but not what it left: threads, processes, exit handlers."""
+    end = "ended"
+    if report.exit_code:
+        end = f"ended with exit code {report.exit_code}"
+    elif report.error is not None:
+        end = f"ended with {report.error['type']}: {report.error['message']}"
+    left = report.left or "its threads, exit handlers or open files did not come to an end"
+    location = InterruptLocation()
+    if report.error is not None:
+        location = InterruptLocation(line=report.error["line"], traceback=report.error["traceback"])
+    message = shorten(f"{decision.message}: it {end}, but {left}", MESSAGE_CHARACTERS)
+    return RunOutcome(
+        phase=decision.phase, reason=decision.reason, error=_build_error(decision.reason, message, location)
+    )
+
+
+def _add_silence(decision: SupervisorDecision, report: RunnerReport | None) -> SupervisorDecision:
+    """Return the decision with the reason for the kill, if the interrupted code did not end."""
+    if report is not None or decision.reason != "Timeout":
+        return decision
+    return replace(decision, message=f"{decision.message}; it did not end when it was interrupted, so it was killed")
 
 
 def _explain_death(runner_exit: int | None, kernel_kill: bool) -> RunOutcome:

@@ -24,6 +24,7 @@ from mcp_exec_sandbox.protocol import (
     encode,
 )
 from mcp_exec_sandbox.supervisor.json_object import parse_object
+from mcp_exec_sandbox.supervisor.linux import interrupt_main_thread
 from mcp_exec_sandbox.supervisor.resources.processes import Process, kill_process, read_process
 
 PIPE_BYTES = 1024 * 1024
@@ -182,9 +183,7 @@ class RunnerProcess:
     def interrupt(self) -> None:
         """Interrupt the code, and make the runner report its stack."""
         if self.exit_code is None and self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, STACK_SIGNAL)
-                os.kill(self.pid, signal.SIGINT)
+            interrupt_main_thread(self.pid, (STACK_SIGNAL, signal.SIGINT))
 
     def resume(self) -> None:
         """Let the stopped interpreter of a session go on. What it has sent since its last job is dropped."""
