@@ -30,6 +30,8 @@ def main(limits: RunnerLimits) -> None:
     """Prepare the interpreter, take one job, run it, report."""
     channel = Channel(CONTROL_FD)
     faulthandler.register(STACK_SIGNAL, file=CONTROL_FD, all_threads=False)
+    # The stack at a crash, for example of a recursion in C code.
+    faulthandler.enable(file=CONTROL_FD, all_threads=False)
     streams = StandardStreams()
     streams.install()
     sys.path.append(str(Path(sdk.__file__).parent))

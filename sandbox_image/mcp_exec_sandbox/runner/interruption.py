@@ -2,9 +2,12 @@
 
 import asyncio
 import signal
+from collections import deque
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+_INNER_FRAMES, _OUTER_FRAMES = 200, 20
 
 
 class Interrupted(KeyboardInterrupt):
@@ -50,12 +53,16 @@ class InterruptHandler:
 
 
 def _list_frames(frame: FrameType | None) -> list[FrameType]:
-    """Return the stack that ends at `frame`, outermost first."""
-    frames = []
-    while frame is not None:
-        frames.append(frame)
+    """Return the stack that ends at `frame`, outermost first. Of a very deep one, both ends."""
+    inner: list[FrameType] = []
+    while frame is not None and len(inner) < _INNER_FRAMES:
+        inner.append(frame)
         frame = frame.f_back
-    return frames[::-1]
+    outer: deque[FrameType] = deque(maxlen=_OUTER_FRAMES)
+    while frame is not None:
+        outer.append(frame)
+        frame = frame.f_back
+    return [*inner, *outer][::-1]
 
 
 def _list_suspended_frames(loop: asyncio.AbstractEventLoop) -> list[FrameType]:

@@ -4,10 +4,12 @@ Each part is bounded.
 """
 
 import errno
+import threading
 import traceback
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from mcp_exec_sandbox.notes import Notes
@@ -22,9 +24,14 @@ from mcp_exec_sandbox.protocol import (
 )
 from mcp_exec_sandbox.runner import resources
 from mcp_exec_sandbox.runner.result_json import convert_to_json
+from mcp_exec_sandbox.runner.stack_limits import explain_recursion
 from mcp_exec_tools.text import shorten
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+_HEAD = "Traceback (most recent call last):"
+_OUTER_CALLS, _INNER_CALLS = 20, 200
+"""Calls of a traceback that are kept. To format a million takes longer than the run."""
+
 _AGENT_PREFIX = AGENT_FILE.rstrip(">")
 _PROCESS_MODULES = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "util.py")
 
@@ -62,12 +69,19 @@ def describe_minimally(error: BaseException) -> ErrorFields:
 
 
 def describe_error(error: BaseException, workspace: Path, *, file: str = AGENT_FILE) -> ErrorFields:
-    """Return the error as clients see it, without frames of libraries and of the runner. `file` is the run's code."""
+    """Return the error as clients see it, without frames of libraries and of the runner. `file` is the run's code.
+
+    The traceback of a very deep recursion loses its middle, here and in the error itself.
+    """
+    left_out = _cut_tracebacks(error)
+    text = _format(error, workspace)
+    if left_out:
+        text = text.replace(_HEAD, f"{_HEAD[:-2]}, {left_out} calls are left out):", 1)
     return ErrorFields(
         type=shorten(type(error).__name__, TYPE_CHARACTERS),
         message=shorten(read_message(error), MESSAGE_CHARACTERS),
         line=_find_line(error, file),
-        traceback=shorten(_format(error, workspace), TRACEBACK_CHARACTERS),
+        traceback=shorten(text, TRACEBACK_CHARACTERS),
     )
 
 
@@ -76,7 +90,7 @@ def read_message(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return error.msg or ""
     try:
-        text = str(error)
+        text = explain_recursion(error) if isinstance(error, RecursionError) else str(error)
         return text or ("out of memory" if isinstance(error, MemoryError) else "")
     except Exception as failure:
         return f"<no message: str() raised {type(failure).__name__}>"
@@ -92,13 +106,20 @@ def find_limit(error: BaseException) -> LimitName | None:
         return "storage"
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return "memory"
+    if _is_refused_thread(error) and threading.stack_size() > resources.THREAD_STACK_BYTES:
+        # The stacks that the code asked for did not fit into memory.
+        return "memory"
     return "processes" if _is_refused_process(error) else None
+
+
+def _is_refused_thread(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and "can't start new thread" in read_message(error)
 
 
 def _is_refused_process(error: BaseException) -> bool:
     """Return whether the system refused a process or a thread. A socket that would block has the same error number."""
     if isinstance(error, RuntimeError):
-        return "can't start new thread" in read_message(error)
+        return _is_refused_thread(error)
     if not isinstance(error, BlockingIOError) or error.errno != errno.EAGAIN or error.__traceback__ is None:
         return False
     code = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_code
@@ -114,6 +135,41 @@ def describe_stack(frames: Iterable[FrameType], workspace: Path, *, file: str = 
     summary = traceback.StackSummary.extract(((frame, frame.f_lineno) for frame in own), lookup_lines=True)
     text = "Traceback (most recent call last):\n" + "".join(summary.format())
     return (agent[-1] if agent else None), shorten(text, TRACEBACK_CHARACTERS)
+
+
+def _cut_tracebacks(error: BaseException) -> int:
+    """Cut the middle of very long tracebacks, also of the errors that this one has as causes or parts.
+
+    Returns the number of calls that the traceback of `error` loses.
+    """
+    seen = {id(error)}
+    waiting = [error]
+    numbers = []
+    while waiting and len(numbers) < _INNER_CALLS:
+        current = waiting.pop()
+        numbers.append(_cut_traceback(current.__traceback__))
+        parts = current.exceptions if isinstance(current, BaseExceptionGroup) else ()
+        for other in (current.__cause__, current.__context__, *parts):
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                waiting.append(other)
+    return numbers[0]
+
+
+def _cut_traceback(entry: TracebackType | None) -> int:
+    last_outer, inner, length = entry, deque[TracebackType](maxlen=_INNER_CALLS), 0
+    while entry is not None:
+        length += 1
+        if length <= _OUTER_CALLS:
+            last_outer = entry
+        else:
+            inner.append(entry)
+        entry = entry.tb_next
+    left_out = length - _OUTER_CALLS - len(inner)
+    if left_out > 0 and last_outer is not None:
+        last_outer.tb_next = inner[0]
+        return left_out
+    return 0
 
 
 def _find_line(error: BaseException, file: str) -> int | None:

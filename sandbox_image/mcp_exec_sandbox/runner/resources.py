@@ -7,6 +7,7 @@ import resource
 import threading
 
 from mcp_exec_sandbox.protocol import RunnerLimits
+from mcp_exec_sandbox.runner.stack_limits import limit_stacks
 
 OPEN_FILES = 1024
 REPORT_BYTES = 16 * 1024 * 1024
@@ -33,6 +34,7 @@ def apply_limits(limits: RunnerLimits) -> None:
     _set_limit(resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES)
     # Threads of the default size (8 MiB of address space) would run out of memory before they run out of tasks.
     threading.stack_size(THREAD_STACK_BYTES)
+    limit_stacks(limits.memory_bytes)
     # The supervisor must get CPU time, and the kernel must not kill it if memory runs out.
     with contextlib.suppress(OSError):
         os.nice(NICENESS)

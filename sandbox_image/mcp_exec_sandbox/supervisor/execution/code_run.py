@@ -7,6 +7,7 @@ that, because the agent's code may have sent it.
 import asyncio
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mcp_exec_sandbox.notes import NoteFields, Notes
@@ -257,6 +258,8 @@ class CodeRun:
         # The runner's own message, which has a traceback, overrides the bare line of a stack.
         if kind == "interrupted" or (kind == "stack" and self._interruption.line is None):
             self._interruption = InterruptLocation.from_message(message)
+        elif kind == "deep":
+            self._interruption = replace(self._interruption, is_deep=True)
         elif kind == "done":
             self._report = RunnerReport.from_message(message)
             self._over.set()
@@ -327,6 +330,7 @@ class CodeRun:
                 runner_exit=self._runner.exit_code,
                 kernel_kill=self._watchdog.has_kernel_kill(),
                 interruption=self._interruption,
+                limits=self._watchdog.describe_limits(),
             )
             self._write_end(outcome, is_cut=self._write_result(outcome), run_ms=run_ms)
         except Exception as error:

@@ -1,7 +1,7 @@
 """Outcome of a run, computed from the supervisor's decision, the runner's report and the runner's exit."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -98,6 +98,8 @@ class InterruptLocation:
 
     line: int | None = None
     traceback: str = ""
+    is_deep: bool = False
+    """Whether the stack had more than a hundred calls."""
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> "InterruptLocation":
@@ -127,6 +129,7 @@ def decide_outcome(
     runner_exit: int | None,
     kernel_kill: bool,
     interruption: InterruptLocation,
+    limits: Mapping[LimitName, str],
 ) -> RunOutcome:
     """Return the outcome of a run.
 
@@ -136,20 +139,24 @@ def decide_outcome(
         ended_late: whether the code came to its own end before the decision, and what it left did not.
         runner_exit: the runner's exit code (negative: a signal), if it ended unasked.
         kernel_kill: whether the kernel killed a process during the run because memory ran out.
-        interruption: where the interrupted code was.
+        interruption: where the interrupted or crashed code was.
+        limits: the limits of the sandbox, each as a part of a sentence.
     """
     if decision is not None and ended_late and report is not None:
         return _explain_late_end(decision, report)
     if decision is not None:
         return explain_decision(_add_silence(decision, report), interruption)
     if report is None:
-        return _explain_death(runner_exit, kernel_kill)
+        return _explain_death(runner_exit, kernel_kill, interruption, limits)
     if report.exit_code:
         return RunOutcome(phase="Failed", reason="ExitCode", error=report.error, exit_code=report.exit_code)
     if report.error is None:
         return RunOutcome(phase="Succeeded", reason="", exit_code=report.exit_code)
     limit: LimitName | None = "memory" if kernel_kill else report.limit
-    return RunOutcome(phase="Failed", reason="UserError" if limit is None else LIMIT_REASONS[limit], error=report.error)
+    if limit is None:
+        return RunOutcome(phase="Failed", reason="UserError", error=report.error)
+    message = shorten(f"{report.error['message']} ({limits[limit]})", MESSAGE_CHARACTERS)
+    return RunOutcome(phase="Failed", reason=LIMIT_REASONS[limit], error={**report.error, "message": message})
 
 
 def explain_decision(decision: SupervisorDecision, interruption: InterruptLocation) -> RunOutcome:
@@ -182,21 +189,27 @@ def _add_silence(decision: SupervisorDecision, report: RunnerReport | None) -> S
     return replace(decision, message=f"{decision.message}; it did not end when it was interrupted, so it was killed")
 
 
-def _explain_death(runner_exit: int | None, kernel_kill: bool) -> RunOutcome:
+def _explain_death(
+    runner_exit: int | None, kernel_kill: bool, location: InterruptLocation, limits: Mapping[LimitName, str]
+) -> RunOutcome:
     if runner_exit is None:
         return _fail("RunnerDied", "the interpreter stopped answering")
     if kernel_kill and runner_exit == -signal.SIGKILL:
-        return _fail("OutOfMemory", "the kernel killed the interpreter because the sandbox ran out of memory")
+        return _fail("OutOfMemory", f"the kernel killed the interpreter because {limits['memory']}")
     if runner_exit == -signal.SIGXFSZ:
-        return _fail("StorageLimit", "the interpreter wrote more than the storage limit to one file")
+        return _fail("StorageLimit", f"the interpreter wrote too much to one file: {limits['storage']}")
     if runner_exit < 0:
         message = f"the interpreter was killed by signal {-runner_exit} ({_name_signal(-runner_exit)})"
-        return _fail("RunnerDied", message, exit_code=128 - runner_exit)
+        if runner_exit == -signal.SIGSEGV and location.is_deep:
+            message = f"the stack overflowed, which a recursion without end causes: {message}"
+        return _fail("RunnerDied", message, exit_code=128 - runner_exit, location=location)
     return _fail("RunnerDied", f"the interpreter ended with code {runner_exit}", exit_code=runner_exit)
 
 
-def _fail(reason: Reason, message: str, *, exit_code: int | None = None) -> RunOutcome:
-    error = _build_error(reason, message, InterruptLocation())
+def _fail(
+    reason: Reason, message: str, *, exit_code: int | None = None, location: InterruptLocation | None = None
+) -> RunOutcome:
+    error = _build_error(reason, message, location or InterruptLocation())
     return RunOutcome(phase="Failed", reason=reason, error=error, exit_code=exit_code)
 
 

@@ -44,6 +44,9 @@ LINE_SLACK_BYTES = 256 * 1024
 """Size of the error in a line of the control channel, in addition to the result."""
 
 _STACK = re.compile(rb'  File "%s(?: [0-9]{1,9})?>", line ([0-9]{1,9}) in ' % AGENT_FILE.rstrip(">").encode())
+_MORE_CALLS = b"  ..."
+"""What `faulthandler` writes for the rest of a stack of more than a hundred calls."""
+
 _TYPE = b'"type"'
 _MATPLOTLIB_BACKEND = "module://mcp_exec_sandbox.tools.display.matplotlib_backend"
 
@@ -322,6 +325,8 @@ class RunnerProcess:
                 self._listener.on_message(message)
         elif (match := _STACK.match(line)) is not None:
             self._listener.on_message({"type": "stack", "line": int(match[1])})
+        elif line == _MORE_CALLS:
+            self._listener.on_message({"type": "deep"})
 
     def _note_ready(self, message: dict[str, Any]) -> None:
         """Read the runner's first message, which precedes all code."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection
 
+from mcp_exec_sandbox.protocol import LimitName
 from mcp_exec_sandbox.supervisor.execution.outcome import Reason, SupervisorDecision
 from mcp_exec_sandbox.supervisor.resources.memory import MemoryGauge
 from mcp_exec_sandbox.supervisor.resources.processes import Process, list_descendants
@@ -42,6 +43,15 @@ class Watchdog:
     def has_kernel_kill(self) -> bool:
         """Return whether the kernel has killed a process of this sandbox because memory ran out."""
         return self._memory.count_kernel_kills() > 0
+
+    def describe_limits(self) -> dict[LimitName, str]:
+        """Return each limit as a part of a sentence."""
+        settings = self._settings
+        return {
+            "memory": f"the memory limit of the sandbox is {settings.memory_bytes // MIB} MiB",
+            "processes": f"the sandbox may have {settings.max_processes} processes and threads",
+            "storage": f"the files of the sandbox may take {settings.storage_bytes // MIB} MiB",
+        }
 
     async def watch(self, end_run: Callable[[SupervisorDecision], None]) -> None:
         """Check periodically. Call `end_run` once a limit is exceeded, and return."""
