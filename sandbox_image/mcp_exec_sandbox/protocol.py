@@ -19,6 +19,9 @@ CONTROL_FD = 3
 HIDDEN_PREFIXES = ("MCP_EXEC_", "KUBERNETES_")
 """Prefixes of the container's variables that the code does not get."""
 
+CPU_COUNT_VARIABLE = "PYTHON_CPU_COUNT"
+"""Variable with the number of processors of the pod's limit, rounded up. The operator sets it, Python 3.13 reads it."""
+
 STACK_SIGNAL = signal.SIGUSR1
 """Makes the runner write its Python stack to the channel, even during a long call of C code. The stack is text in the
 format of `faulthandler`, innermost frame first."""

@@ -280,7 +280,7 @@ def _limits(limits: Object, containers: Any) -> Object:
 
 
 def _environment(spec: SandboxPoolSpec, pod: PodIdentity, limits: Object) -> list[Object]:
-    threads = str(max(1, math.ceil(parse_quantity(str(limits["cpu"])))))
+    processors = str(max(1, math.ceil(parse_quantity(str(limits["cpu"])))))
     values = {
         "MCP_EXEC_TOKEN_SHA256": pod.token_sha256,
         "MCP_EXEC_PORT": str(SUPERVISOR_PORT),
@@ -290,10 +290,8 @@ def _environment(spec: SandboxPoolSpec, pod: PodIdentity, limits: Object) -> lis
         # only if set, so that pods of other pools stay as they are
         **({"MCP_EXEC_LOG_OUTPUT": "true"} if spec.log_output else {}),
         **({"MCP_EXEC_PREIMPORT": ",".join(spec.preimport)} if spec.preimport else {}),
-        # libraries that count the cores of the node would start a thread for each
-        "OMP_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
+        # The supervisor sets the variables of libraries to it, unless the image has values of its own.
+        "PYTHON_CPU_COUNT": processors,
     }
     return [{"name": name, "value": value} for name, value in values.items()]
 

@@ -16,9 +16,9 @@ from typing import Any
 from mcp_exec_sandbox import bundle, preimport, sdk
 from mcp_exec_sandbox.import_locks import lock_imports
 from mcp_exec_sandbox.protocol import CONTROL_FD, FORK, STACK_SIGNAL, RunnerLimits
-from mcp_exec_sandbox.runner import fork_limiter, resources, seccomp
 from mcp_exec_sandbox.runner.channel import Channel
 from mcp_exec_sandbox.runner.job import JobRunner, RunnerJob
+from mcp_exec_sandbox.runner.limits import cpu_count, fork_limiter, resources, seccomp
 from mcp_exec_sandbox.runner.loop import AgentLoop, install_loop
 from mcp_exec_sandbox.runner.streams import StandardStreams
 from mcp_exec_sandbox.runner.template import can_fork, serve_forks
@@ -34,6 +34,8 @@ def main(limits: RunnerLimits) -> None:
     faulthandler.enable(file=CONTROL_FD, all_threads=False)
     streams = StandardStreams()
     streams.install()
+    # Before the modules of the pool, which may read the number when they are imported.
+    cpu_count.limit_cpu_count()
     sys.path.append(str(Path(sdk.__file__).parent))
     preimport.import_sdk()
     # A module of the pool may start threads.

@@ -11,10 +11,10 @@ from typing import Any
 
 from mcp_exec_sandbox.notes import Notes
 from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, encode
-from mcp_exec_sandbox.runner import resources
 from mcp_exec_sandbox.runner.channel import Channel
-from mcp_exec_sandbox.runner.ending import InterpreterEnd
+from mcp_exec_sandbox.runner.ending.interpreter_end import InterpreterEnd
 from mcp_exec_sandbox.runner.interruption import InterruptHandler
+from mcp_exec_sandbox.runner.limits import resources
 from mcp_exec_sandbox.runner.loop import AgentLoop, cancel_tasks, install_loop
 from mcp_exec_sandbox.runner.main_module import create_main_module, renew_main_module
 from mcp_exec_sandbox.runner.program import (

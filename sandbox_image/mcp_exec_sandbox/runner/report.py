@@ -22,9 +22,9 @@ from mcp_exec_sandbox.protocol import (
     ErrorFields,
     LimitName,
 )
-from mcp_exec_sandbox.runner import resources
+from mcp_exec_sandbox.runner.limits import resources
+from mcp_exec_sandbox.runner.limits.stacks import explain_recursion
 from mcp_exec_sandbox.runner.result_json import convert_to_json
-from mcp_exec_sandbox.runner.stack_limits import explain_recursion
 from mcp_exec_tools.text import shorten
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from mcp_exec_sandbox.protocol import CONTROL_FD, EXITED
-from mcp_exec_sandbox.runner import fork_limiter, resources, seccomp
 from mcp_exec_sandbox.runner.channel import Channel
+from mcp_exec_sandbox.runner.limits import fork_limiter, resources, seccomp
 from mcp_exec_sandbox.runner.loop import AgentLoop
 
 _PR_SET_DUMPABLE = 4

@@ -59,6 +59,7 @@ class SandboxProcess:
             "MCP_EXEC_WORKSPACE": str(self.workspace),
             "MCP_EXEC_TMP": str(self.temporary),
             "MCP_EXEC_MAX_PROCESSES": str(64 + (0 if self.uid else 4096)),
+            **{name: os.environ[name] for name in ("PYTHON_CPU_COUNT",) if name in os.environ},
             **MEASUREMENT,
         }
         environment |= {f"MCP_EXEC_{name.upper()}": value for name, value in settings.items()}

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 MIB = 1024 * 1024
 
 
@@ -207,3 +209,73 @@ def test_a_large_result_becomes_its_beginning(sandbox):
     assert run.end["truncated"] is True
     assert run.result.startswith('[{"row": 0}')
     assert len(json.dumps(run.result)) <= 1000
+
+
+def test_a_limit_that_was_hit_is_named(sandbox):
+    assert "512 MiB" in sandbox.run("x = bytearray(1 << 40)").error["message"]
+
+
+def test_the_size_of_files_is_named(make_sandbox):
+    run = make_sandbox(storage_bytes=str(MIB)).run("open('x', 'wb').write(bytes(2 << 20))")
+    assert (run.reason, "may take 1 MiB" in run.error["message"]) == ("StorageLimit", True)
+
+
+def test_recursion_with_a_raised_limit_ends_with_its_line(sandbox):
+    code = "import sys\nsys.setrecursionlimit(10**9)\ndef f(n):\n    return f(n + 1)\nf(0)"
+    run = sandbox.run(code)
+    assert (run.phase, run.reason, run.error["type"], run.error["line"]) == (
+        "Failed",
+        "UserError",
+        "RecursionError",
+        4,
+    )
+    assert "the memory of the sandbox allows" in run.error["message"]
+    assert "calls are left out" in run.error["traceback"]
+
+
+def test_a_recursion_in_c_is_a_stack_overflow_with_its_line(sandbox):
+    code = "import sys\nsys.setrecursionlimit(10**6)\nclass A:\n    def __repr__(self):\n        return repr(self)\n"
+    run = sandbox.run(code + "repr(A())")
+    assert (run.phase, run.reason, run.error["line"]) == ("Failed", "RunnerDied", 5)
+    assert "the stack overflowed" in run.error["message"]
+
+
+def test_a_deep_recursion_below_the_limit_works(sandbox):
+    code = "import sys\nsys.setrecursionlimit(10**6)\ndef f(n):\n    return n and f(n - 1)\nf(100_000)"
+    assert sandbox.run(code).result == 0
+
+
+def test_stacks_that_do_not_fit_are_a_lack_of_memory(sandbox):
+    run = sandbox.run("import threading\nthreading.stack_size(512 << 20)\nthreading.Thread(target=print).start()")
+    assert (run.phase, run.reason, run.error["line"]) == ("Failed", "OutOfMemory", 2)
+    assert "threading.stack_size" in run.error["message"]
+
+
+def test_threads_whose_large_stacks_fill_the_memory_are_a_lack_of_memory(sandbox):
+    code = """
+import threading
+threading.stack_size(190 << 20)
+for _ in range(20):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+    run = sandbox.run(code)
+    assert (run.phase, run.reason) == ("Failed", "OutOfMemory")
+
+
+@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: print('no', flush=True)"])
+def test_an_ignored_interrupt_is_named(sandbox, handler):
+    code = f"import signal\nsignal.signal(signal.SIGINT, {handler})\nwhile True:\n    pass"
+    run = sandbox.run(code, timeoutSeconds=0.3)
+    assert (run.phase, run.error["line"] in (3, 4)) == ("TimedOut", True)
+    assert "it did not end when it was interrupted" in run.error["message"]
+
+
+def test_code_sees_the_processors_of_its_limit(monkeypatch, make_sandbox):
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "1")
+    code = """
+import multiprocessing, os
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+[os.cpu_count(), len(os.sched_getaffinity(0)), multiprocessing.cpu_count(), ProcessPoolExecutor()._max_workers,
+ ThreadPoolExecutor()._max_workers, os.environ["POLARS_MAX_THREADS"], os.environ["OMP_NUM_THREADS"]]
+"""
+    assert make_sandbox().run(code).result == [1, 1, 1, 1, 5, "1", "1"]

@@ -62,7 +62,7 @@ def test_a_pod_is_told_its_limits_and_no_token() -> None:
     assert variables["MCP_EXEC_TOKEN_SHA256"] == "digest"
     assert variables["MCP_EXEC_MEMORY_BYTES"] == str(512 * 2**20)
     assert variables["MCP_EXEC_STORAGE_BYTES"] == str(256 * 2**20)
-    assert (variables["MCP_EXEC_MAX_PROCESSES"], variables["OMP_NUM_THREADS"]) == ("64", "2")
+    assert (variables["MCP_EXEC_MAX_PROCESSES"], variables["PYTHON_CPU_COUNT"]) == ("64", "2")
 
 
 def test_a_pod_belongs_to_its_pool() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mcp_exec_sandbox.protocol import RunnerLimits
+from mcp_exec_sandbox.runner.limits.seccomp import ARCHITECTURES, assemble_filter
 from mcp_exec_sandbox.runner.report import find_limit
-from mcp_exec_sandbox.runner.seccomp import ARCHITECTURES, assemble_filter
 from mcp_exec_sandbox.supervisor.execution.outcome import (
     InterruptLocation,
     RunnerReport,
@@ -19,6 +19,7 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
 from mcp_exec_sandbox.supervisor.execution.runner_process import build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.json_object import parse_object
+from mcp_exec_sandbox.supervisor.resources.cpu import THREAD_VARIABLES, build_cpu_variables
 from mcp_exec_sandbox.supervisor.resources.memory import CgroupGauge, GvisorGauge, ProcessGauge, find_gauge
 from mcp_exec_sandbox.supervisor.resources.processes import Process, list_descendants
 from mcp_exec_sandbox.supervisor.resources.storage import measure_storage
@@ -75,14 +76,41 @@ def test_a_process_has_less_memory_than_the_container(limit):
 
 
 def test_the_codes_environment_is_the_containers_without_ours():
-    environment = {"MCP_EXEC_PORT": "1", "KUBERNETES_PORT": "x", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    environment = {
+        "MCP_EXEC_PORT": "1",
+        "KUBERNETES_PORT": "x",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHON_CPU_COUNT": "2",
+    }
     defaults = {
         "MALLOC_ARENA_MAX": "2",
         "MPLBACKEND": "module://mcp_exec_sandbox.tools.display.matplotlib_backend",
         "XDG_CACHE_HOME": "/t/.cache",
     }
-    expected = {**defaults, "OMP_NUM_THREADS": "1", "HOME": "/h", "TMPDIR": "/t", "PYTHONUTF8": "1"}
+    processors = {"PYTHON_CPU_COUNT": "2"} | dict.fromkeys(THREAD_VARIABLES, "2") | {"OMP_NUM_THREADS": "1"}
+    expected = {**defaults, **processors, "HOME": "/h", "TMPDIR": "/t", "PYTHONUTF8": "1"}
     assert build_runner_environment(environment, home="/h", temporary="/t") == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "number"),
+    [
+        ({"cpu.max": "150000 100000\n"}, "2"),
+        ({"cpu.max": "10000 100000\n"}, "1"),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, "4"),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_number_of_processors_is_that_of_the_quota_unless_it_is_given(tmp_path, files, number):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert build_cpu_variables({}, cgroup_root=tmp_path).get("POLARS_MAX_THREADS") == number
+    given = build_cpu_variables({"PYTHON_CPU_COUNT": "7", "OMP_NUM_THREADS": "3"}, cgroup_root=tmp_path)
+    assert (given["RAYON_NUM_THREADS"], given["OMP_NUM_THREADS"]) == ("7", "3")
 
 
 @pytest.mark.parametrize(
@@ -96,14 +124,19 @@ REPORT = RunnerReport.from_message({"type": "done"})
 ERROR = {"type": "ValueError", "message": "m", "line": 1, "traceback": "t"}
 
 
+LIMITS = {"memory": "512 MiB", "processes": "64 processes", "storage": "256 MiB of files"}
+
+
 def outcome(message=None, *, decision=None, runner_exit=None, kernel_kill=False):
     report = None if message is None else RunnerReport.from_message(message)
     result = decide_outcome(
         decision=decision,
         report=report,
+        ended_late=False,
         runner_exit=runner_exit,
         kernel_kill=kernel_kill,
         interruption=InterruptLocation(),
+        limits=LIMITS,
     )
     return result.phase, result.reason, result.exit_code
 

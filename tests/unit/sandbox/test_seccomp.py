@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.runner.seccomp import ARCHITECTURES, assemble_filter, assemble_template_filter
+from mcp_exec_sandbox.runner.limits.seccomp import ARCHITECTURES, assemble_filter, assemble_template_filter
 
 ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
 SUPERVISOR = 4711

@@ -25,6 +25,7 @@ from mcp_exec_sandbox.protocol import (
 )
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_sandbox.supervisor.linux import interrupt_main_thread
+from mcp_exec_sandbox.supervisor.resources.cpu import build_cpu_variables
 from mcp_exec_sandbox.supervisor.resources.processes import Process, kill_process, read_process
 
 PIPE_BYTES = 1024 * 1024
@@ -350,7 +351,7 @@ def build_runner_environment(environment: Mapping[str, str], *, home: str, tempo
         "MPLBACKEND": _MATPLOTLIB_BACKEND,
         "XDG_CACHE_HOME": f"{temporary}/.cache",
     }
-    return {**defaults, **kept, "HOME": home, "TMPDIR": temporary, "PYTHONUTF8": "1"}
+    return {**defaults, **build_cpu_variables(kept), **kept, "HOME": home, "TMPDIR": temporary, "PYTHONUTF8": "1"}
 
 
 def _count_available(descriptor: int) -> int:

@@ -1,12 +1,15 @@
-"""CPU time of the code, from the processes' clocks and /proc, which Linux and gVisor both have."""
+"""CPU of the code: its number of processors, and its time from clocks and /proc, which Linux and gVisor both have."""
 
 import contextlib
+import math
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from mcp_exec_sandbox.protocol import CPU_COUNT_VARIABLE
+from mcp_exec_sandbox.supervisor.resources.memory import CGROUP_ROOT
 from mcp_exec_sandbox.supervisor.resources.proc_file import ProcFile
 from mcp_exec_sandbox.supervisor.resources.processes import list_descendants
 
@@ -14,6 +17,45 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _FIRST_CPU_FIELD = 11
 """Position of the four CPU fields in /proc/PID/stat after the name: user and system time of the process and of its
 children that it has waited for."""
+
+
+THREAD_VARIABLES = (
+    "GOMAXPROCS",
+    "LOKY_MAX_CPU_COUNT",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+"""Variables with which libraries limit their threads. Without them, some count the processors of the node."""
+
+_QUOTAS = (("cpu.max", None), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
+
+
+def build_cpu_variables(environment: Mapping[str, str], *, cgroup_root: Path = CGROUP_ROOT) -> dict[str, str]:
+    """Return the variables of the code that say how many processors it has; those of the environment are kept.
+
+    A number that the environment lacks is that of the cgroup's quota. Without a quota, there are no variables.
+    """
+    number = environment.get(CPU_COUNT_VARIABLE) or _read_quota(cgroup_root)
+    if number is None or not number.isdecimal():
+        return {}
+    return {name: environment.get(name, number) for name in (CPU_COUNT_VARIABLE, *THREAD_VARIABLES)}
+
+
+def _read_quota(root: Path) -> str | None:
+    for quota, period in _QUOTAS:
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            fields = (root / quota).read_text().split()
+            if period is not None:
+                fields.append((root / period).read_text())
+            return str(max(1, math.ceil(int(fields[0]) / int(fields[1])))) if int(fields[0]) > 0 else None
+    return None
 
 
 class CpuMeter:

@@ -24,8 +24,8 @@ from types import ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.notes import Notes
+from mcp_exec_sandbox.runner.ending.open_files import OpenFiles
 from mcp_exec_sandbox.runner.interruption import Interrupted, InterruptHandler
-from mcp_exec_sandbox.runner.open_files import OpenFiles
 
 LEFT_NAMES = 5
 """Names in the text about what was still running."""

@@ -7,7 +7,7 @@ import resource
 import threading
 
 from mcp_exec_sandbox.protocol import RunnerLimits
-from mcp_exec_sandbox.runner.stack_limits import limit_stacks
+from mcp_exec_sandbox.runner.limits.stacks import limit_stacks
 
 OPEN_FILES = 1024
 REPORT_BYTES = 16 * 1024 * 1024

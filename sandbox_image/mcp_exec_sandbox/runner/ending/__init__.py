@@ -1,0 +1,1 @@
+"""End of the interpreter as Python ends."""
