@@ -17,9 +17,27 @@ PREDEFINED = {"call_mcp_tool": call_mcp_tool, "progress": progress, "search_tool
 """Functions that code may use without an import."""
 
 
+class MainModule(ModuleType):
+    """`__main__`, whose file exists only for the modules that start interpreters."""
+
+    @property
+    def __file__(self) -> str:  # type: ignore[override]
+        """The file's path. The code itself reads it from its variables, where it is in the workspace."""
+        caller = sys._getframe(1).f_globals.get("__name__")
+        if isinstance(caller, str) and caller.rpartition(".")[2] == "spawn":
+            from mcp_exec_sandbox.runner.spawned_main import write_main_file
+
+            return write_main_file(self.__dict__)
+        return str(self.__dict__.get("__file__"))
+
+    @__file__.setter
+    def __file__(self, path: str) -> None:
+        self.__dict__["__file__"] = path
+
+
 def create_main_module(context: dict[str, Any], workspace: Path) -> ModuleType:
     """Create and register a new `__main__`, in which dataclasses, pickle and `get_type_hints` find the code's names."""
-    module = ModuleType("__main__")
+    module = MainModule("__main__")
     module.__file__ = str(workspace / "agent.py")
     module.__dict__["__builtins__"] = builtins
     module.__dict__.update(PREDEFINED | select_variables(context))

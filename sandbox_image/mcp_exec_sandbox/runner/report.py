@@ -144,7 +144,7 @@ def _cut_tracebacks(error: BaseException) -> int:
     """
     seen = {id(error)}
     waiting = [error]
-    numbers = []
+    numbers: list[int] = []
     while waiting and len(numbers) < _INNER_CALLS:
         current = waiting.pop()
         numbers.append(_cut_traceback(current.__traceback__))

@@ -255,16 +255,21 @@ class CodeRun:
         if kind == SKILL_EVENT:
             self._skill_events.add(message)
             return
+        if kind == "done":
+            self._report = RunnerReport.from_message(message)
+            self._over.set()
+        elif kind == ENDED and self._decision is None:
+            self._early_report = RunnerReport.from_message(message)
+        elif kind in ("interrupted", "stack", "deep"):
+            self._note_location(kind, message)
+
+    def _note_location(self, kind: str, message: dict[str, Any]) -> None:
+        """Note where interrupted or crashed code was."""
         # The runner's own message, which has a traceback, overrides the bare line of a stack.
         if kind == "interrupted" or (kind == "stack" and self._interruption.line is None):
             self._interruption = InterruptLocation.from_message(message)
         elif kind == "deep":
             self._interruption = replace(self._interruption, is_deep=True)
-        elif kind == "done":
-            self._report = RunnerReport.from_message(message)
-            self._over.set()
-        elif kind == ENDED and self._decision is None:
-            self._early_report = RunnerReport.from_message(message)
 
     def on_output(self, stream: int, data: memoryview) -> None:
         """Add output of the code. Output after the end is dropped."""
