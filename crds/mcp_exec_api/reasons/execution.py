@@ -61,8 +61,8 @@ class Reason(StrEnum):
     )
     RUNNER_DIED = (
         "RunnerDied",
-        "the interpreter exited: `os._exit`, or a crash of native code",
-        "look for os._exit in the code, and for native modules that crash",
+        "the interpreter exited: `os._exit`, a stack overflow, or a crash of native code",
+        "look for os._exit and endless recursion in the code, and for native modules that crash",
         ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
     )
     OUT_OF_MEMORY = (
@@ -98,7 +98,7 @@ class Reason(StrEnum):
     )
     TIMEOUT = (
         "Timeout",
-        "`timeoutSeconds` expired; the output until then is kept",
+        "`timeoutSeconds` expired; the output is kept, and if only threads of the code still ran, its result and files",
         "raise `timeoutSeconds`, at most to the pool's `maxTimeoutSeconds`, or do less in one run",
     )
     CANCELLED = (

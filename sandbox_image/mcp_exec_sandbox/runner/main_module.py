@@ -22,7 +22,7 @@ class MainModule(ModuleType):
 
     @property
     def __file__(self) -> str:  # type: ignore[override]
-        """The file's path. The code itself reads it from its variables, where it is in the workspace."""
+        """Path of the file. The code's own variable of this name is a path in the workspace."""
         caller = sys._getframe(1).f_globals.get("__name__")
         if isinstance(caller, str) and caller.rpartition(".")[2] == "spawn":
             from mcp_exec_sandbox.runner.spawned_main import write_main_file

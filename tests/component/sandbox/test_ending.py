@@ -177,6 +177,11 @@ cycle.append(cycle)
     assert run.stderr == ""
 
 
+def test_generators_that_are_suspended_run_their_finally(sandbox):
+    code = "def rows():\n    try:\n        yield 1\n    finally:\n        print('closed')\nkept = rows()\nnext(kept)"
+    assert sandbox.run(code).stdout == "closed\n"
+
+
 def test_errors_of_threads_are_printed(sandbox):
     code = "import threading\nthreading.Thread(target=lambda: threading.Event().wait(0.1) or 1 / 0).start()\n3"
     run = sandbox.run(code)

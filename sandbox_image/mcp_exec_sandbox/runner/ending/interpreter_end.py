@@ -24,8 +24,10 @@ from types import ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.notes import Notes
+from mcp_exec_sandbox.protocol import SERVERS_FOLDER
 from mcp_exec_sandbox.runner.ending.open_files import OpenFiles
 from mcp_exec_sandbox.runner.interruption import Interrupted, InterruptHandler
+from mcp_exec_sandbox.runner.limits import resources
 
 LEFT_NAMES = 5
 """Names in the text about what was still running."""
@@ -103,15 +105,24 @@ class InterpreterEnd:
 
     def _run_steps(self, forget: Callable[[], None], show: Callable[[], None], notes: Notes) -> None:
         files = OpenFiles()
+        # The list of all objects takes memory.
+        resources.release_reserve()
         try:
             self._interrupts.install()
             self._interrupts.rearm()
+            if self._writes_files():
+                # First of all: on a busy node, there may be too little time for it after an interrupt.
+                with contextlib.suppress(MemoryError):
+                    files.add_others()
+                    files.flush()
+                files.release()
             threading._shutdown()  # type: ignore[attr-defined]
             show()
             atexit._run_exitfuncs()
             if self._interrupts.was_requested:
                 return
-            files = OpenFiles.find()
+            with contextlib.suppress(MemoryError):
+                files.add_others()
             if not self._leave_daemons(notes):
                 self._destroy_objects(forget)
                 files.add_others()
@@ -156,13 +167,17 @@ class InterpreterEnd:
         return any(_is_written(int(name)) for name in os.listdir(_DESCRIPTORS) if name not in self._descriptors)
 
     def _may_have_objects(self, code: str) -> bool:
-        return any(word in code for word in _WRITING) or next(self._list_code_modules(), None) is not None
+        has_cleanup = "yield" in code and "finally" in code
+        return (
+            has_cleanup or any(word in code for word in _WRITING) or next(self._list_code_modules(), None) is not None
+        )
 
     def _list_code_modules(self) -> Iterator[str]:
-        """Return the names of the modules that the code has imported from the workspace."""
-        folder = f"{self._workspace}/"
+        """Return the names of the modules of the workspace that the code has imported, without wrappers of servers."""
+        folder, wrappers = f"{self._workspace}/", f"{self._workspace}/{SERVERS_FOLDER}/"
         for name, module in list(itertools.islice(sys.modules.items(), self._modules, None)):
-            if str(getattr(module, "__file__", None)).startswith(folder):
+            file = str(getattr(module, "__file__", None))
+            if file.startswith(folder) and not file.startswith(wrappers):
                 yield name
 
     def _leave_daemons(self, notes: Notes) -> bool:

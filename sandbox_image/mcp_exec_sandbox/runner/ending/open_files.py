@@ -61,6 +61,12 @@ class OpenFiles:
             if isinstance(item, _io._IOBase):
                 self._try(item, "flush")
 
+    def release(self) -> None:
+        """Keep the files alive no more. Their sizes are still known."""
+        self._objects.clear()
+        self.problems.clear()
+        self.is_complete = False
+
     def close(self) -> None:
         """Close all files, each before those that it writes to."""
         for item in self._peel():
