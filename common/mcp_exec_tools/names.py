@@ -12,6 +12,10 @@ from typing import Final
 
 _LONGEST: Final = 64
 """Maximum length of a function's name in characters. A tool's name may have 128 by the protocol."""
+_LONGEST_PARAMETER: Final = 100
+_SOFT_KEYWORDS: Final = ("_", "case", "match")
+"""Those of Python 3.11: wrappers are the same whichever Python generates them."""
+_NO_LETTER: Final = re.compile("[^0-9A-Za-z_]")
 _INITIALISMS: Final = frozenset(
     {"ai", "api", "cpu", "css", "csv", "db", "dns", "html", "http", "https", "id", "ip", "json", "jwt", "pdf", "pr"}
     | {"rv", "sha", "sql", "ssh", "tls", "ui", "uri", "url", "utc", "uuid", "xml", "yaml"}
@@ -20,19 +24,93 @@ _INITIALISMS: Final = frozenset(
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
+def normalize(name: str) -> str:
+    """Return a name as Python reads it in code, in the form NFKC."""
+    if name.isascii():
+        return name
+    # Imported for such a name, not in every idle sandbox.
+    from unicodedata import normalize as normalize_text
+
+    return normalize_text("NFKC", name)
+
+
 def words(name: str) -> list[str]:
     """Return the words of a camelCase, snake_case, kebab-case or dotted name, in lower case."""
-    return [word.lower() for word in _WORD.findall(name)]
+    if name.isascii():
+        return [word.lower() for word in _WORD.findall(name)]
+    parts = _clean(normalize(name)).split("_")
+    return [word.lower() for part in parts for word in _split_camel_case(part) if word]
 
 
 def identifier(name: str) -> str:
-    """Return the Python identifier closest to the name: `resolve-library-id` is `resolve_library_id`."""
-    text = re.sub(r"[^0-9A-Za-z_]", "_", name)
+    """Return the Python identifier closest to the name: `resolve-library-id` is `resolve_library_id`.
+
+    Letters of any script stay.
+    """
+    text = _clean(normalize(name))
     if not text.strip("_"):
         text = "tool" + text
-    if text[0].isdigit():
+    if not text.isidentifier():
         text = "_" + text
-    return text + "_" if keyword.iskeyword(text) or keyword.issoftkeyword(text) else text
+    return text + "_" if keyword.iskeyword(text) or text in _SOFT_KEYWORDS else text
+
+
+def parameter_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the name of each parameter as a keyword in code, by its own name: `from_` for `from`, `cik_A` for `cik-A`.
+
+    A parameter that code can write as it is keeps its name. The names are unique identifiers, normalised as Python
+    does. A name without any letter or digit is named by its position.
+    """
+    listed = list(dict.fromkeys(names))
+    spelled = {name: name for name in listed if _is_plain(name)}
+    taken = set(spelled)
+    counts: dict[str, int] = {}
+    for position, name in enumerate(listed, 1):
+        if name in spelled:
+            continue
+        base = _to_keyword(name, position)
+        code = base
+        while code in taken:
+            counts[base] = counts.get(base, 1) + 1
+            code = f"{base}_{counts[base]}"
+        spelled[name] = code
+        taken.add(code)
+    return {name: spelled[name] for name in listed}
+
+
+def _is_plain(name: str) -> bool:
+    return len(name) <= _LONGEST_PARAMETER and _is_writable(name) and normalize(name) == name
+
+
+def _is_writable(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
+
+
+def _to_keyword(name: str, position: int) -> str:
+    text = _clean(normalize(name[:_LONGEST_PARAMETER]))[:_LONGEST]
+    text = text if name.startswith("_") else text.lstrip("_")
+    text = text if name.endswith("_") else text.rstrip("_")
+    if not text.strip("_"):
+        return f"parameter_{position}"
+    text = text if text.isidentifier() else "_" + text
+    return text if _is_writable(text) else text + "_"
+
+
+def _clean(text: str) -> str:
+    """Replace each character that an identifier can't have by `_`."""
+    if text.isascii():
+        return _NO_LETTER.sub("_", text)
+    return "".join(character if ("_" + character).isidentifier() else "_" for character in text)
+
+
+def _split_camel_case(part: str) -> list[str]:
+    """Split a word of any script before each capital letter that follows a small one."""
+    pieces = [""]
+    for character in part:
+        if character.isupper() and pieces[-1] and not pieces[-1][-1].isupper():
+            pieces.append("")
+        pieces[-1] += character
+    return pieces
 
 
 def snake_case(name: str) -> str:
@@ -72,9 +150,11 @@ def function_names(names: Iterable[str]) -> dict[str, str]:
     for function, group in groups.items():
         for name in group:
             is_unique = len(group) == 1 or name == function
-            is_short = len(function) <= _LONGEST
+            # a file's name has 255 bytes
+            longest = _LONGEST if function.isascii() else _LONGEST // 2
             digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:6]
-            functions[name] = function if is_unique and is_short else f"{function[: _LONGEST - 7]}_{digest}"
+            is_kept = is_unique and len(function) <= longest
+            functions[name] = function if is_kept else f"{function[: longest - 7]}_{digest}"
     return functions
 
 

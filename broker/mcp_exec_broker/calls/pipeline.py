@@ -46,10 +46,10 @@ from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.redaction import redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.arguments import ArgumentValidator, encode_arguments
-from mcp_exec_broker.validation.parameters import parse_parameters
 from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
 from mcp_exec_tools.names import snake_case, split_tool
 from mcp_exec_tools.patterns import matches_any, may_use_server
+from mcp_exec_tools.schemas.parameters import read_parameters
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -281,7 +281,7 @@ class CallPipeline:
 
     async def _show_arguments(self, call: Call, resolved: ResolvedTool) -> CallArguments:
         """Return the arguments as an approver sees them."""
-        arguments, declared = call.request.arguments, parse_parameters(resolved.tool.input_schema).parameters
+        arguments, declared = call.request.arguments, read_parameters(resolved.tool.input_schema).schemas
         redacted = await self.scanner.redact_value(arguments, size=call.request.size)
         shown, (digest, size) = await self.offload.run(
             lambda: (show_arguments(redacted, declared=declared), compute_digest_and_size(arguments)),

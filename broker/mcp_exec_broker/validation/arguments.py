@@ -16,10 +16,11 @@ from cachetools import LRUCache
 from jsonschema import ValidationError
 
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
-from mcp_exec_broker.validation.parameters import ToolParameters, parse_parameters, read_properties
+from mcp_exec_broker.validation.parameters import mark_names
 from mcp_exec_broker.validation.schema import BoundedValidator, format_path
 from mcp_exec_tools.catalog import Tool
 from mcp_exec_tools.names import fold
+from mcp_exec_tools.schemas.parameters import Parameters, read_parameters
 from mcp_exec_tools.suggestions import find_close_names
 
 _MAX_STEPS: Final = 50_000
@@ -34,18 +35,21 @@ _MAX_SUGGESTED: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class _ParsedSchema:
-    parameters: ToolParameters
-    names: frozenset[str]
-    """All parameters, for a look-up of each argument."""
-    properties: Mapping[str, Any]
-    """Subschema of each parameter."""
+    parameters: Parameters
+    defaults: Mapping[str, Any]
+    """Values of required parameters that the broker fills in."""
     validator: BoundedValidator
+
+    @cached_property
+    def code_names(self) -> Mapping[str, str]:
+        """The parameters by their names in code: `from` by `from_`."""
+        return {code_name: name for name, code_name in self.parameters.code_names.items()}
 
     @cached_property
     def spellings(self) -> Mapping[str, str | None]:
         """The parameters by the form in which all their spellings agree; None if several have it."""
         spellings: dict[str, str | None] = {}
-        for name in self.names:
+        for name in self.parameters.schemas:
             if len(name) <= _MAX_NAME:
                 folded = fold(name)
                 spellings[folded] = None if folded in spellings or not folded else name
@@ -82,12 +86,12 @@ class ArgumentValidator:
         """
         schema = self._parse_schema(tool, catalog_hash)
         parameters = schema.parameters
-        arguments = _respell(schema, arguments) if parameters.is_closed else arguments
+        arguments = _respell(schema, arguments)
         unset = _find_unset(schema, arguments)
         arguments = {name: value for name, value in arguments.items() if name not in unset}
-        arguments |= {name: value for name, value in parameters.defaults.items() if name not in arguments}
-        unknown = [name for name in arguments if name not in schema.names] if parameters.is_closed else []
-        missing = [name for name in parameters.required if name not in arguments]
+        arguments |= {name: value for name, value in schema.defaults.items() if name not in arguments}
+        unknown = [name for name in arguments if name not in parameters.schemas] if not parameters.is_open else []
+        missing = [name for name in parameters.listed if name not in arguments]
         if unknown or missing:
             raise _build_name_error(tool, parameters, unknown, missing)
         error = schema.validator.find_error(arguments)
@@ -102,12 +106,15 @@ class ArgumentValidator:
         with self._lock:  # large arguments are validated in threads
             schema = self._schemas.get(key)
             if schema is None:
-                parameters = parse_parameters(tool.input_schema)
+                parameters = read_parameters(tool.input_schema)
+                validator = BoundedValidator(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS)
+                defaults = {
+                    name: value
+                    for name, value in parameters.defaults.items()
+                    if not validator.find_rejecting(value, {name: parameters.schemas[name]})
+                }
                 schema = self._schemas[key] = _ParsedSchema(
-                    parameters=parameters,
-                    names=frozenset(parameters.parameters),
-                    properties=read_properties(tool.input_schema),
-                    validator=BoundedValidator(tool.input_schema, name=tool.name, max_steps=_MAX_STEPS),
+                    parameters=parameters, defaults=defaults, validator=validator
                 )
             return schema
 
@@ -115,28 +122,28 @@ class ArgumentValidator:
 def _respell(schema: _ParsedSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments with the tool's own names of those that are spelled otherwise: `projectID`, `from_`.
 
-    Of two spellings of one parameter the second stays, so it is refused as unknown.
+    Of two spellings of one parameter the second stays, so it is refused as unknown. A tool that accepts other
+    parameters gets them as they are, names in code excepted.
     """
-    if arguments.keys() <= schema.names:
+    names = schema.parameters.schemas
+    if arguments.keys() <= names.keys():
         return arguments
     spelled: dict[str, Any] = {}
     for name, value in arguments.items():
-        own = schema.spellings.get(fold(name)) if name not in schema.names and len(name) <= _MAX_NAME else None
+        own = schema.code_names.get(name) if name not in names else None
+        if own is None and name not in names and len(name) <= _MAX_NAME and not schema.parameters.is_open:
+            own = schema.spellings.get(fold(name))
         spelled[name if own is None or own in arguments or own in spelled else own] = value
     return spelled
 
 
 def _find_unset(schema: _ParsedSchema, arguments: Mapping[str, Any]) -> set[str]:
     """Return the optional parameters that are None although their schemas reject None."""
-    required = set(schema.parameters.required)
-    nones = [
-        name
-        for name, value in arguments.items()
-        if value is None and name in schema.properties and name not in required
-    ]
+    properties, required = schema.parameters.schemas, schema.parameters.required
+    nones = [name for name, value in arguments.items() if value is None and name in properties and name not in required]
     if not nones:
         return set()
-    return schema.validator.find_rejecting(None, {name: schema.properties[name] for name in nones[:_MAX_NONES]})
+    return schema.validator.find_rejecting(None, {name: properties[name] for name in nones[:_MAX_NONES]})
 
 
 def encode_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -157,24 +164,24 @@ def encode_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
     raise build_rejection(ErrorReason.INVALID_ARGUMENTS, f"{tool}: the arguments are not valid JSON: {why}")
 
 
-def _build_name_error(tool: Tool, parameters: ToolParameters, unknown: list[str], missing: list[str]) -> ToolCallError:
+def _build_name_error(tool: Tool, parameters: Parameters, unknown: list[str], missing: list[str]) -> ToolCallError:
     parts = []
     if missing:
         parts.append("missing: " + ", ".join(missing[:_MAX_NAMES]))
     suggestions: list[str] = []
     for number, name in enumerate(unknown[:_MAX_NAMES]):
-        near = find_close_names(name, parameters.parameters, limit=2) if number < _MAX_SUGGESTED else []
+        near = find_close_names(name, parameters.schemas, limit=2) if number < _MAX_SUGGESTED else []
         suggestions += near
         parts.append(f"unknown: {name[:_MAX_TEXT]}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
     return build_rejection(
         ErrorReason.INVALID_ARGUMENTS,
         f"{tool.name}: " + "; ".join(parts),
-        parameters=parameters.marked_names,
+        parameters=mark_names(parameters),
         suggestions=list(dict.fromkeys(suggestions)),
     )
 
 
-def _build_value_error(tool: Tool, parameters: ToolParameters, error: ValidationError) -> ToolCallError:
+def _build_value_error(tool: Tool, parameters: Parameters, error: ValidationError) -> ToolCallError:
     message = f"{tool.name}: {format_path(error) or 'the arguments'}: {_cut_middle(error.message)}"
     suggestions: list[str] = []
     if error.validator == "enum" and isinstance(error.instance, str) and isinstance(error.validator_value, list):
@@ -186,7 +193,7 @@ def _build_value_error(tool: Tool, parameters: ToolParameters, error: Validation
             for name in islice((name for name in error.instance if name not in known), _MAX_SUGGESTED):
                 suggestions += find_close_names(name, known, limit=2)
     return build_rejection(
-        ErrorReason.INVALID_ARGUMENTS, message, parameters=parameters.marked_names, suggestions=suggestions
+        ErrorReason.INVALID_ARGUMENTS, message, parameters=mark_names(parameters), suggestions=suggestions
     )
 
 

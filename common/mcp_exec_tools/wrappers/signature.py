@@ -3,41 +3,48 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mcp_exec_tools.wrappers.schemas import (
-    as_mapping,
-    as_sequence,
-    list_parameters,
-    list_required_arguments,
-    merge_all_of,
-    resolve_reference,
-)
-from mcp_exec_tools.wrappers.text import clean_line
+from mcp_exec_tools.schemas.parameters import Parameters, read_parameters
+from mcp_exec_tools.schemas.reading import as_mapping, as_sequence, fits, merge_all_of, resolve_reference
+from mcp_exec_tools.wrappers.text import format_value
 
-_LONGEST: Final = 500
-"""Maximum length of a signature in characters."""
-_PARAMETERS, _VALUES, _MEMBERS, _DEPTH, _TYPE = 40, 6, 4, 3, 80
+_LONGEST: Final = 1000
+"""Length of a signature after which parameters are shown without types, and after as many again, left out."""
+_VALUES, _MEMBERS, _DEPTH, _TYPE = 6, 4, 3, 80
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
 def format_signature(function: str, input_schema: Mapping[str, Any], output_schema: Mapping[str, Any] | None) -> str:
-    """Return the call of a function: `get_forecast(location: str, days: int = 7) -> list[dict]`.
+    """Return the call of a function as Python: `get_forecast(location: str, days: int = 7) -> list[dict]`.
 
-    An optional parameter without a default is shown with None, which the broker leaves out. A signature that is too
-    long ends with an ellipsis.
+    Names are those that code must write. An optional parameter without a default is shown with None, which the broker
+    leaves out. What must be passed together is said by the type of the first parameter. `def ` before the signature and
+    `: ...` behind it make a definition.
     """
-    resolved, _ = resolve_reference(input_schema, input_schema)
-    schema = merge_all_of(as_mapping(resolved), input_schema)
-    parameters, needed = list_parameters(schema), list_required_arguments(schema)
+    parameters = read_parameters(input_schema)
     end = f") -> {_format_type(output_schema, output_schema, 0)}" if output_schema else ")"
-    text = ""
-    for number, (name, parameter) in enumerate(parameters.items()):
-        piece = f"{', ' if text else ''}{clean_line(name, 60)}: {_format_type(parameter, input_schema, 0)}"
-        piece += "" if name in needed else f" = {_format_default(parameter)}"
-        if number == _PARAMETERS or len(function) + len(text) + len(piece) + len(end) > _LONGEST:
-            text += ", ..." if text else "..."
+    pieces, size = [], len(function) + len(end)
+    for name, schema in parameters.schemas.items():
+        piece = _format_parameter(name, schema, parameters)
+        if size + len(piece) > _LONGEST:
+            piece = parameters.code_names[name] + ("" if name in parameters.required else "=None")
+        size += len(piece) + 2
+        if size > 2 * _LONGEST:
+            pieces.append(f"**{parameters.choose_name('more')}")
             break
-        text += piece
-    return f"{function}({text}{end}"
+        pieces.append(piece)
+    else:
+        if parameters.extra is not None:
+            kind = _format_type(parameters.extra, input_schema, 0)
+            pieces.append(f"**{parameters.choose_name('extra')}: {kind}")
+    return f"{function}({', '.join(pieces)}{end}"
+
+
+def _format_parameter(name: str, schema: object, parameters: Parameters) -> str:
+    kind = _format_type(schema, parameters.schema, 0)
+    if parameters.rules and name == next(iter(parameters.schemas)):
+        kind = f"Annotated[{kind}, {'; '.join(parameters.rules)!r}]"
+    default = "" if name in parameters.required else f" = {_format_default(schema)}"
+    return f"{parameters.code_names[name]}: {kind}{default}"
 
 
 def _format_type(schema: object, root: Mapping[str, Any], depth: int) -> str:
@@ -52,28 +59,47 @@ def _format_type(schema: object, root: Mapping[str, Any], depth: int) -> str:
         return "Any"
     if options and kinds is None:
         return _join([_format_type(option, root, depth + 1) for option in options[: _MEMBERS + 1]])
-    return _join([_format_kind(kind, about, root, depth) for kind in (kinds if isinstance(kinds, list) else [kinds])])
+    members = [_format_kind(kind, about, root, depth) for kind in (kinds if isinstance(kinds, list) else [kinds])[:8]]
+    return _join([*members, *(["None"] if about.get("nullable") is True else [])])
 
 
 def _format_kind(kind: object, about: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
     if kind == "array":
-        item = _format_type(about.get("items"), root, depth + 1)
+        first = about.get("prefixItems", about.get("items"))
+        items = first[: _MEMBERS + 1] if isinstance(first, list) else [first]
+        item = _join([_format_type(each, root, depth + 1) for each in items])
         return "list" if item == "Any" else f"list[{item}]"
     if kind == "object":
-        return "dict"
+        values = about.get("additionalProperties")
+        if as_mapping(about.get("properties")) or not isinstance(values, Mapping):
+            return "dict"
+        value = _format_type(values, root, depth + 1)
+        return "dict" if value == "Any" else f"dict[str, {value}]"
     return _SCALARS.get(kind, "Any") if isinstance(kind, str) else "Any"
 
 
 def _format_literals(values: list[Any]) -> str:
-    literals = [repr(value) for value in values[:_VALUES] if value is None or isinstance(value, str | int | float)]
-    text = ", ".join(literals) + (", ..." if len(values) > _VALUES else "")
-    return f"Literal[{text}]" if literals and len(text) <= _TYPE and text.isprintable() else "str"
+    literals = [format_value(value) for value in values[:_VALUES]]
+    text = ", ".join(each for each in literals if each is not None) + (", ..." if len(values) > _VALUES else "")
+    if None not in literals and len(text) <= _TYPE and text.isprintable():
+        return f"Literal[{text}]"
+    return _join([_name_type(value) for value in values[:100]])
+
+
+def _name_type(value: object) -> str:
+    for kind in (bool, int, float, str, list, dict):
+        if isinstance(value, kind):
+            return kind.__name__
+    return "None" if value is None else "Any"
 
 
 def _format_default(parameter: object) -> str:
-    default = as_mapping(parameter).get("default")
-    shown = repr(default) if isinstance(default, str | int | float) else "None"
-    return shown if len(shown) <= _TYPE else "..."
+    about = as_mapping(parameter)
+    default = about.get("default")
+    if not fits(default, about):
+        return "None"
+    shown = format_value(default) or "None"
+    return shown if len(shown) <= _TYPE and shown.isprintable() else "..."
 
 
 def _join(types: list[str]) -> str:

@@ -3,6 +3,7 @@
 The output is unchanged by `ruff format`.
 """
 
+import math
 import re
 import textwrap
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 WIDTH: Final = 120
 """Maximum number of columns of a line."""
 
+_MAX_BITS: Final = 256
 _BREAKS: Final = re.compile(r"\r\n|[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -17,6 +19,15 @@ def format_literal(text: str) -> str:
     """Return the text as a Python literal of printable ASCII, in the quotes that need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
     return quote + "".join(_escape(character, quote) for character in text) + quote
+
+
+def format_value(value: object) -> str | None:
+    """Return a JSON value as Python writes it, or None for a list, an object, and a number that is not one in JSON."""
+    if value is None or isinstance(value, str | bool):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if value.bit_length() <= _MAX_BITS else None
+    return repr(value) if isinstance(value, float) and math.isfinite(value) else None
 
 
 def clean_line(text: str, limit: int) -> str:

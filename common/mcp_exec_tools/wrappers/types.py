@@ -2,11 +2,20 @@
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mcp_exec_tools.names import words
+from mcp_exec_tools.names import normalize, words
+from mcp_exec_tools.schemas.parameters import Parameters, flatten_object
+from mcp_exec_tools.schemas.reading import (
+    as_mapping,
+    as_sequence,
+    list_properties,
+    list_required,
+    merge_all_of,
+    resolve_reference,
+)
 from mcp_exec_tools.wrappers.expressions import (
     ANY,
     NONE,
@@ -16,17 +25,6 @@ from mcp_exec_tools.wrappers.expressions import (
     Union,
     format_expression,
     make_union,
-)
-from mcp_exec_tools.wrappers.schemas import (
-    as_mapping,
-    as_sequence,
-    is_open,
-    list_parameters,
-    list_properties,
-    list_required,
-    list_required_arguments,
-    merge_all_of,
-    resolve_reference,
 )
 from mcp_exec_tools.wrappers.text import format_docstring, format_literal
 
@@ -42,7 +40,8 @@ _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolea
 def pascal_case(name: str) -> str:
     """Return the name in PascalCase, as a type's name: `create_issue` is `CreateIssue`."""
     text = "".join(word.capitalize() for word in words(name)) or "Tool"
-    return f"_{text}" if text[0].isdigit() else text
+    text = normalize(text)
+    return text if text.isidentifier() else f"_{text}"
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,6 @@ class TypeDefinition:
     fields: tuple[tuple[str, Expression, bool], ...] = ()
     """Key, type and whether it is required, for each field of a TypedDict."""
     doc: str = ""
-
-    @property
-    def keywords(self) -> bool:
-        """Whether every key is valid as a keyword argument."""
-        return self.alias is None and all(
-            key.isascii() and key.isidentifier() and not keyword.iskeyword(key) and len(key) <= _NAME
-            for key, _, _ in self.fields
-        )
 
     def lines(self, taken: frozenset[str], *, stub: bool = False) -> list[str]:
         """Return the definition's source. `taken` are names with another meaning in the module."""
@@ -94,7 +85,6 @@ class TypeBuilder:
         self._prefix = "builtins." if is_shadowed else ""
         self._root: Mapping[str, Any] = {}
         self._title = ""
-        self._closed = False
         self._resolved: dict[str, Expression] = {}
         self._unfinished: dict[str, str | None] = {}
 
@@ -107,23 +97,23 @@ class TypeBuilder:
         """Return the name of a built-in type, qualified if a tool has the same name."""
         return Name(self._prefix + name)
 
-    def define(self, name: str, schema: object, *, doc: str, closed: bool = False) -> None:
-        """Define a name that was given to the constructor as the schema's type.
+    def define_arguments(self, name: str, parameters: Parameters, *, doc: str) -> None:
+        """Define a name that was given to the constructor as the type of all arguments.
 
-        `closed` marks a schema of parameters: an object without properties accepts none unless its schema allows them,
-        and a property with a default is optional.
+        Without parameters it accepts none unless the schema allows others. A parameter with a default is optional.
         """
-        self._closed = closed
-        self._root, self._title, self._resolved, self._unfinished = as_mapping(schema), name, {}, {}
-        known = merge_all_of(self._root, self._root)
-        kind: Expression
-        if closed and not is_open(known) and not list_properties(known) and "$ref" not in known:
-            self.definitions.append(TypeDefinition(name, doc=doc))
-            return
-        if closed and not list_properties(known) and "$ref" not in known:
+        self._begin(name, parameters.schema)
+        if len(parameters.schemas) > _FIELDS or (parameters.is_open and not parameters.schemas):
             kind = Generic(self._prefix + "dict", (self.builtin("str"), ANY))
-        else:
-            kind = self._resolve_type(schema, name, 0, root=True)
+            self.definitions.append(TypeDefinition(name, alias=kind))
+            return
+        fields = self._build_fields(parameters.schemas, parameters.required, name, 0)
+        self.definitions.append(TypeDefinition(name, fields=fields, doc=doc))
+
+    def define(self, name: str, schema: object, *, doc: str) -> None:
+        """Define a name that was given to the constructor as the schema's type."""
+        self._begin(name, schema)
+        kind = self._resolve_type(schema, name, 0, root=True)
         if kind != Name(name):
             self.definitions.append(TypeDefinition(name, alias=kind))
         else:
@@ -131,6 +121,9 @@ class TypeBuilder:
                 TypeDefinition(name, fields=definition.fields, doc=doc) if definition.name == name else definition
                 for definition in self.definitions
             ]
+
+    def _begin(self, name: str, schema: object) -> None:
+        self._root, self._title, self._resolved, self._unfinished = as_mapping(schema), name, {}, {}
 
     def _resolve_type(self, schema: object, name: str, depth: int, *, root: bool = False) -> Expression:
         if not isinstance(schema, Mapping) or depth > _DEPTH or len(self.definitions) >= _TYPES:
@@ -167,7 +160,9 @@ class TypeBuilder:
         if isinstance(values := schema.get("enum"), list):
             return self._build_literals(values)
         options = as_sequence(schema.get("anyOf")) or as_sequence(schema.get("oneOf"))
-        if options and not as_mapping(schema.get("properties")):
+        if options and as_mapping(schema.get("properties")):
+            schema = flatten_object(schema, self._root)
+        elif options:
             if len(options) > _VALUES:
                 return ANY
             return make_union(
@@ -202,10 +197,9 @@ class TypeBuilder:
         )
 
     def _build_object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
-        is_input = self._closed and depth == 0 and name == self._title
         fields: Mapping[str, Any] = {}
         if as_mapping(schema.get("properties")) or depth == 0:
-            fields = list_parameters(schema) if is_input else list_properties(schema)
+            fields = list_properties(schema)
         if not fields or len(fields) > _FIELDS:
             patterns = list(as_mapping(schema.get("patternProperties")).values())
             additional = schema.get("additionalProperties")
@@ -223,13 +217,17 @@ class TypeBuilder:
         own = name if depth == 0 and name == self._title else self._unique_name(name)
         if pointer is not None:
             self._unfinished[pointer] = own
-        needed = list_required_arguments(schema) if is_input else list_required(schema)
-        kinds = tuple(
+        kinds = self._build_fields(fields, list_required(schema), own, depth)
+        self.definitions.append(TypeDefinition(own, fields=kinds, doc=f"Part of `{self._title}`."))
+        return Name(own)
+
+    def _build_fields(
+        self, fields: Mapping[str, Any], needed: Collection[str], own: str, depth: int
+    ) -> tuple[tuple[str, Expression, bool], ...]:
+        return tuple(
             (key, self._resolve_type(field, own + pascal_case(key), depth + 1), key in needed)
             for key, field in fields.items()
         )
-        self.definitions.append(TypeDefinition(own, fields=kinds, doc=f"Part of `{self._title}`."))
-        return Name(own)
 
     def _build_literals(self, values: list[Any]) -> Expression:
         return make_union([self._build_literal(value) for value in values[:1000]], most=8) if values else ANY

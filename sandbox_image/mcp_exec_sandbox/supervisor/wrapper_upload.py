@@ -10,7 +10,7 @@ from mcp_exec_tools.names import identifier
 MAX_FILES = 20_000
 
 _CATALOG = "catalog.json"
-_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,150}"
+_PART = r"\w[\w.-]{0,150}"  # letters of any script, as in identifiers
 _PATH = re.compile(rf"{_PART}(/{_PART}){{0,3}}")
 
 

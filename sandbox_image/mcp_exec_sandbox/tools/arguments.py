@@ -12,6 +12,8 @@ from mcp_exec_sandbox.tools.errors import ToolError
 
 MAX_ARGUMENT_BYTES = 8 * 1024 * 1024
 """Maximum size of the arguments of one call."""
+MAX_NAME = 200
+"""Longest name that is looked up in other spellings."""
 
 
 def merge_arguments(
@@ -37,7 +39,7 @@ def merge_arguments(
     for source in (positional, named):
         for spelling, value in source.items():
             name = spelling if spelling in parameters else spellings.get(spelling)
-            name = name or _match_snake_case(spelling, parameters, spellings)
+            name = name or _match_other_spelling(spelling, parameters, spellings)
             name = name or (spelling if is_open else None)
             if name is None:
                 raise _build_unknown_error(tool, str(spelling), parameters, spellings)
@@ -108,13 +110,17 @@ def find_similar(wanted: str, known: Iterable[str]) -> list[str]:
     return [folded[name] for name in close]
 
 
-def _match_snake_case(spelling: object, parameters: Mapping[str, bool], spellings: Mapping[str, str]) -> str | None:
-    """Return the parameter of which this is another spelling, such as `projectID` for `project_id`."""
+def _match_other_spelling(spelling: object, parameters: Mapping[str, bool], spellings: Mapping[str, str]) -> str | None:
+    """Return the parameter that this is another spelling of, such as `projectID` for `project_id`, `μm` for `µm`."""
     # Imported for an unknown name, not in every idle sandbox.
-    from mcp_exec_tools.names import snake_case
+    from mcp_exec_tools.names import normalize, snake_case
 
-    name = snake_case(spelling) if isinstance(spelling, str) else ""
-    return name if name in parameters else spellings.get(name)
+    if not isinstance(spelling, str) or len(spelling) > MAX_NAME:
+        return None
+    for name in (normalize(spelling), snake_case(spelling)):
+        if name in parameters or name in spellings:
+            return name if name in parameters else spellings[name]
+    return None
 
 
 def _simplify(value: Any) -> Any:

@@ -14,10 +14,11 @@ _Arguments = Mapping[str, Any]
 
 
 async def call_mcp_tool(
-    tool_name: str,
+    tool_name: str | None = None,
+    /,
+    *values: Any,
     input: Any = None,
     type: Any = None,
-    *values: Any,
     timeout: float | None = None,  # noqa: ASYNC109 - the tool's time limit, which the broker enforces
     **arguments: Any,
 ) -> Any:
@@ -25,11 +26,13 @@ async def call_mcp_tool(
 
     Args:
         tool_name: `github.create_issue` or `mcp__github__create_issue`; snake_case and camelCase both work.
-        input: the arguments as a dict. Keywords are arguments too, except `input`, `type` and `timeout`. If it is no
-            dict, it is the first argument itself, and `type` and `values` are the next ones, in the tool's order.
+        values: the arguments as a dict, and the type of the result. If the first value is no dict, it and the next
+            ones are arguments themselves, in the tool's order; a last one that is a type is that of the result.
+        input: the arguments as a dict, by keyword.
         type: the type of the result: a TypedDict, a dataclass or a list of those. Missing fields are an error.
-        values: further arguments, if `input` is the first one.
         timeout: maximum duration of the call in seconds, within the execution's own limit.
+        arguments: the arguments by keyword. A tool's own `timeout` is passed in the dict, and so is an `input` that is
+            a dict, or a `type` that is a class.
 
     Returns:
         Structured content, else parsed JSON, else text. A ToolResult if the tool sent files.
@@ -38,11 +41,15 @@ async def call_mcp_tool(
         ToolError: the tool failed, or the arguments are wrong. Its subclasses ToolDenied, ToolTimeout and
             ToolProtocolError are the other kinds of failure.
     """
+    tool_name = arguments.pop("tool_name", None) if tool_name is None else tool_name
     if not isinstance(tool_name, str):
         raise ToolError("the name of a tool is a string such as 'github.create_issue'", reason="NoSuchTool")
-    positional = to_mapping(input) if not values else None
-    if positional is None:
-        positional, type = _bind(tool_name, (input, type, *values))
+    if type is not None and not _is_type(type):
+        arguments, type = {**arguments, "type": type}, None
+    if input is not None and (values or (to_mapping(input) is None and _has_parameter(tool_name, "input"))):
+        arguments, input = {**arguments, "input": input}, None
+    positional, wanted = _bind(tool_name, values or (input,))
+    type = wanted if type is None else type
     if duplicates := positional.keys() & arguments.keys():
         raise ToolError(f"the parameter {min(duplicates)} is given twice", tool=tool_name, reason="InvalidArguments")
     value = await _call(tool_name, {**positional, **arguments}, timeout)
@@ -54,14 +61,23 @@ def _bind(tool_name: str, values: tuple[Any, ...]) -> tuple[_Arguments, Any]:
 
     Raises ToolError (InvalidArguments).
     """
+    first, *others = values
+    if len(others) <= 1 and (mapping := to_mapping(first)) is not None:
+        wanted = others[0] if others else None
+        if wanted is None or _is_type(wanted):
+            return mapping, wanted
     wanted = None
-    if values[-1] is None or _is_type(values[-1]):
-        *others, wanted = values
-        values = tuple(others)
+    if len(values) > 1 and (values[-1] is None or _is_type(values[-1])):
+        *kept, wanted = values
+        values = tuple(kept)
     if (parameters := find_parameters(tool_name)) is None:
         message = "its parameters are unknown here, so write the arguments as a dict or as keywords"
         raise ToolError(message, tool=tool_name, reason="InvalidArguments")
     return bind_values(tool_name, values, parameters), wanted
+
+
+def _has_parameter(tool_name: str, name: str) -> bool:
+    return name in (find_parameters(tool_name) or ())
 
 
 def _is_type(value: object) -> bool:

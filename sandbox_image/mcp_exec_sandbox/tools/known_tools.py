@@ -17,7 +17,7 @@ _servers: dict[tuple[tool_session.ToolSession, str], Any] = {}
 def find_parameters(tool_name: str) -> list[str] | None:
     """Return the tool's parameters in their positional order, or None if they are unknown."""
     # Imported for positional arguments, not in every idle sandbox.
-    from mcp_exec_tools.wrappers.schemas import list_parameters
+    from mcp_exec_tools.schemas.parameters import read_parameters
 
     server, name = _split(tool_name)
     added = _read_server(server)
@@ -27,7 +27,7 @@ def find_parameters(tool_name: str) -> list[str] | None:
     if (tool := spellings.get(name) or spellings.get(snake_case(name))) is None:
         function = added.functions.get(name) or added.functions.get(snake_case(name))
         tool = function.tool if function is not None else None
-    return None if tool is None else list(list_parameters(tool.input_schema))
+    return None if tool is None else list(read_parameters(tool.input_schema).schemas)
 
 
 def find_result_format(tool_name: str) -> str | None:

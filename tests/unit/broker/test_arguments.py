@@ -112,11 +112,14 @@ def test_what_is_needed_and_has_a_default_need_not_be_given() -> None:
     assert failure.message.endswith("missing: project")
 
 
-def test_a_default_that_is_none_is_sent_and_one_that_the_schema_refuses_is_refused() -> None:
+def test_a_default_that_is_none_is_sent_and_one_that_the_schema_refuses_is_none() -> None:
     nullable = {"properties": {"a": {"type": ["string", "null"], "default": None}}, "required": ["a"]}
     assert check(nullable, {}) == {"a": None}
     wrong = {"properties": {"a": {"type": "string", "default": None}}, "required": ["a"]}
-    assert refusal(wrong, {}).message.endswith("a: None is not of type 'string'")
+    assert refusal(wrong, {}).message.endswith("missing: a")
+    longer = {"properties": {"a": {"type": "string", "default": "x", "minLength": 2}}, "required": ["a"]}
+    assert refusal(longer, {}).message.endswith("missing: a")
+    assert check(longer, {"a": "xy"}) == {"a": "xy"}
 
 
 def test_a_reference_in_the_schema_says_whether_none_is_taken() -> None:

@@ -26,7 +26,8 @@ def test_files_stay_in_the_folder_and_have_valid_names() -> None:
     for name in build_files([hostile_catalog(), hostile_catalog("/"), hostile_catalog("..")], stubs=True):
         path = PurePosixPath(name)
         assert len(path.parts) == 2
-        assert all(len(part) < 100 and part.isascii() and part.strip("._") for part in path.parts)
+        assert all(len(part.encode()) < 200 and part.strip("._") for part in path.parts)
+        assert path.stem.isidentifier()
         assert path.suffix in {".py", ".pyi"}
 
 
@@ -63,7 +64,7 @@ def test_every_file_is_imported_and_calls_its_own_tool(load: Load, monkeypatch: 
 
 def test_files_are_bounded_whatever_a_schema_says() -> None:
     for name, text in build_files([hostile_catalog()]).items():
-        assert len(text) < 300_000, name
+        assert len(text) < 320_000, name
 
 
 def test_servers_with_colliding_package_names_get_two_packages() -> None:

@@ -1,11 +1,21 @@
 """Reading of untrusted JSON Schemas: wrong types, circular or dangling references, unlimited depth."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
 _MAX_HOPS: Final = 16
 _MAX_PARTS: Final = 100
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+    "array": (list, tuple),
+    "object": Mapping,
+}
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
@@ -27,26 +37,25 @@ def list_properties(schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_parameters(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of an object of arguments in the order of positional arguments.
-
-    Those that a call must pass come first, in the order of `required`; the others follow in the schema's order.
-    """
-    properties = as_mapping(schema.get("properties"))
-    needed, required = list_required_arguments(schema), list_required(schema)
-    others = [name for name in properties if properties[name] is not False or name in required]
-    return {name: properties.get(name, True) for name in (*needed, *others, *required)}
-
-
 def list_required(schema: Mapping[str, Any]) -> dict[str, None]:
     """Return the names of an object's required properties, in order."""
     return dict.fromkeys(name for name in as_sequence(schema.get("required")) if isinstance(name, str))
 
 
-def list_required_arguments(schema: Mapping[str, Any]) -> dict[str, None]:
-    """Return the names of the required arguments. The broker fills in a parameter that has a default."""
-    properties = as_mapping(schema.get("properties"))
-    return {name: None for name in list_required(schema) if "default" not in as_mapping(properties.get(name))}
+def fits(value: object, schema: object) -> bool:
+    """Return whether a default is JSON and agrees with the `type`, `enum` and `const` of its own schema."""
+    about = as_mapping(schema)
+    if not _is_json(value):
+        return False
+    if "const" in about and not _equals(value, about["const"]):
+        return False
+    if isinstance(values := about.get("enum"), list) and not any(_equals(value, each) for each in values):
+        return False
+    kinds = about.get("type")
+    if value is None and about.get("nullable") is True:
+        return True
+    known = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)]
+    return not known or any(_has_type(value, kind) for kind in known)
 
 
 def resolve_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[object, str | None]:
@@ -66,17 +75,6 @@ def resolve_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tup
 def merge_all_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Merge the object schemas of `allOf` into the schema. Fields nearer to the top have precedence."""
     return _merge_parts(schema, root, [_MAX_PARTS])
-
-
-def is_open(schema: Mapping[str, Any]) -> bool:
-    """Return whether an object accepts properties that its schema does not name.
-
-    It does if the schema allows them explicitly, or names no properties at all. By JSON Schema every object is open
-    unless it is closed, but tools accept only the parameters that they list.
-    """
-    if "patternProperties" in schema or "additionalProperties" in schema:
-        return "patternProperties" in schema or schema["additionalProperties"] is not False
-    return "properties" not in schema and not list_required(schema)
 
 
 def _merge_parts(schema: Mapping[str, Any], root: Mapping[str, Any], budget: list[int]) -> Mapping[str, Any]:
@@ -114,3 +112,23 @@ def _follow_pointer(root: Mapping[str, Any], reference: str) -> object:
         else:
             return True
     return target
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _equals(one: object, other: object) -> bool:
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _has_type(value: object, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind not in _TYPES or kind == "boolean"
+    if isinstance(value, float) and value.is_integer() and kind == "integer":
+        return True
+    return isinstance(value, _TYPES.get(kind, object))
