@@ -9,6 +9,8 @@ _MAX_DEPTH: Final = 6
 _MAX_OPTIONS: Final = 20
 _MAX_NAMES: Final = 12
 _MAX_RULES: Final = 12
+_MAX_PARTS: Final = 200
+"""Parts of schemas that are read in all."""
 _MAX_TEXT: Final = 400
 _MAX_VALUE: Final = 40
 
@@ -37,6 +39,12 @@ class _Speaker:
 
     def __init__(self, names: Names, root: Schema, listed: Collection[str]) -> None:
         self._names, self._root, self._listed = names, root, listed
+        self._left = _MAX_PARTS
+
+    def may_read(self) -> bool:
+        """Return whether another part may be read, and count it."""
+        self._left -= 1
+        return self._left >= 0
 
     def join(self, names: Collection[str], word: str = "and") -> str:
         """Return names as a list in words."""
@@ -67,7 +75,9 @@ class _Speaker:
         return f"optionally {self.join(own)}" if own else ""
 
     def _read(self, part: object) -> Schema:
-        resolved, _ = resolve_reference(as_mapping(part), self._root)
+        if not isinstance(part, Mapping) or not self.may_read():
+            return {}
+        resolved, _ = resolve_reference(part, self._root)
         return merge_all_of(as_mapping(resolved), self._root)
 
     @staticmethod
@@ -85,7 +95,7 @@ class _Speaker:
 
 
 def _iterate_rules(schema: Schema, root: Schema, speaker: _Speaker, *, depth: int) -> Iterator[str]:
-    if depth > _MAX_DEPTH:
+    if depth > _MAX_DEPTH or not speaker.may_read():
         return
     for part in as_sequence(schema.get("allOf"))[:_MAX_OPTIONS]:
         yield from _iterate_rules(as_mapping(part), root, speaker, depth=depth + 1)

@@ -14,6 +14,7 @@ from cachetools import LRUCache
 
 from mcp_exec_tools.catalog import Catalog, Tool
 from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 
 MAX_NAME: Final = 64
 """Characters of a name. MCP allows 128, but interfaces of models 64."""
@@ -62,7 +63,12 @@ class ExportedTool:
     @cached_property
     def size(self) -> int:
         """Bytes of the definition, about."""
-        return len(json.dumps(self.tool.to_json()))
+        return len(json.dumps({**self.tool.to_json(), "inputSchema": self.model.schema}))
+
+    @cached_property
+    def model(self) -> ModelSchema:
+        """Schema and description for models."""
+        return build_model_schema(self.tool.input_schema, self.tool.description)
 
     @property
     def path(self) -> str:

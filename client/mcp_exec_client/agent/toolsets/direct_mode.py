@@ -14,6 +14,7 @@ from mcp_exec_client.agent.toolsets.results import ToolOutcome, cut
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import Forbidden, GatewayError, Unauthenticated
 from mcp_exec_client.options import ExecutionOptions
+from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 
 SYSTEM_PROMPT: Final = (
     "You get things done by calling tools; SERVER__TOOL is the name of a tool. If a call fails, its result says why: "
@@ -49,6 +50,7 @@ class DirectMode:
             transport=client.transport, query=client.channel.query(**query), shows_forms=on_approval is not None
         )
         self._tools: list[Block] | None = None
+        self._models: dict[str, ModelSchema] = {}
 
     async def tools(self, only: Collection[str] | None = None) -> list[Block]:
         """Return definitions of tools in a constant order; `only` are names as SERVER.TOOL. Raises AgentError.
@@ -60,7 +62,8 @@ class DirectMode:
                 listed = await self._calls.list_tools() if self._may_call else []
             except GatewayError as error:
                 raise AgentError(f"the gateway did not list tools: {error}") from error
-            self._tools = [_define(tool) for tool in sorted(listed, key=lambda tool: str(tool.get("name")))]
+            self._models = {str(tool.get("name")): _build_model(tool) for tool in listed}
+            self._tools = [_define(name, model) for name, model in sorted(self._models.items())]
         wanted = None if only is None else {_normalize(name.replace(".", "__", 1)) for name in only}
         return [tool for tool in self._tools if wanted is None or _normalize(tool["name"]) in wanted]
 
@@ -84,6 +87,7 @@ class DirectMode:
         return outcome
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        arguments = self._models[name].restore(arguments) if name in self._models else arguments
         result = await self._calls.call_tool(name, arguments)
         requests = result.get("inputRequests")
         if self._on_approval is None or not isinstance(requests, dict) or _FORM not in requests:
@@ -99,12 +103,15 @@ class DirectMode:
         return await self._calls.call_tool(name, arguments, more=state)
 
 
-def _define(tool: Mapping[str, Any]) -> Block:
-    definition = {
-        "name": str(tool.get("name")),
-        "description": str(tool.get("description") or tool.get("title") or ""),
-        "input_schema": tool.get("inputSchema") or {"type": "object"},
-    }
+def _build_model(tool: Mapping[str, Any]) -> ModelSchema:
+    """Return the definition as models accept it, whatever the gateway's release does."""
+    schema = tool.get("inputSchema")
+    description = str(tool.get("description") or tool.get("title") or "")
+    return build_model_schema(schema if isinstance(schema, Mapping) else {}, description)
+
+
+def _define(name: str, model: ModelSchema) -> Block:
+    definition = {"name": name, "description": model.description, "input_schema": model.schema}
     return {name: value for name, value in definition.items() if value}
 
 

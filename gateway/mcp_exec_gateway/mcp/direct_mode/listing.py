@@ -55,13 +55,13 @@ def _parse_cursor(cursor: str | None) -> str:
 
 
 def _define(tool: ExportedTool, *, is_modern: bool) -> Tool | None:
-    """Return the definition of a tool as its server gives it, or None if the revision has no form for it."""
+    """Return the definition of a tool as models accept it, or None if the revision has no form for it."""
     given = tool.tool
     fields: dict[str, Any] = {
         "name": tool.name,
         "title": given.title or None,
-        "description": given.description or None,
-        "inputSchema": given.input_schema,
+        "description": tool.model.description or None,
+        "inputSchema": tool.model.schema,
         "annotations": given.annotations or None,
     }
     # an inferred schema is a guess from results, and before 2026 the schema of a result was that of an object

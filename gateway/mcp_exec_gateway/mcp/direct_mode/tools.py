@@ -1,5 +1,6 @@
 """The toolsets: which tools a caller sees, and how one is called."""
 
+import asyncio
 from typing import Final
 
 from mcp.shared.exceptions import MCPError
@@ -46,7 +47,8 @@ class DirectTools:
     async def list_tools(self, request: McpRequest, cursor: str | None) -> ListToolsResult:
         """Return one page of the tools that the caller may use."""
         selection = await self.select(request, check_access(request))
-        page = build_page(selection.tools, cursor, is_modern=request.is_modern)
+        # schemas are converted when they are first listed, which takes a second for servers that try
+        page = await asyncio.to_thread(build_page, selection.tools, cursor, is_modern=request.is_modern)
         return ListToolsResult(tools=page.tools, next_cursor=page.next_cursor, ttl_ms=_CACHED_MS, cache_scope="private")
 
     async def call_tool(
@@ -79,14 +81,14 @@ class DirectTools:
         selection: ToolSelection,
         approved: ApprovedCall | None,
     ) -> CallToolResult | InputRequiredResult:
-        dependencies = request.sender.dependencies
+        dependencies, tool = request.sender.dependencies, selection.by_name[params.name]
         try:
             with dependencies.running_calls.hold(digest_request(request)):
                 answer = await call_tool(
                     dependencies.direct_calls,
                     access,
-                    selection.by_name[params.name],
-                    params.arguments or {},
+                    tool,
+                    tool.model.restore(params.arguments or {}),
                     memory=request.memory,
                     approved=approved,
                 )
