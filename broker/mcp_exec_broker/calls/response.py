@@ -1,6 +1,7 @@
 """The answer to a call, built from a server's result: validated, redacted, scanned, encoded."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,13 +28,18 @@ class ResponseBuilder:
     scanner: Scanner
 
     async def build_line(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> str:
-        """Return the line for a result. Raises ToolCallError if the tool failed or the result breaks its schema."""
+        """Return the line for a result. Raises ToolCallError if the tool failed or the result breaks its schema.
+
+        A tool that declares structured content and sends only other content is read as one that declares none.
+        """
         max_bytes, scan = resolved.spec.limits.result_bytes, resolved.spec.scan
-        if result.get("isError") is True:
+        if result.get("isError"):  # the SDK accepts texts such as "yes", too
             raise await self._build_error(call, resolved, result)
         declared = resolved.listing.declared.get(resolved.tool.name)
-        if declared is not None:
-            await self._validate(call, resolved, result)
+        if declared is not None and self._lacks_output(resolved, result, declared):
+            result = {name: value for name, value in result.items() if name != "structuredContent"}
+            declared = None
+        await self._validate(call, resolved, result, declared)
         value = parse_value(result, declared, modern=call.is_modern)
         if isinstance(value, PythonValue):
             redacted, text = _redact(value.value, call.secrets, max_bytes)
@@ -53,9 +59,13 @@ class ResponseBuilder:
 
         Raises ToolCallError if the result breaks its schema.
         """
-        is_error = bool(result.get("isError"))  # the SDK accepts texts such as "yes", too
+        is_error = bool(result.get("isError"))
         if not is_error:
-            await self._validate(call, resolved, result)
+            declared = resolved.listing.declared.get(resolved.tool.name)
+            await self._validate(call, resolved, result, declared)
+            if declared is not None and (output := read_output(result)) is not None:
+                # clients refuse a result without the structured content that its tool declares
+                result = {**result, "structuredContent": output.value}
         content = result.get("content")
         kept: dict[str, Any] = {"content": content if isinstance(content, list) else []}
         if "structuredContent" in result:
@@ -80,17 +90,27 @@ class ResponseBuilder:
             content=content if isinstance(content, list) else None,
         )
 
-    async def _validate(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> None:
+    def _lacks_output(self, resolved: ResolvedTool, result: dict[str, Any], declared: Mapping[str, Any]) -> bool:
+        """Return whether a result has content, but none of the structured content that its tool declares."""
+        if result.get("structuredContent") is not None or not result.get("content"):
+            return False
+        if "structuredContent" not in result:
+            return True
+        catalog = resolved.listing.catalog.hash
+        return not self.validator.accepts(resolved.name, None, declared, catalog_hash=catalog)
+
+    async def _validate(
+        self, call: Call, resolved: ResolvedTool, result: dict[str, Any], schema: Mapping[str, Any] | None
+    ) -> None:
         """Raise ToolCallError if the result breaks the output schema that the tool declares."""
-        listing, name = resolved.listing, resolved.tool.name
-        schema = listing.declared.get(name)
         if schema is None:
             return
         try:
             output = read_output(result)
             if output is None:
                 raise build_output_error(resolved.name, "it has no structured content")
-            self.validator.validate(resolved.name, output.value, schema, catalog_hash=listing.catalog.hash)
+            catalog = resolved.listing.catalog.hash
+            self.validator.validate(resolved.name, output.value, schema, catalog_hash=catalog)
         except ToolCallError as error:
             self.catalogs.refresh(resolved.server.key)  # the tool may declare another schema by now
             scanned = await self.scanner.scan_result(error.message, resolved.spec.scan, call.tokenizer)

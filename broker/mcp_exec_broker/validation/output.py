@@ -39,6 +39,10 @@ class OutputValidator:
         if error is not None:
             raise build_output_error(tool, _describe(error))
 
+    def accepts(self, tool: str, value: Any, schema: Mapping[str, Any], *, catalog_hash: str) -> bool:
+        """Return whether a value keeps to the tool's output schema."""
+        return self._get_validator(tool, schema, catalog_hash).find_error(value) is None
+
     def _get_validator(self, tool: str, schema: Mapping[str, Any], catalog_hash: str) -> BoundedValidator:
         key = (catalog_hash, tool)
         validator = self._validators.get(key)

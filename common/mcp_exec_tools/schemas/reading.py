@@ -72,6 +72,20 @@ def resolve_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tup
     return True, pointer
 
 
+def has_dangling_reference(schema: Mapping[str, Any]) -> bool:
+    """Return whether a reference of the schema leads out of it or to nothing."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            if isinstance(part.get("$ref"), str) and not isinstance(resolve_reference(part, schema)[0], Mapping):
+                return True
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return False
+
+
 def merge_all_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Merge the object schemas of `allOf` into the schema. Fields nearer to the top have precedence."""
     return _merge_parts(schema, root, [_MAX_PARTS])

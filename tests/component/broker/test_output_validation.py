@@ -57,9 +57,7 @@ def text(text: str) -> Object:
         ({"structuredContent": {"rows": "jane@example.com"}}, 'rows breaks type: "array"'),
         ({"structuredContent": [1]}, 'the value breaks type: "object"'),
         ({"structuredContent": None}, 'the value breaks type: "object"'),
-        (text("jane@example.com"), 'the value breaks type: "object"'),
-        (text('{"rows": 5}'), 'rows breaks type: "array"'),
-        ({"content": [{"type": "image", "data": "aa==", "mimeType": "image/png"}]}, "it has no structured content"),
+        ({"content": []}, 'the value breaks type: "object"'),
     ],
 )
 async def test_a_result_that_breaks_its_schema_is_a_protocol_error(
@@ -80,19 +78,30 @@ async def test_a_result_that_breaks_its_schema_is_a_protocol_error(
     [
         ({"structuredContent": {"rows": [{"id": 1}]}}, {"rows": [{"id": 1}]}),
         (text('{"rows": []}'), {"rows": []}),
+        (text('{"rows": 5}'), {"rows": 5}),
+        (text("no rows today"), "no rows today"),
+        ({**text("no rows today"), "structuredContent": None}, "no rows today"),
     ],
 )
-async def test_a_result_that_keeps_to_its_schema_is_a_value(
+async def test_a_result_that_keeps_to_its_schema_or_has_no_structured_content_is_a_value(
     world: World, careless: Careless, result: Object, value: object
 ) -> None:
     careless.result = result
     assert (await world.call("careless.give"))["value"] == value
 
 
-async def test_an_error_of_the_tool_needs_no_structure(world: World, careless: Careless) -> None:
-    careless.result = {"isError": True, **text("there are none")}
+async def test_files_without_the_declared_structured_content_arrive(world: World, careless: Careless) -> None:
+    image = {"type": "image", "data": "aa==", "mimeType": "image/png"}
+    careless.result = {"content": [image]}
     answer = await world.call("careless.give")
-    assert (answer["kind"], answer["message"]) == ("ToolError", "there are none")
+    assert (answer["type"], answer["content"][0]["data"]) == ("result", "aa==")
+
+
+@pytest.mark.parametrize("structured", [{}, {"structuredContent": {"error": {"code": 1}}}])
+async def test_an_error_of_the_tool_has_any_structure(world: World, careless: Careless, structured: Object) -> None:
+    careless.result = {"isError": True, **text("auth failed"), **structured}
+    answer = await world.call("careless.give")
+    assert (answer["kind"], answer["message"], answer.get("reason")) == ("ToolError", "auth failed", None)
 
 
 async def test_a_server_that_declares_otherwise_by_now_is_listed_again(world: World, careless: Careless) -> None:

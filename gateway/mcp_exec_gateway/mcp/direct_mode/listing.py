@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_gateway.tools.exported import MAX_NAME, ExportedTool
+from mcp_exec_tools.catalog import Tool as CatalogTool
+from mcp_exec_tools.schemas.reading import has_dangling_reference
 
 PAGE_TOOLS: Final = 100
 PAGE_BYTES: Final = 512 * 1024
@@ -64,8 +66,7 @@ def _define(tool: ExportedTool, *, is_modern: bool) -> Tool | None:
         "inputSchema": tool.model.schema,
         "annotations": given.annotations or None,
     }
-    # an inferred schema is a guess from results, and before 2026 the schema of a result was that of an object
-    if given.output_schema is not None and not given.inferred and (is_modern or _is_object(given.output_schema)):
+    if _is_declared(given) and (is_modern or _is_object(given.output_schema)):
         fields["outputSchema"] = given.output_schema
     try:
         return Tool.model_validate(fields, by_name=False)
@@ -73,5 +74,11 @@ def _define(tool: ExportedTool, *, is_modern: bool) -> Tool | None:
         return None
 
 
+def _is_declared(tool: CatalogTool) -> bool:
+    """Return whether clients can validate results: an inferred schema is a guess, a dangling reference an error."""
+    return tool.output_schema is not None and not tool.inferred and not has_dangling_reference(tool.output_schema)
+
+
 def _is_object(schema: Any) -> bool:
+    # before 2026 the schema of a result was that of an object
     return bool(schema.get("type") == "object")
