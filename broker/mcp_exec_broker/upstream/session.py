@@ -28,6 +28,7 @@ from mcp_exec_broker.upstream.errors import (
 from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_output
 from mcp_exec_broker.upstream.route import TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.tool_bounds import OmittedEntry, ToolCollector
+from mcp_exec_broker.upstream.tool_listing import accept_malformed_tools
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +148,7 @@ class UpstreamSession:
         for _ in range(_MAX_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
             with self._count_request(), self._interpret_errors():
+                accept_malformed_tools(self.client.session, is_modern=self.is_modern)
                 page = await self.client.session.list_tools(params=params)
             tools = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
             await asyncio.to_thread(collector.add_all, tools)

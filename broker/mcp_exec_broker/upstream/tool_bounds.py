@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mcp_exec_tools.text import shorten
+
 _MAX_TOOLS: Final = 2000
 _MAX_BYTES: Final = 4 * 1024 * 1024
 """Bytes of all kept tools as JSON."""
@@ -17,6 +19,7 @@ _MAX_STEPS: Final = 1_000_000
 _MAX_NAME: Final = 128
 _MAX_TITLE: Final = 1024
 _MAX_DESCRIPTION: Final = 16 * 1024
+"""Characters of a description, after which it is cut."""
 _MAX_ANNOTATIONS: Final = 4 * 1024
 _MAX_SCHEMA_BYTES: Final = 128 * 1024
 _MAX_SCHEMA_NODES: Final = 10_000
@@ -81,13 +84,14 @@ class ToolCollector:
 
     def _add(self, tool: dict[str, Any]) -> None:
         name = tool.get("name")
+        if isinstance(text := tool.get("description"), str):
+            tool = {**tool, "description": shorten(text, _MAX_DESCRIPTION)}
         size = len(json.dumps(tool))
         self._received += size
         _check_name(name)
         if name in self._names:
             raise _Exceeded("an earlier tool of the server has this name")
         _check_length("the title", str(tool.get("title") or ""), _MAX_TITLE, unit="characters")
-        _check_length("the description", str(tool.get("description") or ""), _MAX_DESCRIPTION, unit="characters")
         _check_length("the annotations", json.dumps(tool.get("annotations") or {}), _MAX_ANNOTATIONS, unit="bytes")
         nodes = 0
         for key in ("inputSchema", "outputSchema"):

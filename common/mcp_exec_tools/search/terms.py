@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from mcp_exec_tools.names import words
+from mcp_exec_tools.schemas.parameters import read_parameters
 from mcp_exec_tools.search.entries import SearchEntry
 from mcp_exec_tools.search.stemming import find_stems, stem
 from mcp_exec_tools.search.synonyms import SERVERS
@@ -56,9 +57,8 @@ class EntryTerms:
 
 def _join_parameters(schema: Mapping[str, Any]) -> str:
     """Return the names and descriptions of the parameters, in lower case."""
-    properties = schema.get("properties")
     pieces: list[str] = []
-    for name, parameter in islice(properties.items(), _PARAMETERS) if isinstance(properties, Mapping) else ():
+    for name, parameter in islice(read_parameters(schema).schemas.items(), _PARAMETERS):
         pieces.append(_split_name(name))
         description = parameter.get("description") if isinstance(parameter, Mapping) else None
         if isinstance(description, str):

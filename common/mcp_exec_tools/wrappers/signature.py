@@ -50,10 +50,10 @@ def _format_parameter(name: str, schema: object, parameters: Parameters) -> str:
 def _format_type(schema: object, root: Mapping[str, Any], depth: int) -> str:
     resolved, _ = resolve_reference(as_mapping(schema), root)
     about = merge_all_of(as_mapping(resolved), root)
-    values = [about["const"]] if "const" in about else about.get("enum")
-    if isinstance(values, list) and values:
-        return _format_literals(values)
     options = as_sequence(about.get("anyOf")) or as_sequence(about.get("oneOf"))
+    listed = [_list_values(about)] if _list_values(about) else [_list_values(as_mapping(each)) for each in options]
+    if listed and all(listed):
+        return _format_literals([value for values in listed for value in values])
     kinds = about.get("type")
     if depth > _DEPTH:
         return "Any"
@@ -61,6 +61,11 @@ def _format_type(schema: object, root: Mapping[str, Any], depth: int) -> str:
         return _join([_format_type(option, root, depth + 1) for option in options[: _MEMBERS + 1]])
     members = [_format_kind(kind, about, root, depth) for kind in (kinds if isinstance(kinds, list) else [kinds])[:8]]
     return _join([*members, *(["None"] if about.get("nullable") is True else [])])
+
+
+def _list_values(about: Mapping[str, Any]) -> list[Any]:
+    """Return the only values that a schema allows, if it lists them."""
+    return [about["const"]] if "const" in about else list(as_sequence(about.get("enum")))
 
 
 def _format_kind(kind: object, about: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:

@@ -39,8 +39,10 @@ def merge_arguments(
     for source in (positional, named):
         for spelling, value in source.items():
             name = spelling if spelling in parameters else spellings.get(spelling)
-            name = name or _match_other_spelling(spelling, parameters, spellings)
-            name = name or (spelling if is_open else None)
+            if name is None:
+                name = _match_other_spelling(spelling, parameters, spellings)
+            if name is None and is_open:
+                name = spelling
             if name is None:
                 raise _build_unknown_error(tool, str(spelling), parameters, spellings)
             if name in merged:

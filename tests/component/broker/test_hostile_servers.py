@@ -318,6 +318,19 @@ async def test_offenders_of_a_catalog_are_left_out_and_named_in_the_status(
     assert "omittedTools" not in world.status("evil")
 
 
+async def test_malformed_schemas_hide_no_tool_and_their_tools_can_be_called(world: World, evil: HostileServer) -> None:
+    dangling = {"type": "object", "properties": {"a": {"$ref": "#/$defs/X"}, "b": {"type": "integer"}}}
+    schemas: dict[str, Any] = {"none": None, "true": True, "empty": {}, "list": [], "alternatives": {"anyOf": [{}]}}
+    evil.tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
+    evil.tools += [{"name": "missing"}, {"inputSchema": {}}, {"name": "dangling", "inputSchema": dangling}]
+    await add(world, evil)
+    assert world.status("evil")["tools"] == 7
+    for name in (*schemas, "missing"):
+        assert (await world.call(f"evil.{name}"))["value"] == "fine"
+    assert (await world.call("evil.dangling", a=[1], b=2))["value"] == "fine"
+    assert evil.messages[-1]["params"]["arguments"] == {"a": [1], "b": 2}
+
+
 @pytest.mark.parametrize("repeats", [True, False])
 async def test_pages_without_end_are_bounded(world: World, box: Toolbox, evil: HostileServer, repeats: bool) -> None:
     async def page(request: Object, writer: Writer) -> None:

@@ -35,7 +35,6 @@ OFFENDERS = {
     "a bidi mark": tool("good\u202e"),
     "a control character": tool("good\x00"),
     "a quote": tool('"""good'),
-    "a description": tool(description="x" * 20_000),
     "annotations": tool(annotations={"title": "x" * 5000}),
     "schema bytes": tool(schema={"description": "x" * 200_000}),
     "output bytes": tool(outputSchema={"description": "x" * 200_000}),
@@ -62,6 +61,13 @@ def test_a_tool_that_exceeds_a_bound_is_left_out_alone(kind: str) -> None:
     assert (omitted.name.isascii(), omitted.name.isprintable()) == (True, True)
     assert len(omitted.name) <= 80
     assert 10 < len(omitted.reason) < 200
+
+
+def test_a_long_description_is_cut_and_its_tool_stays() -> None:
+    collector = ToolCollector()
+    collector.add_all([tool("long", description="It counts. " + "x" * 200_000)])
+    [kept] = collector.tools
+    assert (kept["description"][:11], len(kept["description"]), collector.omitted) == ("It counts. ", 16_384, [])
 
 
 def test_usual_schemas_are_within_all_bounds() -> None:

@@ -32,13 +32,15 @@ class Echo(ToolSession):
     def __init__(self) -> None:
         super().__init__(broker=None, emit=lambda event: None, workspace=Path())
         self.catalogs: dict[str, Catalog] = {}
+        self.sent: dict[str, Any] = {}
+        """The arguments of the last call as the server gets them."""
         self._checks = ArgumentValidator()
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_seconds: float | None) -> Any:
         received = json.loads(encode_arguments(tool, arguments))
         server, name = split_tool(tool)
         catalog = self.catalogs[server]
-        self._checks.validate(catalog.spellings[name], received, catalog_hash=catalog.hash)
+        self.sent = self._checks.validate(catalog.spellings[name], received, catalog_hash=catalog.hash)
         return await self.answer(server, name, received)
 
     async def answer(self, server: str, name: str, arguments: dict[str, Any]) -> Any:
