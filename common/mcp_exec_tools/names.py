@@ -105,12 +105,8 @@ def _clean(text: str) -> str:
 
 def _split_camel_case(part: str) -> list[str]:
     """Split a word of any script before each capital letter that follows a small one."""
-    pieces = [""]
-    for character in part:
-        if character.isupper() and pieces[-1] and not pieces[-1][-1].isupper():
-            pieces.append("")
-        pieces[-1] += character
-    return pieces
+    starts = [at for at in range(1, len(part)) if part[at].isupper() and not part[at - 1].isupper()]
+    return [part[start:end] for start, end in zip([0, *starts], [*starts, len(part)], strict=True)]
 
 
 def snake_case(name: str) -> str:

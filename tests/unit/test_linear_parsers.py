@@ -34,6 +34,8 @@ from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_tools.catalog import Catalog, Tool, assign_modules
 from mcp_exec_tools.output_inference import infer_schema
 from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.schemas.model_schema import build_model_schema
+from mcp_exec_tools.schemas.parameters import read_parameters
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.suggestions import find_close_names
 from mcp_exec_tools.tokens import estimate_tokens
@@ -240,6 +242,32 @@ TOOLS = {
     ),
     "a description": Case(search, lambda n: (catalog(tool("t", description="aB" * n)), "ab"), 50_000),
     "a query": Case(INDEX.search, lambda n: "a b c " * n, 40),
+    "a tool's name in another script": Case(
+        lambda name: catalog(tool(name)).spellings, lambda n: "\u0430\u0410" * n, 20_000
+    ),
+    "parameters of alternatives": Case(
+        read_parameters, lambda n: {"anyOf": [properties(n), properties(n, {"type": "string"})]}, 1000
+    ),
+    "alternatives that refer to one part": Case(
+        read_parameters, lambda n: {"anyOf": [{"$ref": "#/$defs/a"}] * 100, "$defs": {"a": properties(n)}}, 20
+    ),
+    "names that are equal in code": Case(
+        lambda schema: read_parameters(schema).code_names,
+        lambda n: {
+            "properties": {f"a{chr(33 + k % 15)}{chr(33 + k // 15 % 15)}" + "-" * (k // 225): {} for k in range(n)}
+        },
+        1000,
+    ),
+    "rules": Case(
+        lambda schema: read_parameters(schema).rules,
+        lambda n: {"oneOf": [{"required": [f"p{k}" for k in range(n)]} for _ in range(10)]},
+        1000,
+    ),
+    "a schema for a model": Case(build_model_schema, lambda n: properties(n, {"$ref": "#/properties/p0"}), 300),
+    "a schema of levels for a model": Case(
+        build_model_schema, lambda n: {"properties": {"a": json.loads('{"items":' * n + "{}" + "}" * n)}}, 100
+    ),
+    "a description for a model": Case(lambda text: build_model_schema({}, text), lambda n: "\u202e" * n, 50_000),
     "parameters": Case(lambda schema: build_files([catalog(tool("t", schema))]), lambda n: properties(n), 100),
     "references": Case(
         lambda schema: build_files([catalog(tool("t", schema))]),
