@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 from mcp import Client, MCPError
+from mcp.server.lowlevel import Server as LowServer
 from mcp_types import (
     INVALID_PARAMS,
+    CallToolResult,
     ElicitRequestParams,
     ElicitResult,
     ImageContent,
+    ListToolsResult,
     TextContent,
+    Tool,
     ToolAnnotations,
     ToolListChangedNotification,
 )
 from tests.component.broker.conftest import TS, World, running
-from tests.component.broker.servers import Toolbox, serving, toolbox
+from tests.component.broker.servers import Toolbox, managed, serving, serving_app, toolbox
 from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, pool
 from tests.component.gateway.conftest import serving as serving_gateway
 from tests.component.gateway.mcp_client import MODERN, REVISIONS, SESSIONS, connecting
@@ -133,6 +137,49 @@ async def test_tools_are_listed_and_called_as_their_server_offers_them(made: Ins
     assert {(each["caller"], each["conversation"], each["pool"], each["execution"]) for each in records} == {
         ("team-a", "chat-7", "default", "")
     }
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_schema_that_models_refuse_becomes_plain_and_calls_have_the_servers_own_names(
+    made: Installation, revision: str
+) -> None:
+    received: list[Object] = []
+    text = {"type": "string"}
+    one = {"properties": {"$from": text, "\u65e5": text}, "required": ["$from"]}
+    schema = {"type": "object", "oneOf": [one, {"properties": {"url": {"$ref": "#/lost"}}, "required": ["url"]}]}
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        output = {"type": "object", "properties": {"a": {"$ref": "#/lost"}}}
+        return ListToolsResult(
+            tools=[Tool(name="send", input_schema=schema, output_schema=output, description="Send.")]
+        )
+
+    async def call_tool(context: Any, params: Any) -> CallToolResult:
+        received.append(params.arguments)
+        return CallToolResult(content=[TextContent(text="{}")], structured_content={"a": 1})
+
+    low = LowServer("odd", on_list_tools=list_tools, on_call_tool=call_tool)
+    async with serving_app(low.streamable_http_app()) as url, managed(low.session_manager):
+        made.world.add("odd", url=url + "/mcp")
+        await made.world.listed("odd")
+        made.gateway.dependencies.catalogs.expire()
+        async with made.connect(revision, f"{DIRECT}&tools=odd.*") as client:
+            [tool] = (await client.list_tools()).tools
+            sent = await client.call_tool(tool.name, {"from": "a", "parameter_2": "b"})
+            linked = await client.call_tool(tool.name, {"url": "u"})
+            refused = await client.call_tool(tool.name, {"parameter_2": "b"})
+    assert tool.input_schema == {
+        "type": "object",
+        "properties": {
+            "from": {**text, "description": '"$from"'},
+            "parameter_2": {**text, "description": '"\u65e5"'},
+            "url": {},
+        },
+    }
+    assert tool.description == "Send.\n\nPass either from and optionally parameter_2, or url."
+    assert tool.output_schema is None
+    assert (sent.is_error, linked.is_error, refused.is_error) == (False, False, True)
+    assert received == [{"$from": "a", "\u65e5": "b"}, {"url": "u"}]
 
 
 async def test_each_tenant_sees_and_calls_the_tools_of_its_own_namespace_key_and_pool(made: Installation) -> None:

@@ -1,8 +1,10 @@
 """Wrappers of the catalogs of real servers."""
 
+import ast
 import asyncio
 import keyword
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -14,8 +16,10 @@ from tests.unit.tools.wrappers.conftest import ROOT, Load, real_catalogs
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
 from mcp_exec_tools.catalog import Catalog, Tool
-from mcp_exec_tools.names import camel_case, snake_case
+from mcp_exec_tools.names import camel_case, parameter_names, snake_case
+from mcp_exec_tools.schemas.model_schema import build_model_schema
 from mcp_exec_tools.wrappers import build_files
+from mcp_exec_tools.wrappers.signature import format_signature
 
 CATALOGS = real_catalogs()
 TOOLS = [(catalog, tool) for catalog in CATALOGS for tool in catalog.tools]
@@ -62,6 +66,40 @@ def test_parameters_are_known_in_snake_and_in_camel_case_and_with_a_mark_behind_
             assert called(function, **respelled)["arguments"] == arguments
 
     check()
+
+
+@cache
+def generate(server: str) -> dict[str, str]:
+    return build_files([catalog for catalog in CATALOGS if catalog.server == server], stubs=True)
+
+
+def list_named(schema: Any) -> set[str]:
+    """Return the properties that a schema of arguments names anywhere but inside a property."""
+    if isinstance(schema, list):
+        return set().union(*map(list_named, schema))
+    if not isinstance(schema, dict):
+        return set()
+    inner = [value for key, value in schema.items() if key not in ("properties", "$defs", "definitions")]
+    return set(schema.get("properties", {})) | list_named(inner)
+
+
+@pytest.mark.parametrize(("catalog", "tool"), TOOLS, ids=[f"{each.server}.{tool.name}" for each, tool in TOOLS])
+def test_no_parameter_is_lost(catalog: Catalog, tool: Tool) -> None:
+    [definition] = ast.parse(
+        f"def {format_signature(tool.function, tool.input_schema, tool.returned_schema)}: ..."
+    ).body
+    assert isinstance(definition, ast.FunctionDef)
+    names = [argument.arg for argument in definition.args.args]
+    named = list_named(tool.input_schema)
+    assert len(names) == len(named)
+    assert set(names) == {parameter_names(named)[name] for name in named}
+    assert set(build_model_schema(tool.input_schema).schema["properties"]) == named
+    files = generate(catalog.server)
+    stub = ast.parse(files[f"{catalog.module}/{tool.function}.pyi"])
+    [*_, form] = [node for node in stub.body if isinstance(node, ast.AsyncFunctionDef)]
+    assert [argument.arg for argument in form.args.args] == names
+    source = files[f"{catalog.module}/{tool.function}.py"]
+    assert all(f"\n        {name} (" in source for name in names)
 
 
 def test_each_tool_has_its_name_in_camel_case_as_well(wrappers: Callable[[str], ModuleType]) -> None:
