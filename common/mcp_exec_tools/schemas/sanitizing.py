@@ -71,7 +71,7 @@ class Sanitizer:
         return cleaned if len(cleaned) <= self._text else cleaned[: max(self._text - 4, 0)].rstrip() + " ..."
 
     def convert_properties(self, properties: Mapping[str, Any], depth: int) -> Object:
-        """Return the properties by the names that the model sees. A changed name is told in the description."""
+        """Return the properties by the names that the model sees. The description has a name that was changed."""
         found: Object = {}
         for name, each in properties.items():
             if each is False:

@@ -7,6 +7,7 @@ import math
 import re
 import textwrap
 from typing import Final
+from unicodedata import combining, east_asian_width
 
 WIDTH: Final = 120
 """Maximum number of columns of a line."""
@@ -62,12 +63,20 @@ def format_docstring(summary: str, *sections: list[str], indent: str = "") -> li
     """Return the lines of a docstring: a summary and separate sections. Any text is escaped."""
     first = clean_line(summary, 100).strip("\"'\\ ") or "A tool."
     body = [section for section in (_trim(section) for section in sections) if section]
-    if not body and first.isascii():
+    if not body and len(indent) + _measure(first) + 6 <= WIDTH:
         return [f'{indent}"""{_quote_line(first)}"""']
     lines = [f'{indent}"""{_quote_line(first)}']
     for section in body:
         lines += ["", *(indent + _quote_line(line) if line else "" for line in section)]
     return [*lines, f'{indent}"""']
+
+
+def _measure(text: str) -> int:
+    """Return the columns of a text: some characters have two, and some none."""
+    if text.isascii():
+        return len(text)
+    widths = {"W": 2, "F": 2}
+    return sum(widths.get(east_asian_width(each), 0 if combining(each) else 1) for each in text)
 
 
 def _quote_line(line: str) -> str:

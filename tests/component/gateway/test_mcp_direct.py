@@ -73,6 +73,11 @@ class Installation:
         self.gateway.dependencies.catalogs.expire()
 
 
+def use(tool: str, **given: Any) -> list[Object]:
+    """Return a model's answer that uses a tool."""
+    return [{"type": "tool_use", "id": "", "name": tool, "input": given}]
+
+
 def build_slice(control: str) -> Object:
     """Return the slice of the broker's Service."""
     host, _, port = control.removeprefix("http://").partition(":")
@@ -168,6 +173,10 @@ async def test_a_schema_that_models_refuse_becomes_plain_and_calls_have_the_serv
             sent = await client.call_tool(tool.name, {"from": "a", "parameter_2": "b"})
             linked = await client.call_tool(tool.name, {"url": "u"})
             refused = await client.call_tool(tool.name, {"parameter_2": "b"})
+        async with AsyncClient(made.gateway.url, api_key=KEY) as client:
+            provider = OfflineProvider([use("odd__send", **{"from": "c"}), "Done."])
+            await Agent(client, provider, mode="direct", tools=["odd.*"]).run("task")
+    assert provider.requests[0].tools[0]["input_schema"] == tool.input_schema
     assert tool.input_schema == {
         "type": "object",
         "properties": {
@@ -179,7 +188,7 @@ async def test_a_schema_that_models_refuse_becomes_plain_and_calls_have_the_serv
     assert tool.description == "Send.\n\nPass either from and optionally parameter_2, or url."
     assert tool.output_schema is None
     assert (sent.is_error, linked.is_error, refused.is_error) == (False, False, True)
-    assert received == [{"$from": "a", "\u65e5": "b"}, {"url": "u"}]
+    assert received == [{"$from": "a", "\u65e5": "b"}, {"url": "u"}, {"$from": "c"}]
 
 
 async def test_each_tenant_sees_and_calls_the_tools_of_its_own_namespace_key_and_pool(made: Installation) -> None:
@@ -372,9 +381,6 @@ async def test_an_agent_calls_tools_directly_and_its_application_approves(made: 
     async def approve(question: ApprovalQuestion) -> bool:
         asked.append(question)
         return True
-
-    def use(tool: str, **given: Any) -> list[Object]:
-        return [{"type": "tool_use", "id": "", "name": tool, "input": given}]
 
     made.world.api.put(SECRETS, keys_secret(**{"team-a": {**key_entry(KEY), "approver": True}}))
     keys = made.gateway.dependencies.keys
