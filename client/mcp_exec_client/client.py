@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -18,6 +18,7 @@ from mcp_exec_client.errors import (
 )
 from mcp_exec_client.event_stream import follow_events
 from mcp_exec_client.events import StreamedEvent
+from mcp_exec_client.iteration import streamed
 from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body
 from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
@@ -151,6 +152,7 @@ class AsyncClient:
         """
         return OpenSession(self, self.sessions, name, user=user, options=options, keep=keep)
 
+    @streamed
     async def list(
         self,
         *,
@@ -178,14 +180,17 @@ class AsyncClient:
                 return
         raise UnexpectedResponse(f"the list has more than {_MAX_PAGES} pages")
 
+    @streamed
     async def stream(self, name: str, *, last_event_id: str | None = None) -> AsyncGenerator[StreamedEvent, None]:
         """Yield an execution's events from its start, or after `last_event_id`, up to its end.
 
         A lost connection is opened again after the last event, so that each event comes once.
         """
         path = f"{_path(name)}/events"
-        async for event in follow_events(self.transport, path, query=self._query(), last_event_id=last_event_id):
-            yield event
+        events = follow_events(self.transport, path, query=self._query(), last_event_id=last_event_id)
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     async def approvals(self, name: str) -> Sequence[Approval]:
         """Return an execution's approvals, oldest first."""
@@ -243,6 +248,7 @@ class AsyncClient:
         report: dict[str, Any] = reply.to_json()
         return report
 
+    @streamed
     async def audit(
         self, *, execution: str | None = None, tool: str | None = None, outcome: str | None = None, limit: int = 1000
     ) -> AsyncGenerator[AuditedCall, None]:

@@ -1,6 +1,6 @@
 """An execution's events up to the end, also if connections are lost in between."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
@@ -62,21 +62,23 @@ async def _read_connection(
     async with transport.open("GET", path, query=query, headers=headers, read_seconds=seconds) as response:
         if response.status_code == 204:
             raise _StreamEmpty
-        async for line in _split_lines(response, address):
-            if line.strip():
-                yield parse_line(line, address=address)
+        async with aclosing(_split_lines(response, address)) as lines:
+            async for line in lines:
+                if line.strip():
+                    yield parse_line(line, address=address)
     raise GatewayUnreachable(f"{address}: the stream ended before the execution's end")
 
 
-async def _split_lines(response: httpx.Response, address: str) -> AsyncIterator[bytes]:
+async def _split_lines(response: httpx.Response, address: str) -> AsyncGenerator[bytes, None]:
     """Yield complete lines; an incomplete last line is dropped, because the stream will be resumed before it."""
     rest = bytearray()
-    async for chunk in response.aiter_raw():
-        *lines, last = chunk.split(b"\n")
-        for line in lines:
-            rest += line
-            yield bytes(rest)
-            rest.clear()
-        rest += last
-        if len(rest) > _MAX_LINE_BYTES:
-            raise UnexpectedResponse(f"{address}: an event has more than {_MAX_LINE_BYTES} bytes")
+    async with aclosing(response.aiter_raw()) as chunks:
+        async for chunk in chunks:
+            *lines, last = chunk.split(b"\n")
+            for line in lines:
+                rest += line
+                yield bytes(rest)
+                rest.clear()
+            rest += last
+            if len(rest) > _MAX_LINE_BYTES:
+                raise UnexpectedResponse(f"{address}: an event has more than {_MAX_LINE_BYTES} bytes")

@@ -23,6 +23,7 @@ from mcp_exec_client.agent.toolsets.code_mode import CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
 from mcp_exec_client.agent.trace import AgentAnswer, ConversationUsage, RunTrace
 from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.iteration import streamed
 from mcp_exec_client.options import ExecutionOptions, RunOptions
 
 _MAX_QUEUED: Final = 64
@@ -140,10 +141,11 @@ class Agent:
                 await self._send_report(trace)
         return AgentAnswer(text=text, trace=trace)
 
+    @streamed
     async def stream(
         self, task: str, *, expected: TaskProfile | None = None
     ) -> AsyncGenerator[AgentEvent | AgentAnswer, None]:
-        """Yield the events of a task and at last its answer. Closing the generator cancels the task."""
+        """Yield the events of a task and at last its answer. Leaving the iteration cancels the task."""
         queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue(_MAX_QUEUED)
 
         async def work() -> AgentAnswer:

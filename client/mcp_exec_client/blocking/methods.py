@@ -1,10 +1,11 @@
 """Blocking methods, made of asynchronous ones by their type."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from mcp_exec_client.blocking.loop import LoopThread
+from mcp_exec_client.iteration import ItemStream
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -26,8 +27,8 @@ class Blocking(Generic[_Target]):
 
         return self._loop.run(await_method())
 
-    def iterate(self, method: Callable[[_Target], AsyncGenerator[_T, None]]) -> Generator[_T, None, None]:
-        """Yield what an asynchronous generator of the target yields."""
+    def iterate(self, method: Callable[[_Target], ItemStream[_T]]) -> Generator[_T, None, None]:
+        """Yield what an asynchronous iteration of the target yields."""
         items = method(self._target)
 
         async def get_next() -> list[_T]:
@@ -56,7 +57,7 @@ def blocking(
 
 
 def iterating(
-    method: Callable[Concatenate[_Target, _P], AsyncGenerator[_T, None]],
+    method: Callable[Concatenate[_Target, _P], ItemStream[_T]],
 ) -> Callable[Concatenate[Blocking[_Target], _P], Generator[_T, None, None]]:
     """Return a method that iterates over what this method of its target yields."""
 

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from mcp_exec_client.errors import NotFound, Outdated, UnexpectedResponse
+from mcp_exec_client.iteration import streamed
 from mcp_exec_client.state.channel import RequestChannel
 from mcp_exec_client.state.folders import (
     EXCLUDED,
@@ -40,6 +41,7 @@ class Files:
     def __init__(self, channel: RequestChannel) -> None:
         self._channel = channel
 
+    @streamed
     async def list(
         self, workspace: str, *, prefix: str = "", version: int | None = None, user: str | None = None
     ) -> AsyncGenerator[StoredFile, None]:

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from mcp_exec_client.iteration import streamed
 from mcp_exec_client.state.channel import RequestChannel
 
 RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes"]
@@ -30,6 +31,7 @@ class Records:
     def __init__(self, channel: RequestChannel) -> None:
         self._channel = channel
 
+    @streamed
     async def read(self, table: RecordTable) -> AsyncGenerator[dict[str, Any], None]:
         """Yield all records of a table by column, oldest first. Times are microseconds since 1970."""
         cursor: str | None = None
