@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Any
 
+from mcp_exec_client.cli.backends.backend import is_unobserved
 from mcp_exec_client.cli.options import Object
 from mcp_exec_client.cli.progress import ProgressBar
 from mcp_exec_client.cli.terminal import TextWriter, escape_line
@@ -65,7 +66,7 @@ class EventPrinter:
 
     def _show_status(self, event: Object) -> None:
         reason, queue = event.get("reason") or "", event.get("queue") or {}
-        if event.get("phase") != "Pending" or not reason:
+        if event.get("phase") != "Pending" or not reason or is_unobserved(event):
             return
         place = f", position {queue['position']} of {queue['of']}" if {"position", "of"} <= set(queue) else ""
         if (text := f"{self._name} waits: {reason}{place}") != self._waiting:

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection
 from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.following import Follower, submit
+from mcp_exec_client.cli.following.follower import Follower, submit
 from mcp_exec_client.cli.options import CommandError, Object
 from mcp_exec_client.cli.printer import EventPrinter
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.agent.options import add_agent_options, open_agent
 from mcp_exec_client.cli.agent.printing import find_on_approval, print_event
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import Subcommands, add_command
 from mcp_exec_client.cli.terminal import TextWriter, print_note
 
@@ -30,7 +31,7 @@ def add_to(commands: Subcommands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command until standard input ends. Raises CommandError."""
-    asyncio.run(_chat(options))
+    run_interruptible(_chat(options))
 
 
 async def _chat(options: argparse.Namespace) -> None:

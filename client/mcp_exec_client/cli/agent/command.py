@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mcp_exec_client.cli.agent.options import add_agent_options, open_agent
 from mcp_exec_client.cli.agent.printing import find_on_approval, print_event
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import CommandError, Subcommands, add_command
 from mcp_exec_client.cli.terminal import TextWriter
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     if options.trace is not None and not options.trace.parent.is_dir():
         raise CommandError(f"--trace: the folder {options.trace.parent} does not exist")
     try:
-        answer = asyncio.run(_run_agent(options))
+        answer = run_interruptible(_run_agent(options))
     except (AgentError, McpExecError) as error:
         raise CommandError(str(error)) from error
     TextWriter(sys.stdout).write(answer + "\n")

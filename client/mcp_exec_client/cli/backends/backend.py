@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from mcp_exec_client.cli.options import Object
 
+NOT_OBSERVED: Final = "NotObserved"
+"""Reason of an object that no operator has observed."""
 RolloutAction: TypeAlias = Literal["promote", "pause", "resume", "abort"]
 
 
@@ -67,6 +69,12 @@ class Backend(Protocol):
     async def cancel(self, name: str) -> Object:
         """Request the cancellation of an execution and return it."""
 
+    async def withdraw(self, name: str) -> str:
+        """Remove an execution that no operator has observed, and return what became of it as a part of a sentence."""
+
+    async def find_unserved(self) -> str | None:
+        """Return that the namespace is not served, as a sentence, or None if it is served or that is not known."""
+
     async def list_approvals(self, name: str | None) -> list[Object]:
         """Return the approvals of an execution, or the pending ones of the namespace, each with its `execution`."""
 
@@ -96,3 +104,8 @@ class Backend(Protocol):
 
     async def steer_rollout(self, name: str, action: RolloutAction, *, to: str | None = None) -> Object:
         """Promote, pause, resume or abort a rollout, and return it. `to` is the stage to promote to."""
+
+
+def is_unobserved(execution: Object) -> bool:
+    """Return whether an execution, or a `status` event, has been seen by no operator."""
+    return execution.get("phase") in (None, "", "Pending") and execution.get("reason") == NOT_OBSERVED

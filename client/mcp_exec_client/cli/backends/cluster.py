@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,8 +12,8 @@ import aiohttp
 
 from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import is_finished, read_created_at
-from mcp_exec_client.cli.backends import cluster_rollouts, cluster_sessions
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection
+from mcp_exec_client.cli.backends import cluster_namespaces, cluster_rollouts, cluster_sessions
+from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection, is_unobserved
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.options import CommandError, Object
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
@@ -97,7 +97,8 @@ class ClusterBackend:
 
     async def get(self, name: str, *, with_code: bool = False) -> Object:
         """Return an execution, with `code` if wanted."""
-        execution = await self.kube.get(self._path(name))
+        with _translating():
+            execution = await self.kube.get(self._path(name))
         view = build_view(execution)
         return {**view, "code": execution["spec"].get("code", "")} if with_code else view
 
@@ -122,7 +123,29 @@ class ClusterBackend:
 
     async def cancel(self, name: str) -> Object:
         """Request the cancellation of an execution and return it."""
-        return build_view(await self.kube.patch(self._path(name), {"spec": {"cancelRequested": True}}))
+        with _translating():
+            return build_view(await self.kube.patch(self._path(name), {"spec": {"cancelRequested": True}}))
+
+    async def withdraw(self, name: str) -> str:
+        """Delete an execution that no operator has observed; what has been observed since then is cancelled."""
+        execution = await self.cancel(name)
+        if not is_unobserved(execution):
+            return f"{name} is being cancelled"
+        with _translating():
+            await self.kube.delete(self._path(name))
+        return f"{name} is deleted"
+
+    async def find_unserved(self) -> str | None:
+        """Return that the namespace is not served, unless an operator has observed a pool of it.
+
+        Without the right to list pools of all namespaces, the sentence does not name those that are served.
+        """
+        with _translating():
+            if await cluster_namespaces.is_served(self.kube, self.namespace):
+                return None
+            served = ", ".join(await cluster_namespaces.find_served(self.kube))
+        hint = f" (served: {served}); use -n" if served else "; use -n with a namespace of the chart's `namespaces`"
+        return f"namespace {self.namespace} is not served by mcp-exec{hint}"
 
     async def list_approvals(self, name: str | None) -> list[Object]:
         """Return the approvals of an execution, or the pending ones of the namespace, each with its `execution`."""
@@ -141,6 +164,10 @@ class ClusterBackend:
 
     async def decide(self, name: str, approval: str, decision: Decision) -> Object:
         """Append a decision to the execution's spec and return the approval. The first decision counts."""
+        with _translating():
+            return await self._append(name, approval, decision)
+
+    async def _append(self, name: str, approval: str, decision: Decision) -> Object:
         entry = {"id": approval, "decision": decision.choice}
         if username := await self._find_username():
             entry["by"] = username
@@ -315,6 +342,14 @@ def _find_pending(execution: Object, approval_id: str) -> Object:
                 raise CommandError(f"approval {approval_id} of {name} is {approval['state']}", ExitCode.REFUSED)
             return dict(approval)
     raise CommandError(f"{name} has no approval {approval_id}: list them with `approvals {name}`", ExitCode.REFUSED)
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        raise _to_command_error(error) from error
 
 
 def _to_command_error(error: Exception) -> CommandError:

@@ -87,6 +87,15 @@ class GatewayBackend:
         """Request the cancellation of an execution and return it."""
         return dict(await self._request("DELETE", _path(name)))
 
+    async def withdraw(self, name: str) -> str:
+        """Request the cancellation of an execution."""
+        await self.cancel(name)
+        return f"{name} is being cancelled"
+
+    async def find_unserved(self) -> str | None:
+        """Return None: a gateway refuses requests for namespaces that are not served."""
+        return None
+
     async def list_approvals(self, name: str | None) -> list[Object]:
         """Return the approvals of an execution, or the pending ones of the namespace, each with its `execution`."""
         path = f"{_path(name)}/approvals" if name else "/v1/approvals"

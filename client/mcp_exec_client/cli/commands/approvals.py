@@ -6,11 +6,11 @@ examples:
 """
 
 import argparse
-import asyncio
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
@@ -57,12 +57,12 @@ def _add_decision(commands: Subcommands, name: str, verb: str, more: str) -> Non
 
 def run(options: argparse.Namespace) -> None:
     """Run `approvals`. Raises CommandError."""
-    asyncio.run(_list(options))
+    run_interruptible(_list(options))
 
 
 def decide(options: argparse.Namespace) -> None:
     """Run `approve` and `deny`. Raises CommandError."""
-    asyncio.run(_decide(options))
+    run_interruptible(_decide(options))
 
 
 async def _list(options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
@@ -50,8 +51,8 @@ def add_to(commands: Subcommands) -> None:
     get.add_argument("artifacts", metavar="ARTIFACT", nargs="*", help="id or name; default: all")
     target = get.add_argument("--to", metavar="FOLDER", type=Path, default=Path(), help="folder; default: this one")
     set_completer(target, "file")
-    listing.set_defaults(run=lambda options: asyncio.run(_list(options)))
-    get.set_defaults(run=lambda options: asyncio.run(_get(options)))
+    listing.set_defaults(run=lambda options: run_interruptible(_list(options)))
+    get.set_defaults(run=lambda options: run_interruptible(_get(options)))
 
 
 async def _list(options: argparse.Namespace) -> None:

@@ -5,9 +5,9 @@ example:
 """
 
 import argparse
-import asyncio
 
 from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import Subcommands, add_command, add_connection_options, set_completer
 from mcp_exec_client.cli.terminal import print_line
 
@@ -22,12 +22,18 @@ def add_to(commands: Subcommands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command. Raises CommandError."""
-    asyncio.run(_run(options))
+    run_interruptible(_run(options))
 
 
 async def _run(options: argparse.Namespace) -> None:
+    from mcp_exec_client.cli.backends.backend import is_unobserved
+    from mcp_exec_client.cli.following.silence import explain_silence
+
     async with open_backend(options) as backend:
         for name in options.names:
             execution = await backend.cancel(name)
+            if is_unobserved(execution) and (problem := await explain_silence(backend)) is not None:
+                print_line(f"{await backend.withdraw(name)}: {problem}")
+                continue
             is_ended = execution["phase"] not in ("Pending", "Running")
             print_line(f"{name} has already ended: {execution['phase']}" if is_ended else f"{name} is being cancelled")

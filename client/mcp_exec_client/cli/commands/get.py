@@ -7,11 +7,11 @@ examples:
 """
 
 import argparse
-import asyncio
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError("--include-code needs NAME and -o json or yaml", ExitCode.USAGE)
     if options.name and (options.phase or options.caller or options.selector):
         raise CommandError("--phase, --caller and --selector are not allowed with NAME", ExitCode.USAGE)
-    asyncio.run(_run(options))
+    run_interruptible(_run(options))
 
 
 async def _run(options: argparse.Namespace) -> None:

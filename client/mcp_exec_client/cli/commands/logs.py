@@ -14,6 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     MAX_WAIT_SECONDS,
     Subcommands,
@@ -49,11 +50,11 @@ def add_to(commands: Subcommands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command. Raises CommandError."""
-    asyncio.run(_run(options))
+    run_interruptible(_run(options))
 
 
 async def _run(options: argparse.Namespace) -> None:
-    from mcp_exec_client.cli.following import Follower, check_end
+    from mcp_exec_client.cli.following.follower import Follower, check_end
     from mcp_exec_client.cli.printer import EventPrinter
 
     printer = EventPrinter(options.name, program=options.program, with_result=False)

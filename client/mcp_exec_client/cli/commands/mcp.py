@@ -5,11 +5,11 @@ go to standard error. docs/agents/mcp.md shows the settings of common clients.
 """
 
 import argparse
-import asyncio
 import sys
 
 from mcp_exec_client.cli.connection import Connection, resolve_gateway
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, add_gateway_options
 from mcp_exec_client.cli.terminal import print_note
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     connection.require_gateway("mcp")
     if not connection.api_key:
         raise CommandError("mcp needs --api-key, $MCP_EXEC_API_KEY or a profile", ExitCode.USAGE)
-    asyncio.run(_run_bridge(options, connection))
+    run_interruptible(_run_bridge(options, connection))
 
 
 async def _run_bridge(options: argparse.Namespace, connection: Connection) -> None:

@@ -2,7 +2,8 @@
 
 Standard output and the result go to standard output, all else to standard error. The exit code is that of the run:
 0 if it succeeded, 1 if the code failed, 3 if it was refused, 4 if gateway or API server failed, 5 if the run failed
-otherwise, 124 if it timed out, 130 if it was cancelled. An interrupt (Ctrl-C) cancels the execution.
+otherwise, 124 if it timed out, 130 if it was cancelled. An interrupt (Ctrl-C) or SIGTERM
+cancels the execution, and the command ends within seconds, even if nobody answers.
 
 examples:
   mcp-exec run program.py --tool 'github.*' --context owner=octocat --context limit:=10
@@ -12,7 +13,6 @@ examples:
 """
 
 import argparse
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     MAX_WAIT_SECONDS,
     CommandError,
@@ -37,6 +38,7 @@ from mcp_exec_client.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from mcp_exec_client.cli.backends.backend import Backend, ExecutionDraft
+    from mcp_exec_client.cli.following.follower import Follower
 
 _MAX_BYTES: Final = 256 * 1024
 """The API's limits of code and of context."""
@@ -131,21 +133,28 @@ def _add_execution_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command. Raises CommandError with the exit code of the run."""
-    asyncio.run(_run(options, _build_execution(options)))
+    run_interruptible(_run(options, _build_execution(options)))
 
 
 async def _run(options: argparse.Namespace, draft: "ExecutionDraft") -> None:
-    from mcp_exec_client.cli.following import check_end, submit
+    from mcp_exec_client.cli.following.follower import check_end, submit
 
     async with open_backend(options) as backend:
         if options.detach:
-            _print_execution(await backend.submit(draft), form=options.output)
+            await _detach(options, backend, draft)
             return
         name = await submit(backend, draft)
-        end = await _follow(options, backend, name)
+        end = await _build_follower(options, backend, name).run(seconds=options.wait)
         if options.output != "text":
             _print_execution(await backend.get(name), form=options.output)
         check_end(name, end)
+
+
+async def _detach(options: argparse.Namespace, backend: "Backend", draft: "ExecutionDraft") -> None:
+    execution = await backend.submit(draft)
+    if not backend.streams_output:  # a gateway refuses namespaces that are not served
+        await _build_follower(options, backend, execution["name"]).confirm()
+    _print_execution(execution, form=options.output)
 
 
 def _print_execution(execution: Object, *, form: str) -> None:
@@ -155,15 +164,14 @@ def _print_execution(execution: Object, *, form: str) -> None:
         print_line(execution["name"])
 
 
-async def _follow(options: argparse.Namespace, backend: "Backend", name: str) -> Object:
-    from mcp_exec_client.cli.following import Follower
+def _build_follower(options: argparse.Namespace, backend: "Backend", name: str) -> "Follower":
+    from mcp_exec_client.cli.following.follower import Follower
     from mcp_exec_client.cli.printer import EventPrinter
 
     streams = options.output == "text"
     printer = EventPrinter(name, program=options.program, with_output=streams, with_result=streams)
     asks = not options.no_ask and sys.stdin.isatty() and sys.stderr.isatty()
-    follower = Follower(backend=backend, name=name, printer=printer, cancels=True, asks=asks)
-    return await follower.run(seconds=options.wait)
+    return Follower(backend=backend, name=name, printer=printer, cancels=True, asks=asks)
 
 
 def context_value(text: str) -> tuple[str, Any]:

@@ -1,10 +1,10 @@
 """Sessions: variables, imports and files that stay from one execution to the next."""
 
 import argparse
-import asyncio
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
@@ -47,15 +47,15 @@ def add_to(commands: Subcommands) -> None:
     group = add_group(commands, "sessions", summary="list, reset and delete sessions")
     listing = add_command(group, "list", summary="list sessions", description=_LIST)
     add_output_option(listing, *FORMATS)
-    listing.set_defaults(run=lambda options: asyncio.run(_list(options)))
+    listing.set_defaults(run=lambda options: run_interruptible(_list(options)))
     get = add_command(group, "get", summary="show a session", description=_GET)
     set_completer(get.add_argument("name", metavar="NAME", help="name of the session"), "session")
     add_output_option(get, *FORMATS)
-    get.set_defaults(run=lambda options: asyncio.run(_get(options)))
+    get.set_defaults(run=lambda options: run_interruptible(_get(options)))
     reset = add_command(group, "reset", summary="let sessions start afresh", description=_RESET)
-    reset.set_defaults(run=lambda options: asyncio.run(_reset(options)))
+    reset.set_defaults(run=lambda options: run_interruptible(_reset(options)))
     delete = add_command(group, "delete", summary="end sessions", description=_DELETE)
-    delete.set_defaults(run=lambda options: asyncio.run(_delete(options)))
+    delete.set_defaults(run=lambda options: run_interruptible(_delete(options)))
     for command in (reset, delete):
         set_completer(command.add_argument("names", metavar="NAME", nargs="+", help="name of a session"), "session")
     for command in (listing, get, reset, delete):

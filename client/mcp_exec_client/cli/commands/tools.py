@@ -1,12 +1,12 @@
 """Searches the tools that code may call, and shows one with its schemas."""
 
 import argparse
-import asyncio
 import sys
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Object,
@@ -57,7 +57,7 @@ def add_to(commands: Subcommands) -> None:
 
 def run_search(options: argparse.Namespace) -> None:
     """Run `tools search`. Raises CommandError."""
-    asyncio.run(_search(options))
+    run_interruptible(_search(options))
 
 
 def run_show(options: argparse.Namespace) -> None:
@@ -65,7 +65,7 @@ def run_show(options: argparse.Namespace) -> None:
     server, _, name = options.tool.partition(".")
     if not server or not name:
         raise CommandError(f"{options.tool!r} must be SERVER.TOOL, such as github.create_issue", ExitCode.USAGE)
-    asyncio.run(_show(options, server, name))
+    run_interruptible(_show(options, server, name))
 
 
 async def _search(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Object,
@@ -112,7 +113,7 @@ def _add(
     command.add_argument("--user", metavar="USER", help="user whose workspaces are meant")
     add_gateway_options(command)
     command.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
-    command.set_defaults(run=lambda options: asyncio.run(_run(action, options)))
+    command.set_defaults(run=lambda options: run_interruptible(_run(action, options)))
     return command
 
 

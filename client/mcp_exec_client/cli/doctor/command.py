@@ -6,11 +6,11 @@ available. It prints one line per check: ok, problem (with a hint) or skipped. I
 """
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import KUBECTL, Connection, find_kubeconfig, resolve_gateway
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
     if options.tool and not gateway.gateway:
         raise CommandError("--tool needs --gateway: the gateway lists the tools", ExitCode.USAGE)
     report = CheckReport()
-    asyncio.run(_check(options, cluster, gateway, report))
+    run_interruptible(_check(options, cluster, gateway, report))
     if report.problems:
         raise CommandError("1 problem" if report.problems == 1 else f"{report.problems} problems")
 

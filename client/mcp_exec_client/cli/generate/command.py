@@ -6,7 +6,6 @@ without the header of generated files are never changed.
 """
 
 import argparse
-import asyncio
 import os
 import re
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from mcp_exec_client.cli.connection import resolve_gateway
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     from mcp_exec_tools.wrappers import HEADER, build_files
 
     _check_options(options)
-    catalogs = asyncio.run(_load_catalogs(options))
+    catalogs = run_interruptible(_load_catalogs(options))
     if invalid := [catalog.server for catalog in catalogs if not _NAME.fullmatch(catalog.server)]:
         message = f"{invalid[0]!r} is not a server name: choose one of letters, digits, - and _ with --name"
         raise CommandError(message)

@@ -9,13 +9,13 @@ examples:
 """
 
 import argparse
-import asyncio
 import sys
 from pathlib import Path
 from typing import IO
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
@@ -48,12 +48,12 @@ def run(options: argparse.Namespace) -> None:
     if options.format == "parquet" and options.to is None:
         raise CommandError("--format parquet needs --to FILE", ExitCode.USAGE)
     if options.to is None:
-        asyncio.run(_export(options, sys.stdout.buffer))
+        run_interruptible(_export(options, sys.stdout.buffer))
         return
     partial = partial_path(options.to)
     try:
         with partial.open("wb") as file:
-            asyncio.run(_export(options, file))
+            run_interruptible(_export(options, file))
         partial.replace(options.to)
     except OSError as error:
         raise CommandError(f"{error.filename or options.to}: {error.strerror or error}", ExitCode.USAGE) from error

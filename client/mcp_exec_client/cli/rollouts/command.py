@@ -1,10 +1,10 @@
 """Rollouts: staged changes between arms, and what approvers do with them."""
 
 import argparse
-import asyncio
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend, open_client
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     Object,
     Subcommands,
@@ -77,19 +77,19 @@ def add_to(commands: Subcommands) -> None:
     """Add the commands and their options."""
     group = add_group(commands, "rollout", summary="list, promote, pause and abort rollouts")
     listing = add_command(group, "list", summary="list rollouts", description=_LIST)
-    listing.set_defaults(run=lambda options: asyncio.run(_list(options)))
+    listing.set_defaults(run=lambda options: run_interruptible(_list(options)))
     status = add_command(group, "status", summary="show a rollout", description=_STATUS)
-    status.set_defaults(run=lambda options: asyncio.run(_show(options)))
+    status.set_defaults(run=lambda options: run_interruptible(_show(options)))
     report = add_command(group, "report", summary="compare the arms of a rollout", description=_REPORT)
     report.add_argument("name", metavar="NAME", help="name of the rollout")
     add_output_option(report, "table", "json", "yaml")
     add_gateway_options(report)
     report.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
-    report.set_defaults(run=lambda options: asyncio.run(_report(options)))
+    report.set_defaults(run=lambda options: run_interruptible(_report(options)))
     steering = []
     for action, description in _STEERING.items():
         command = add_command(group, action, summary=_SUMMARIES[action], description=description)
-        command.set_defaults(action=action, to=None, run=lambda options: asyncio.run(_steer(options)))
+        command.set_defaults(action=action, to=None, run=lambda options: run_interruptible(_steer(options)))
         if action == "promote":
             command.add_argument("--to", metavar="STAGE", help="stage to begin, or Completed; default: the next one")
         steering.append(command)

@@ -1,7 +1,6 @@
 """Skills: versions of reusable code."""
 
 import argparse
-import asyncio
 import json
 import re
 import sys
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Subcommands,
@@ -115,7 +115,7 @@ def add_to(commands: Subcommands) -> None:
     for command, action in {**actions, deprecate: _review, export: _export, delete: _delete, run: _run}.items():
         command.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
         add_gateway_options(command)
-        command.set_defaults(run=lambda options, action=action: asyncio.run(action(options)))
+        command.set_defaults(run=lambda options, action=action: run_interruptible(action(options)))
 
 
 def add_review(group: Subcommands, name: str, verb: str) -> argparse.ArgumentParser:

@@ -11,13 +11,13 @@ examples:
 """
 
 import argparse
-import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
     Object,
@@ -47,7 +47,7 @@ def add_to(commands: Subcommands) -> None:
     add_output_option(command, "table", "json", "yaml")
     add_gateway_options(command)
     command.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
-    command.set_defaults(run=lambda options: asyncio.run(_run(options)))
+    command.set_defaults(run=lambda options: run_interruptible(_run(options)))
 
 
 async def _run(options: argparse.Namespace) -> None:

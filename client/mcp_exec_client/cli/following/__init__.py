@@ -1,0 +1,1 @@
+"""Following executions: events, interrupts, approvals, and waits for an operator."""
