@@ -28,6 +28,7 @@ from mcp_exec_client.state.records import Records, UsageGrouping
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Workspaces
+from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.transport import HttpReply
 from mcp_exec_client.types import (
     ApprovalItems,
@@ -44,6 +45,7 @@ from mcp_exec_client.types import (
     ToolMatches,
     parse_reply,
 )
+from mcp_exec_common.usage.report import UsageReport
 from mcp_exec_tools.search.index import DetailLevel
 
 _EXECUTIONS: Final = "/v1/executions"
@@ -56,6 +58,7 @@ _PAGE_SIZE: Final = 100
 _MAX_PAGES: Final = 1000
 
 
+@suggesting
 class AsyncClient:
     """Client of one gateway, used as `async with AsyncClient(url, api_key=key) as client`.
 
@@ -238,15 +241,14 @@ class AsyncClient:
 
     async def usage(
         self, *, by: UsageGrouping = "use-case", since: datetime | None = None, until: datetime | None = None
-    ) -> dict[str, Any]:
+    ) -> UsageReport:
         """Return what models, sandboxes and tools used in the last 30 days or a given time, by group, with its cost.
 
-        Its fields are those of `UsageReport` in the gateway's description. Raises ApiError if there are no records.
+        Raises GatewayError if there are no records.
         """
         begin, end = (None if at is None else at.isoformat() for at in (since, until))
         reply = await self.transport.request("GET", "/v1/usage", query=self._query(by=by, since=begin, until=end))
-        report: dict[str, Any] = reply.to_json()
-        return report
+        return parse_reply(UsageReport, reply)
 
     @streamed
     async def audit(

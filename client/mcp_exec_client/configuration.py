@@ -1,6 +1,7 @@
 """Where a client finds its gateway, and how it reaches it."""
 
 import os
+import re
 from collections.abc import Callable
 from typing import Final, TypedDict
 
@@ -8,10 +9,13 @@ import httpx
 
 from mcp_exec_client.errors import ClientMisconfigured
 from mcp_exec_client.retry import RetryPolicy
+from mcp_exec_client.suggestions import describe_unknown
 from mcp_exec_client.transport import Transport
 
 _TIMEOUT_SECONDS: Final = 30.0
 _MAX_CONNECTIONS: Final = 256
+_OWN_PATH: Final = re.compile(r"/(?:(?:api/)?v1(?:/.*)?|mcp|docs|healthz|readyz)/*$")
+"""Paths of the gateway, which people copy together with its address."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -44,14 +48,16 @@ def read_url(url: str | None) -> str:
         raise ClientMisconfigured(
             f"{url[:200]!r} is not the address of a gateway; an example is https://gateway.example:8080"
         )
+    if (path := _OWN_PATH.search(parsed.path)) is not None:
+        base = url.rstrip("/")[: -len(path[0].rstrip("/"))]
+        raise ClientMisconfigured(f"the gateway's address is given without {path[0].rstrip('/')}: {base[:200]}")
     return url.rstrip("/")
 
 
 def build_transport(url: str | None, options: ClientOptions) -> Transport:
     """Build the transport of a client. Raises ClientMisconfigured, and TypeError for an unknown option."""
     if unknown := options.keys() - ClientOptions.__optional_keys__:
-        known = ", ".join(sorted(ClientOptions.__optional_keys__))
-        raise TypeError(f"unknown option {min(unknown)!r}; the options are {known}")
+        raise TypeError(describe_unknown(min(unknown), ClientOptions.__optional_keys__))
     address = read_url(url)
     key = options.get("api_key") or os.environ.get("MCP_EXEC_API_KEY")
     return Transport(

@@ -15,6 +15,7 @@ from mcp_exec_api.meta import parse_quantity
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import CodeRefused, McpExecError
 from mcp_exec_client.options import ExecutionOptions, RunOptions
+from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import Execution, OfferedPool
 
 _TIMEOUT_SECONDS: Final = 30
@@ -50,6 +51,7 @@ class CodeResult:
         return getattr(self, name)
 
 
+@suggesting
 class CodeExecutor:
     """Runs code in sandboxes: `await CodeExecutor(client).execute(code, context)`.
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Required, TypedDict
 
+from mcp_exec_client.suggestions import describe_unknown
+
 DEFAULT_WAIT_SECONDS: Final = 900.0
 """Wait for an execution's end, in the queue, for approvals and while it runs."""
 
@@ -91,7 +93,7 @@ def build_body(code: str, options: RunOptions) -> dict[str, Any]:
     body: dict[str, Any] = {"code": code} if code or "skill_ref" not in options else {}
     for name, value in options.items():
         if name not in _FIELDS:
-            raise TypeError(f"unknown option {name!r}; the options are {', '.join(_FIELDS)}")
+            raise TypeError(describe_unknown(name, _FIELDS))
         *parents, field = _FIELDS[name]
         target = body
         for parent in parents:

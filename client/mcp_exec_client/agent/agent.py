@@ -25,10 +25,12 @@ from mcp_exec_client.agent.trace import AgentAnswer, ConversationUsage, RunTrace
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.iteration import streamed
 from mcp_exec_client.options import ExecutionOptions, RunOptions
+from mcp_exec_client.suggestions import suggesting
 
 _MAX_QUEUED: Final = 64
 
 
+@suggesting
 class Agent:
     """A conversation: `await Agent(client, AnthropicProvider(), tools=["github.*"]).run("How many issues are open?")`.
 

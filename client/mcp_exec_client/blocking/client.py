@@ -19,8 +19,10 @@ from mcp_exec_client.blocking.state import (
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.configuration import ClientOptions
 from mcp_exec_client.state.sessions import SessionOptions
+from mcp_exec_client.suggestions import suggesting
 
 
+@suggesting
 class Client(Blocking[AsyncClient]):
     """Client of one gateway, used as `with Client(url, api_key=key) as client`.
 

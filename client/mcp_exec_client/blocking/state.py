@@ -13,8 +13,10 @@ from mcp_exec_client.state.records import Records
 from mcp_exec_client.state.sessions import OpenSession, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Workspaces
+from mcp_exec_client.suggestions import suggesting
 
 
+@suggesting
 class BlockingSessions(Blocking[Sessions]):
     """Sessions of the caller: the methods of Sessions, which block."""
 
@@ -25,6 +27,7 @@ class BlockingSessions(Blocking[Sessions]):
     delete = blocking(Sessions.delete)
 
 
+@suggesting
 class BlockingArtifacts(Blocking[Artifacts]):
     """Artifacts of the caller's executions: the methods of Artifacts, which block."""
 
@@ -41,6 +44,7 @@ class BlockingArtifacts(Blocking[Artifacts]):
         return BlockingArtifact.wrap(self.call(lambda artifacts: artifacts.get(execution, artifact)), self._loop)
 
 
+@suggesting
 class BlockingConversations(Blocking[Conversations]):
     """Reports about conversations: the methods of Conversations, which block."""
 
@@ -51,12 +55,14 @@ class BlockingConversations(Blocking[Conversations]):
     rollout_report = blocking(Conversations.rollout_report)
 
 
+@suggesting
 class BlockingRecords(Blocking[Records]):
     """Records that the caller may read: the methods of Records, which block."""
 
     read = iterating(Records.read)
 
 
+@suggesting
 class BlockingSkills(Blocking[Skills]):
     """Skills that the caller may see: the methods of Skills, which block."""
 
@@ -72,6 +78,7 @@ class BlockingSkills(Blocking[Skills]):
     run = running(Skills.run)
 
 
+@suggesting
 class BlockingWorkspaces(Blocking[Workspaces]):
     """Workspaces of the caller: the methods of Workspaces, which block."""
 
@@ -85,6 +92,7 @@ class BlockingWorkspaces(Blocking[Workspaces]):
     load_archive = blocking(Workspaces.load_archive)
 
 
+@suggesting
 class BlockingFiles(Blocking[Files]):
     """Files of the caller's workspaces: the methods of Files, which block."""
 
@@ -97,6 +105,7 @@ class BlockingFiles(Blocking[Files]):
     pull = blocking(Files.pull)
 
 
+@suggesting
 class BlockingSession(Blocking[OpenSession]):
     """One session: the methods of OpenSession, which block."""
 

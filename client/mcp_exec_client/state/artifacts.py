@@ -10,10 +10,12 @@ from mcp_exec_client.errors import NotFound
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import MAX_READ_BYTES, ArtifactItems, ExecutionArtifact
 from mcp_exec_client.state.streams import open_download
+from mcp_exec_client.suggestions import suggesting
 
 _EXECUTIONS: Final = "/v1/executions"
 
 
+@suggesting
 class Artifacts:
     """Artifacts of the caller's executions, until their time to live is over."""
 

@@ -7,6 +7,7 @@ from pydantic.alias_generators import to_camel
 
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
+from mcp_exec_client.suggestions import suggesting
 
 _CONVERSATIONS: Final = "/v1/conversations"
 _ROLLOUTS: Final = "/v1/rollouts"
@@ -46,6 +47,7 @@ class AssignedArm(BaseModel):
     """direct, code or hybrid; None if the arms are not modes."""
 
 
+@suggesting
 class Conversations:
     """Reports about conversations, which executions name by `conversation`."""
 

@@ -28,6 +28,7 @@ from mcp_exec_client.state.results import (
 )
 from mcp_exec_client.state.streams import Upload, open_download, read_all, send_upload
 from mcp_exec_client.state.workspaces import build_condition, workspace_path
+from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import parse_reply
 
 _MAX_PAGES: Final = 1000
@@ -35,6 +36,7 @@ _SYNC_ATTEMPTS: Final = 5
 """Attempts of a synchronization while others save to the same workspace."""
 
 
+@suggesting
 class Files:
     """Files of the caller's workspaces. `user` names the user whose workspace is meant, if its executions have one."""
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mcp_exec_client.iteration import streamed
 from mcp_exec_client.state.channel import RequestChannel
+from mcp_exec_client.suggestions import suggesting
 
 RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes"]
 """Tables of the records."""
@@ -25,6 +26,7 @@ class ExportPage(BaseModel):
     next: str | None = None
 
 
+@suggesting
 class Records:
     """Records that the caller may read."""
 

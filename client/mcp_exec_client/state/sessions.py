@@ -10,6 +10,7 @@ from mcp_exec_client.errors import Conflict, NotFound
 from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import KeptSession, SessionItems, drop_unset
+from mcp_exec_client.suggestions import describe_unknown, suggesting
 from mcp_exec_client.types import Execution
 
 _SESSIONS: Final = "/v1/sessions"
@@ -44,6 +45,7 @@ class CodeRunner(Protocol):
         """Run code and return the execution at its end."""
 
 
+@suggesting
 class Sessions:
     """The sessions of the caller. `user` names the user whose session is meant, if its executions have one."""
 
@@ -56,8 +58,7 @@ class Sessions:
         An execution that names a session which does not exist creates it with the defaults.
         """
         if unknown := options.keys() - SessionOptions.__optional_keys__:
-            known = ", ".join(sorted(SessionOptions.__optional_keys__))
-            raise TypeError(f"unknown option {min(unknown)!r}; the options are {known}")
+            raise TypeError(describe_unknown(min(unknown), SessionOptions.__optional_keys__))
         pool = options.get("pool")
         body = {
             "name": name,
@@ -89,6 +90,7 @@ class Sessions:
         await self._channel.send("DELETE", _path(name), query={"user": user})
 
 
+@suggesting
 class OpenSession:
     """One session, used as `async with client.session("analysis") as session: await session.run(code)`.
 

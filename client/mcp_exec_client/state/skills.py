@@ -11,6 +11,7 @@ from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import SkillItems, SkillVersion, drop_unset
 from mcp_exec_client.state.sessions import CodeRunner
+from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import Execution
 
 _SKILLS: Final = "/v1/skills"
@@ -18,6 +19,7 @@ FOLDER_FILES: Final = ("SKILL.md", "scripts/run.py")
 """Files of a skill's folder."""
 
 
+@suggesting
 class Skills:
     """The skills that the caller may see: all but drafts of other callers."""
 

@@ -15,12 +15,14 @@ from mcp_exec_client.state.results import (
     write_file,
 )
 from mcp_exec_client.state.streams import Upload, open_download, send_upload
+from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import parse_reply
 
 _WORKSPACES: Final = "/v1/workspaces"
 _TAR: Final = "application/x-tar"
 
 
+@suggesting
 class Workspaces:
     """The workspaces of the caller. `user` names the user whose workspaces are meant, if its executions have one."""
 

@@ -57,7 +57,7 @@ async def test_a_time_can_be_chosen(gateway: Gateway, broker: FakeBroker) -> Non
     async with AsyncClient(gateway.url, api_key=KEY) as client:
         since = datetime(2026, 1, 1, tzinfo=UTC)
         report = await client.usage(by="model", since=since, until=since + timedelta(days=2))
-    assert (report["since"], report["until"]) == ("2026-01-01T00:00:00.000000Z", "2026-01-03T00:00:00.000000Z")
+    assert (report.since, report.until) == ("2026-01-01T00:00:00.000000Z", "2026-01-03T00:00:00.000000Z")
     assert broker.usage_queries[0]["since"] == "1767225600000000"
 
 

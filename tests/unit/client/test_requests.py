@@ -302,9 +302,9 @@ async def test_a_client_without_arguments_reads_the_environment(monkeypatch: pyt
 
 async def test_unknown_options_are_refused_with_what_is_allowed() -> None:
     client = scripted().client()
-    with pytest.raises(TypeError, match="unknown option 'toolz'; the options are context, tools, pool"):
+    with pytest.raises(TypeError, match="unknown option 'toolz'; did you mean tools"):
         await client.run("1", toolz=["x"])  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unknown option 'apikey'; the options are api_key, "):
+    with pytest.raises(TypeError, match="unknown option 'apikey'; did you mean api_key"):
         AsyncClient(URL, apikey="x")  # type: ignore[call-arg]
 
 

@@ -76,7 +76,7 @@ async def test_sessions_are_listed_reset_and_deleted() -> None:
         "GET /v1/sessions/s",
     ]
     assert all(each.url.params["namespace"] == "agents" for each in gateway.requests)
-    with pytest.raises(TypeError, match="unknown option 'idle'; the options are description, idle_timeout_seconds"):
+    with pytest.raises(TypeError, match="unknown option 'idle'; did you mean idle_timeout_seconds"):
         await client.sessions.create("s", idle=5)  # type: ignore[call-arg]
 
 

@@ -15,6 +15,7 @@ from mcp_exec_client.agent.toolsets.results import InvalidToolUse, ToolOutcome, 
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayError, RequestInvalid, WaitExpired
 from mcp_exec_client.options import RunOptions
+from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import Execution, ToolMatch
 from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.prompt import system_prompt
@@ -64,6 +65,7 @@ TOOLS: Final[list[Block]] = [
 CODE_TOOL_NAMES: Final = tuple(str(tool["name"]) for tool in TOOLS)
 
 
+@suggesting
 class CodeMode:
     """Code execution for an existing loop: a system prompt, tool definitions, and a handler of tool uses.
 

@@ -14,6 +14,7 @@ from mcp_exec_client.agent.toolsets.results import ToolOutcome, cut
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import Forbidden, GatewayError, Unauthenticated
 from mcp_exec_client.options import ExecutionOptions
+from mcp_exec_client.suggestions import suggesting
 from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 
 SYSTEM_PROMPT: Final = (
@@ -26,6 +27,7 @@ _FORM: Final = "approval"
 _MAX_COMMENT: Final = 1024
 
 
+@suggesting
 class DirectMode:
     """Direct calls of the tools that the options allow, by the gateway and under its rights, budgets and audit.
 

@@ -9,9 +9,9 @@ from typing import Final, NoReturn
 
 from mcp_exec_client.cli.backends.backend import Backend, Decision, ExecutionDraft, is_unobserved
 from mcp_exec_client.cli.exit_codes import ExitCode, code_of
+from mcp_exec_client.cli.following.silence import Unobserved, watch_silence
 from mcp_exec_client.cli.options import CommandError, Object
 from mcp_exec_client.cli.printer import EventPrinter, describe_end
-from mcp_exec_client.cli.following.silence import Unobserved, watch_silence
 from mcp_exec_client.cli.terminal import escape_line
 
 _ABANDON_SECONDS: Final = 3.0

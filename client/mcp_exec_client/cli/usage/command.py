@@ -53,7 +53,8 @@ def add_to(commands: Subcommands) -> None:
 async def _run(options: argparse.Namespace) -> None:
     since, until = read_moment("--since", options.since), read_moment("--until", options.until)
     async with open_client(options) as client:
-        report = await client.usage(by=options.by, since=since, until=until)
+        found = await client.usage(by=options.by, since=since, until=until)
+    report = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if options.output in ("json", "yaml"):
         print_data(report, form=options.output)
         return
