@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mcp_exec_client.cli.options import Object
-from mcp_exec_client.cli.terminal import escape_line, is_safe
+from mcp_exec_client.cli.terminal import escape_line, is_safe, print_note
 
 FORMATS: Final = ("table", "wide", "json", "yaml", "name")
 _MAX_LAST_CELL: Final = 2000
@@ -28,10 +28,20 @@ class TableColumn:
 
 
 def print_objects(
-    items: Sequence[Object], *, form: str, columns: Sequence[TableColumn], name: Callable[[Object], str]
+    items: Sequence[Object],
+    *,
+    form: str,
+    columns: Sequence[TableColumn],
+    name: Callable[[Object], str],
+    empty: str = "",
 ) -> None:
-    """Print objects in a format: a table, a list as JSON or YAML, or a name a line."""
-    if form == "name":
+    """Print objects in a format: a table, a list as JSON or YAML, or a name a line.
+
+    If there are none, `empty` is written to standard error instead of a table or names.
+    """
+    if not items and form not in ("json", "yaml"):
+        print_note(empty)
+    elif form == "name":
         sys.stdout.write("".join(f"{escape_line(name(item))}\n" for item in items))
     elif form in ("json", "yaml"):
         print_data({"items": list(items)}, form=form)

@@ -136,7 +136,7 @@ class PausingServer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["PausingServer"]:
         async with await asyncio.start_server(self._serve, "127.0.0.1", 0) as server:
-            self.url = "http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             yield self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

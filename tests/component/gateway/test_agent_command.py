@@ -230,6 +230,32 @@ async def test_a_scripted_model_needs_no_key_and_works_by_code(
     assert (given["tool"], given["arguments"], given["limit"]) == ("github.create_issue", {}, 3)
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "problem"),
+    [
+        ((), "2", "no tool is allowed without --tool; --tool 'github.*' allows tools; servers: github"),
+        (("--tool", "filesystem.*"), "3", "no tool matches --tool filesystem.*; --tool 'github.*' allows tools; ser"),
+    ],
+    ids=["none", "another"],
+)
+async def test_a_scripted_model_without_tools_says_how_to_allow_some(
+    call: Run, gateway: Gateway, options: tuple[str, ...], code: str, problem: str
+) -> None:
+    end, answer, notes = await call("agent", "--offline", "create an issue", *options)
+    assert (end, answer, problem in notes) == (code, "", True)
+    assert gateway.executions == {}
+
+
+async def test_a_model_without_tools_works_after_a_note(call: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MessagesApi([says("Hello.")])
+    with model.serving():
+        monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
+        end, answer, notes = await call("agent", "Say hello.", "--tool", "gitlab.*")
+    assert (end, answer) == ("0", "Hello.\n")
+    assert "no tool matches --tool gitlab.*; --tool 'github.*' allows tools; servers: github" in notes
+
+
 async def test_a_chat_remembers_resets_and_goes_on_after_a_failure(call: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     model = MessagesApi([says("Hello Ada.")], refused(400), [says("You are Ada.")], [says("No idea.")])
     lines = ["I am Ada.", "", "Fail.", "Who am I?", "/usage", "/reset", "Who am I?", "/exit", "never read"]

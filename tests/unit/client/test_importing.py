@@ -268,7 +268,7 @@ def test_secrets_become_variables(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["--from-python", SHOP, "--url", URL], "--url is allowed only with --from-file"),
-        (["--from-file", TOOLS], "--from-file needs --url"),
+        (["--from-file", TOOLS], "--from-file need --url"),
         (["--from-file", TOOLS, "--url", "shop:8000"], "it must be http://HOST"),
         (["--from-file", TOOLS, "--url", "http://u:secret@h/"], "--url has a password, query or fragment"),
         (["--from-file", TOOLS, "--url", "http://h:99999/"], "it must be http://HOST"),

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
+from mcp_exec_client.cli.agent.allowed_tools import check_allowed_tools
 from mcp_exec_client.cli.commands.run import context_value
 from mcp_exec_client.cli.connection import resolve_gateway
 from mcp_exec_client.cli.exit_codes import ExitCode
@@ -129,6 +130,7 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
         AsyncClient(url, api_key=connection.api_key, namespace=connection.namespace) as client,
         _open_provider(options) as provider,
     ):
+        await check_allowed_tools(client, options)
         yield Agent(
             client,
             provider,

@@ -54,6 +54,10 @@ class Backend(Protocol):
     streams_output: bool
     """Whether `follow` has output before the end."""
 
+    @property
+    def namespace(self) -> str | None:
+        """Namespace of the executions; None is that of the key."""
+
     async def submit(self, new: ExecutionDraft) -> Object:
         """Create an execution and return it without waiting for its end."""
 

@@ -174,10 +174,19 @@ def translating() -> Iterator[None]:
         yield
     except GatewayError as error:
         is_refusal = not isinstance(error, Unavailable)
-        fields = "; ".join(f"{each.field}: {each.message}" for each in error.errors[:5])
+        fields = "; ".join(_describe_fields(error))
         text = f"{'the gateway refused the request' if is_refusal else 'the gateway has a problem'}: {error}"
         raise CommandError(
             f"{text} ({fields})" if fields else text, ExitCode.REFUSED if is_refusal else ExitCode.UNAVAILABLE
         ) from error
     except McpExecError as error:
         raise CommandError(str(error), ExitCode.UNAVAILABLE) from error
+
+
+def _describe_fields(error: GatewayError) -> Iterator[str]:
+    """Yield the invalid fields that the error's text does not name, with messages that it does not repeat."""
+    for each in error.errors[:5]:
+        if each.message not in error.detail:
+            yield f"{each.field}: {each.message}"
+        elif each.field not in error.detail:
+            yield each.field

@@ -10,6 +10,7 @@ from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.following.silence import describe_nothing
 from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
@@ -68,7 +69,15 @@ def decide(options: argparse.Namespace) -> None:
 async def _list(options: argparse.Namespace) -> None:
     async with open_backend(options) as backend:
         items = await backend.list_approvals(options.name)
-    print_objects(items, form=options.output, columns=APPROVALS, name=lambda item: f"{item['execution']} {item['id']}")
+        what = f"approvals of {options.name}" if options.name else "tool calls that wait for an approval"
+        empty = "" if items else await describe_nothing(backend, what)
+    print_objects(
+        items,
+        form=options.output,
+        columns=APPROVALS,
+        name=lambda item: f"{item['execution']} {item['id']}",
+        empty=empty,
+    )
 
 
 async def _decide(options: argparse.Namespace) -> None:

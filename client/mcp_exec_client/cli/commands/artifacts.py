@@ -59,7 +59,8 @@ async def _list(options: argparse.Namespace) -> None:
     async with open_client(options) as client:
         found = await client.artifacts.list(options.name)
     items = [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in found]
-    print_objects(items, form=options.output, columns=ARTIFACTS, name=lambda item: str(item["id"]))
+    empty = f"{options.name} has no artifacts"
+    print_objects(items, form=options.output, columns=ARTIFACTS, name=lambda item: str(item["id"]), empty=empty)
 
 
 async def _get(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.exit_codes import ExitCode
+from mcp_exec_client.cli.following.silence import describe_nothing
 from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
@@ -61,9 +62,11 @@ async def _run(options: argparse.Namespace) -> None:
                 phase=options.phase, caller=options.caller, labels=options.selector, limit=options.limit
             )
             items = await backend.list_executions(selection)
+            empty = "" if items else await describe_nothing(backend, "executions")
         else:
+            empty = ""
             items = [await backend.get(options.name, with_code=options.include_code)]
     if options.name and options.output in ("json", "yaml"):
         print_data(items[0], form=options.output)
     else:
-        print_objects(items, form=options.output, columns=EXECUTIONS, name=lambda item: str(item["name"]))
+        print_objects(items, form=options.output, columns=EXECUTIONS, name=lambda item: str(item["name"]), empty=empty)

@@ -84,7 +84,8 @@ def run_list(options: argparse.Namespace) -> None:
         }
         for name, profile in file.profiles.items()
     ]
-    print_objects(items, form=options.output, columns=_COLUMNS, name=lambda item: str(item["name"]))
+    empty = "no profiles: `profile set` adds one"
+    print_objects(items, form=options.output, columns=_COLUMNS, name=lambda item: str(item["name"]), empty=empty)
 
 
 def _read() -> ProfileFile:

@@ -4,6 +4,7 @@ import argparse
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.following.silence import describe_nothing
 from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     Subcommands,
@@ -66,7 +67,8 @@ def add_to(commands: Subcommands) -> None:
 async def _list(options: argparse.Namespace) -> None:
     async with open_backend(options) as backend:
         items = await backend.list_sessions(user=options.user)
-    print_objects(items, form=options.output, columns=SESSIONS, name=lambda item: str(item["name"]))
+        empty = "" if items else await describe_nothing(backend, "sessions")
+    print_objects(items, form=options.output, columns=SESSIONS, name=lambda item: str(item["name"]), empty=empty)
 
 
 async def _get(options: argparse.Namespace) -> None:

@@ -71,7 +71,9 @@ def run_show(options: argparse.Namespace) -> None:
 async def _search(options: argparse.Namespace) -> None:
     async with open_backend(options) as backend:
         items = await backend.search_tools(" ".join(options.query), limit=options.limit)
-    print_objects(items, form=options.output, columns=TOOLS, name=tool_name)
+    query = " ".join(options.query)
+    empty = f"no tool matches {query!r}; without a query, all tools are listed" if query else "this key may use no tool"
+    print_objects(items, form=options.output, columns=TOOLS, name=tool_name, empty=empty)
 
 
 async def _show(options: argparse.Namespace, server: str, name: str) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,6 @@ from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
-    Object,
     Subcommands,
     add_command,
     add_gateway_options,
@@ -25,6 +24,8 @@ from mcp_exec_client.cli.terminal import print_line
 from mcp_exec_client.cli.views import FILES, VERSIONS, WORKSPACES
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from mcp_exec_client.client import AsyncClient
     from mcp_exec_client.state.results import SyncResult
 
@@ -132,14 +133,21 @@ async def _list(client: "AsyncClient", options: argparse.Namespace) -> None:
         if options.version is not None:
             raise CommandError("--version needs NAME", ExitCode.USAGE)
         workspaces = await client.workspaces.list(user=options.user)
-        _print([each.model_dump(mode="json", by_alias=True) for each in workspaces], options, WORKSPACES, "name")
+        _print(workspaces, options, WORKSPACES, "name", "no workspaces")
         return
     files = client.files.list(options.name, version=options.version, user=options.user)
-    _print([each.model_dump(mode="json", by_alias=True) async for each in files], options, FILES, "path")
+    _print([each async for each in files], options, FILES, "path", f"{options.name} has no files")
 
 
-def _print(items: list[Object], options: argparse.Namespace, columns: tuple[TableColumn, ...], name: str) -> None:
-    print_objects(items, form=options.output, columns=columns, name=lambda item: str(item[name]))
+def _print(
+    found: "Sequence[BaseModel]",
+    options: argparse.Namespace,
+    columns: tuple[TableColumn, ...],
+    name: str,
+    empty: str,
+) -> None:
+    items = [each.model_dump(mode="json", by_alias=True) for each in found]
+    print_objects(items, form=options.output, columns=columns, name=lambda item: str(item[name]), empty=empty)
 
 
 async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
@@ -189,7 +197,7 @@ def _tell(result: "SyncResult", options: argparse.Namespace) -> None:
 
 async def _list_versions(client: "AsyncClient", options: argparse.Namespace) -> None:
     versions = await client.workspaces.versions(options.name, user=options.user)
-    _print([each.model_dump(mode="json", by_alias=True) for each in versions], options, VERSIONS, "version")
+    _print(versions, options, VERSIONS, "version", f"{options.name} has no versions")
 
 
 async def _restore(client: "AsyncClient", options: argparse.Namespace) -> None:

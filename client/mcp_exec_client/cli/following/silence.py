@@ -51,6 +51,13 @@ async def explain_silence(backend: Backend) -> str | None:
     return None
 
 
+async def describe_nothing(backend: Backend, what: str) -> str:
+    """Return that a list of a namespace has no items, and why that may be so."""
+    place = f" in namespace {backend.namespace}" if backend.namespace else ""
+    problem = await explain_silence(backend)
+    return f"no {what}{place}" + (f": {problem}" if problem else "")
+
+
 async def _comes_within(event: asyncio.Event, seconds: float) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -1,17 +1,23 @@
 """Makes a ToolServer of an application's own tools, and prints it for `kubectl apply`.
 
+Of the configuration of a desktop client, with `mcpServers` (VS Code: `servers`), it makes the ToolServer of the server
+NAME, or of the only one. No credential is printed: the manifest refers to a Secret, whose command goes to standard
+error.
+
 Of definitions, as a list or {"tools": [...]} in the forms of Anthropic, OpenAI and MCP, each call is a POST of the
 arguments to URL/TOOL of the application. Of a Python file, the public functions at its top level are the tools, and the
 server runs them; the file is read here and not run.
 
 examples:
   mcp-exec servers import shop --from-python shop_tools.py | kubectl apply -n agents -f -
+  mcp-exec servers import github --from-file claude_desktop_config.json | kubectl apply -n agents -f -
   mcp-exec servers import shop --from-file tools.json --url http://shop.web.svc:8000/tools | kubectl apply -f -
 """
 
 import argparse
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +36,7 @@ from mcp_exec_client.cli.terminal import print_note
 
 if TYPE_CHECKING:
     from mcp_exec_client.cli.importing.definitions import ImportProblem
+    from mcp_exec_client.cli.importing.desktop_config import ConfiguredServer
     from mcp_exec_client.cli.importing.manifest import SecretVariable, ServerPod
 
 _IMAGE: Final = "localhost/mcp-exec-servers:dev"
@@ -46,11 +53,18 @@ def add_to(commands: Subcommands) -> None:
     command = add_command(commands, "import", summary="make a ToolServer of own tools", description=__doc__)
     command.add_argument("name", metavar="NAME", help="name of the ToolServer, which code imports: servers.NAME")
     source = command.add_mutually_exclusive_group(required=True)
-    definitions = source.add_argument("--from-file", metavar="JSON", type=Path, help="file with definitions of tools")
+    definitions = source.add_argument(
+        "--from-file",
+        metavar="JSON",
+        type=Path,
+        help="file with definitions of tools, or the configuration of a client",
+    )
     functions = source.add_argument("--from-python", metavar="FILE", type=Path, help="Python file with functions")
     for option in (definitions, functions):
         set_completer(option, "file")
-    command.add_argument("--url", metavar="URL", help="with --from-file: address of the application that has the tools")
+    command.add_argument(
+        "--url", metavar="URL", help="with definitions in --from-file: address of the application that has the tools"
+    )
     command.add_argument(
         "--only", metavar="TOOL", action="append", default=[], help="import this tool alone; may be repeated"
     )
@@ -58,7 +72,10 @@ def add_to(commands: Subcommands) -> None:
         "--skip-invalid", action="store_true", help="leave out tools that cannot be imported; default: fail"
     )
     command.add_argument(
-        "--image", metavar="IMAGE", default=_IMAGE, help=f"image with Python and the MCP SDK; default: {_IMAGE}"
+        "--image",
+        metavar="IMAGE",
+        help=f"image with Python and the MCP SDK; default: {_IMAGE}; for the command of a configuration, "
+        "an image with the server and Python, without a default",
     )
     command.add_argument(
         "--secret-env",
@@ -84,7 +101,7 @@ def add_to(commands: Subcommands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run the command. Raises CommandError."""
     _check_names(options)
-    manifest = _import_functions(options) if options.from_python else _import_definitions(options)
+    manifest = _import_functions(options) if options.from_python else _import_file(options)
     print_data(manifest, form=options.output)
 
 
@@ -106,15 +123,75 @@ def _import_functions(options: argparse.Namespace) -> Object:
     )
 
 
-def _import_definitions(options: argparse.Namespace) -> Object:
+def _import_file(options: argparse.Namespace) -> Object:
+    from mcp_exec_client.cli.importing.desktop_config import choose_server, find_servers
+    from mcp_exec_client.cli.importing.json_files import read_json
+
+    data = read_json(options.from_file)
+    if (servers := find_servers(data)) is None:
+        return _import_definitions(options, data)
+    if options.url:
+        raise CommandError("--url is for definitions of tools; a configuration has its own addresses", ExitCode.USAGE)
+    return _import_configured(options, choose_server(servers, options.name, path=options.from_file))
+
+
+def _import_configured(options: argparse.Namespace, server: "ConfiguredServer") -> Object:
+    from mcp_exec_client.cli.importing.manifest import (
+        SecretVariable,
+        allow_networks,
+        build_remote_server,
+        build_server,
+    )
+
+    secret = f"{options.name}-credentials"
+    given = {name: _parse_variable(name, reference) for name, reference in options.secret_env}
+
+    def refer(name: str) -> "SecretVariable":
+        return given.get(name) or SecretVariable(name=name, secret=secret, key=name)
+
+    if server.url:
+        headers = [(refer(each.name), each.prefix) for each in server.headers]
+        manifest = build_remote_server(options.name, url=server.url, headers=headers, namespace=options.namespace)
+    else:
+        pod = _build_pod(options, allow_networks(options.egress), image=_require_image(options, server))
+        others = [refer(name) for name in server.variables if name not in given]
+        pod = replace(pod, variables=[*pod.variables, *others])
+        manifest = build_server(options.name, server.command, pod)
+    if options.only:
+        manifest["spec"]["allow"] = options.only
+    for key in server.ignored:
+        print_note(f"left out: {key}, which a ToolServer does not have")
+    names = [*server.variables, *(each.name for each in server.headers)]
+    if missing := [name for name in names if name not in given]:
+        values = " ".join(f"--from-literal={name}=..." for name in missing)
+        namespace = f" -n {options.namespace}" if options.namespace else ""
+        print_note(f"create its Secret, with the values of {options.from_file}:")
+        print_note(f"  kubectl create secret generic {secret}{namespace} {values}")
+    return manifest
+
+
+def _require_image(options: argparse.Namespace, server: "ConfiguredServer") -> str:
+    """Return the image of a command. Raises CommandError if none was given."""
+    if options.image:
+        return str(options.image)
+    command = " ".join(server.command)[:200]
+    cause = f"{server.command[0]} downloads it at each start, and pods reach no network: " if server.downloads else ""
+    raise CommandError(
+        f"{options.name} runs `{command}`: {cause}--image must name an image that has the server and Python 3 "
+        "(docs/start/your-own-server.md)",
+        ExitCode.USAGE,
+    )
+
+
+def _import_definitions(options: argparse.Namespace, data: object) -> Object:
     import json
 
     from mcp_exec_client.cli.importing.definitions import read_definitions
     from mcp_exec_client.cli.importing.manifest import allow_networks, allow_url, build_forwarding_server
     from mcp_exec_tools.tokens import estimate_tokens
 
+    found = read_definitions(data, path=options.from_file)
     url = _check_url(options.url)
-    found = read_definitions(options.from_file)
     names = _select(list(found.entries), found.problems, options, options.from_file)
     tools = [found.entries[name] for name in names]
     tokens = estimate_tokens(json.dumps(tools))
@@ -146,11 +223,11 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)[:_MAX_PROBLEMS])
 
 
-def _build_pod(options: argparse.Namespace, egress: Sequence[Object]) -> "ServerPod":
+def _build_pod(options: argparse.Namespace, egress: Sequence[Object], *, image: str = "") -> "ServerPod":
     from mcp_exec_client.cli.importing.manifest import ServerPod
 
     return ServerPod(
-        image=options.image,
+        image=image or options.image or _IMAGE,
         namespace=options.namespace,
         variables=[_parse_variable(name, reference) for name, reference in options.secret_env],
         egress=egress,
@@ -190,7 +267,7 @@ def _check_url(url: str | None) -> str:
     from urllib.parse import urlsplit
 
     if url is None:
-        raise CommandError("--from-file needs --url: calls of the tools are sent there", ExitCode.USAGE)
+        raise CommandError("definitions in --from-file need --url: calls of the tools are sent there", ExitCode.USAGE)
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

@@ -14,7 +14,6 @@ from mcp_exec_client.cli.options import CommandError
 from mcp_exec_tools.names import identifier
 
 MAX_TOOLS: Final = 500
-_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _MAX_DESCRIPTION: Final = 16 * 1024
 _MAX_SCHEMA: Final = 64 * 1024
 _MAX_DEPTH: Final = 32
@@ -59,25 +58,17 @@ class ImportedTools:
         self.entries[name] = entry
 
 
-def read_definitions(path: Path) -> ImportedTools:
-    """Read definitions from a file: a list, `{"tools": [...]}`, or an answer of `tools/list`. Raises CommandError."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        if len(content) > _MAX_FILE_BYTES:
-            raise CommandError(f"{path} is larger than {_MAX_FILE_BYTES} bytes")
-        data = json.loads(content, parse_constant=_refuse_constant)
-    except OSError as error:
-        raise CommandError(f"{path}: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise CommandError(f"{path} is not valid JSON: {error}") from error
+def read_definitions(data: Any, *, path: Path) -> ImportedTools:
+    """Read definitions: a list, `{"tools": [...]}`, or an answer of `tools/list`. Raises CommandError."""
     if isinstance(data, dict) and isinstance(data.get("result"), dict):
         data = data["result"]
-    if isinstance(data, dict):
-        data = data.get("tools")
-    if not isinstance(data, list):
-        raise CommandError(f'{path} has no list of tools: it must be a list, or {{"tools": [...]}}')
-    return parse_definitions(data)
+    tools = data.get("tools") if isinstance(data, dict) else data
+    if not isinstance(tools, list):
+        keys = ", ".join(sorted(data)[:10])[:_SHOWN] if isinstance(data, dict) else ""
+        given = f"an object with {keys or 'no keys'}" if isinstance(data, dict) else f"a JSON {type(data).__name__}"
+        expected = '{"tools": [...]}, or the configuration of a client: {"mcpServers": {...}}'
+        raise CommandError(f"{path} has no list of tools: it is {given}; expected is a list of tools, {expected}")
+    return parse_definitions(tools)
 
 
 def parse_definitions(items: list[Any]) -> ImportedTools:
@@ -166,10 +157,6 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not allowed")
 
 
 def _measure_depth(value: Any) -> int:

@@ -38,7 +38,7 @@ class ServerPod:
 def build_function_server(name: str, *, source: str, file: str, functions: Sequence[str], pod: ServerPod) -> Object:
     """Return a ToolServer of functions in the source."""
     settings = {"server": name, "file": file, "tools": list(functions)}
-    return _build(name, [_read_program("function_server.py"), json.dumps(settings), source], pod)
+    return build_server(name, ["python3", "-c", _read_program("function_server.py"), json.dumps(settings), source], pod)
 
 
 def build_forwarding_server(name: str, *, url: str, tools: Sequence[Object], pod: ServerPod) -> Object:
@@ -52,7 +52,24 @@ def build_forwarding_server(name: str, *, url: str, tools: Sequence[Object], pod
             f"the definitions have {size} bytes; at most {MAX_SETTINGS_BYTES} are allowed: "
             "import some of the tools with --only, and the others as another server"
         )
-    return _build(name, [_read_program("forwarding_server.py"), settings], pod)
+    return build_server(name, ["python3", "-c", _read_program("forwarding_server.py"), settings], pod)
+
+
+def build_remote_server(
+    name: str, *, url: str, headers: Sequence[tuple[SecretVariable, str]], namespace: str | None
+) -> Object:
+    """Return a ToolServer at a URL. Each header is a value in a Secret, and the prefix before it."""
+    spec: Object = {"url": url}
+    if headers:
+        spec["headers"] = [
+            {
+                "name": each.name,
+                **({"prefix": prefix} if prefix else {}),
+                "secretKeyRef": {"name": each.secret, "key": each.key},
+            }
+            for each, prefix in headers
+        ]
+    return _build(name, spec, namespace)
 
 
 def allow_networks(networks: Sequence[str]) -> list[Object]:
@@ -86,19 +103,24 @@ def _read_program(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _build(name: str, program: Sequence[str], pod: ServerPod) -> Object:
-    stdio: dict[str, Any] = {"image": pod.image, "command": ["python3", "-c", *map(_escape, program)]}
+def build_server(name: str, command: Sequence[str], pod: ServerPod) -> Object:
+    """Return a ToolServer that runs a command in a pod."""
+    stdio: dict[str, Any] = {"image": pod.image, "command": [_escape(word) for word in command]}
     if pod.variables:
         stdio["env"] = [
             {"name": each.name, "secretKeyRef": {"name": each.secret, "key": each.key}} for each in pod.variables
         ]
     if pod.egress:
         stdio["egress"] = list(pod.egress)
+    return _build(name, {"stdio": stdio}, pod.namespace)
+
+
+def _build(name: str, spec: Object, namespace: str | None) -> Object:
     return {
         "apiVersion": "mcp-exec.dev/v1alpha1",
         "kind": "ToolServer",
-        "metadata": {"name": name, **({"namespace": pod.namespace} if pod.namespace else {})},
-        "spec": {"stdio": stdio},
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "spec": spec,
     }
 
 

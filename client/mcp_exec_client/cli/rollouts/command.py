@@ -4,6 +4,7 @@ import argparse
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend, open_client
+from mcp_exec_client.cli.following.silence import describe_nothing
 from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     Object,
@@ -16,7 +17,7 @@ from mcp_exec_client.cli.options import (
 )
 from mcp_exec_client.cli.output import FORMATS, print_data, print_objects, print_table
 from mcp_exec_client.cli.rollouts.tables import ARM_REPORT, ROLLOUT_ARMS, ROLLOUT_GUARDS, ROLLOUT_STAGES, ROLLOUTS
-from mcp_exec_client.cli.terminal import print_line
+from mcp_exec_client.cli.terminal import print_line, print_note
 
 _LIST: Final = """Lists the rollouts of the namespace.
 
@@ -104,7 +105,8 @@ def add_to(commands: Subcommands) -> None:
 async def _list(options: argparse.Namespace) -> None:
     async with open_backend(options) as backend:
         items = await backend.list_rollouts()
-    print_objects(items, form=options.output, columns=ROLLOUTS, name=lambda item: str(item["name"]))
+        empty = "" if items else await describe_nothing(backend, "rollouts")
+    print_objects(items, form=options.output, columns=ROLLOUTS, name=lambda item: str(item["name"]), empty=empty)
 
 
 async def _show(options: argparse.Namespace) -> None:
@@ -137,6 +139,9 @@ async def _report(options: argparse.Namespace) -> None:
         print_data(report, form=options.output)
         return
     arms = report.get("arms") or ()
+    if not arms:
+        print_note(f"{options.name} has no outcomes yet")
+        return
     print_table([each.title for each in ARM_REPORT], [[each.cell(arm) for each in ARM_REPORT] for arm in arms])
 
 

@@ -131,18 +131,24 @@ async def _list(options: argparse.Namespace) -> None:
     async with open_client(options) as client:
         state = getattr(options, "state", None)
         found = await client.skills.list(getattr(options, "query", ""), state=state, as_approver=options.as_approver)
-    _print(found, SKILLS, options)
+    query = getattr(options, "query", "")
+    _print(found, SKILLS, options, empty=f"no skill matches {query!r}" if query else "no skills")
 
 
 async def _versions(options: argparse.Namespace) -> None:
     async with open_client(options) as client:
         found = await client.skills.versions(options.name, as_approver=options.as_approver)
-    _print(found, SKILL_VERSIONS, options)
+    _print(found, SKILL_VERSIONS, options, empty=f"{options.name} has no versions")
 
 
-def _print(found: Sequence[Any], columns: Sequence[TableColumn], options: argparse.Namespace) -> None:
-    items = [_to_json(item) for item in found]
-    print_objects(items, form=options.output, columns=columns, name=lambda item: f"{item['name']}-v{item['version']}")
+def _print(found: Sequence[Any], columns: Sequence[TableColumn], options: argparse.Namespace, *, empty: str) -> None:
+    print_objects(
+        [_to_json(item) for item in found],
+        form=options.output,
+        columns=columns,
+        name=lambda item: f"{item['name']}-v{item['version']}",
+        empty=empty,
+    )
 
 
 async def _show(options: argparse.Namespace) -> None:
