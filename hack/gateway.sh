@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions that find the gateway of the release and its first key. Reads: provider, system.
+# Functions that find the gateway of the release and its keys. Reads: provider, system, agents, root.
 
 find_gateway() {  # set `url`
   local address
@@ -29,4 +29,17 @@ forward_port() {  # set `url` to a free port of this machine, which ends with th
 read_api_key() {  # print the key that the chart created
   # kubectl decodes, because not every `base64` has the same options.
   kubectl get secret mcp-exec-initial-api-key --namespace "$system" -o go-template='{{index .data "api-key" | base64decode}}'
+}
+
+make_approver() {  # make an API key `approver`, which may decide on calls, skills and rollouts, and keep it in a Secret
+  local made patch secret python="${VENV:-$root/.venv}/bin/python"
+  if kubectl get secret mcp-exec-approver-api-key --namespace "$system" >/dev/null 2>&1 &&
+    [ -n "$(kubectl get secret mcp-exec-api-keys --namespace "$system" -o jsonpath='{.data.approver}')" ]; then
+    return
+  fi
+  made=$(kubectl exec --namespace "$system" deploy/mcp-exec-gateway -- python3 -m mcp_exec_gateway.auth.create_key approver --namespace "$agents" --approver --output json)
+  patch=$("$python" -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["patch"]))' <<<"$made")
+  secret=$("$python" -c 'import json, sys; print(json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mcp-exec-approver-api-key"}, "stringData": {"api-key": json.load(sys.stdin)["key"]}}))' <<<"$made")
+  kubectl patch secret mcp-exec-api-keys --namespace "$system" --type merge -p "$patch" >/dev/null
+  kubectl apply --namespace "$system" -f - >/dev/null <<<"$secret"
 }

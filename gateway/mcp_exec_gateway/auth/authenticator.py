@@ -17,6 +17,11 @@ Verb = Literal["create", "get", "list", "patch", "approve", "approve-skills", "a
 _APPROVALS: Final = {"approve": EXECUTIONS, "approve-skills": SKILLS, "approve-rollouts": ROLLOUTS}
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
+_NO_APPROVER: Final = (
+    "the API key {name} is not an approver's: in a pod of the gateway, `python3 -m mcp_exec_gateway.auth.create_key "
+    "NAME --namespace {namespace} --approver` makes one (docs/platform/policy.md#approvals)"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
@@ -67,7 +72,7 @@ class Authenticator:
             raise _forbidden(f"the API key {key.name} is limited to namespace {own}; {namespace} was requested")
         self._check_served(own)
         if verb in _APPROVALS and not key.entry.approver:
-            raise _forbidden(f"the API key {key.name} is not an approver's")
+            raise _forbidden(_NO_APPROVER.format(name=key.name, namespace=own))
         return Caller(name=key.name, label=format_caller_label(key.name), namespace=own, limits=key.entry.limits)
 
     async def _authorize_user(self, user: ServiceAccountUser, namespace: str | None, verb: Verb) -> Caller:
@@ -81,7 +86,10 @@ class Authenticator:
             user, verb=kube_verb, namespace=chosen, resource=kind, subresource=subresource
         ):
             resource = f"{kind}.{GROUP}" + (f"/{subresource}" if subresource else "")
-            raise _forbidden(f"{user.name} may not {kube_verb} {resource} in namespace {chosen}, or it is not served")
+            hint = "; the chart's ClusterRole RELEASE-approver allows it" if verb in _APPROVALS else ""
+            raise _forbidden(
+                f"{user.name} may not {kube_verb} {resource} in namespace {chosen}, or it is not served{hint}"
+            )
         return Caller(name=user.name, label=format_caller_label(user.name), namespace=chosen)
 
     def _check_served(self, namespace: str) -> None:

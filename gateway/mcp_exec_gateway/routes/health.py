@@ -1,6 +1,7 @@
-"""Routes of health checks. They need no authentication."""
+"""Routes of health checks, and the index of the gateway. They need no authentication."""
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_common.process.health import report_liveness, report_readiness
@@ -8,6 +9,14 @@ from mcp_exec_gateway.dependencies import Injected
 from mcp_exec_gateway.http.json import json_response
 
 router = APIRouter(tags=["health"])
+
+
+@router.get("/", include_in_schema=False)
+async def get_index(request: Request, dependencies: Injected) -> Response:
+    """Return what the gateway has, for people who open its address."""
+    dependencies.callers.limit_anonymous(request)
+    description = {"docs": "/docs", "openapi": "/openapi.json"} if dependencies.settings.docs else {}
+    return json_response({"service": "mcp-exec gateway", "mcp": "/mcp", "api": "/v1", **description})
 
 
 @router.get("/healthz", summary="Liveness", response_model=None)

@@ -79,7 +79,9 @@ async def test_an_approver_decides_and_all_see_it_at_once(gateway: Gateway) -> N
 
 async def test_who_is_no_approver_may_not_decide_not_even_on_their_own(gateway: Gateway) -> None:
     name = await waiting(gateway)
-    assert "not an approver" in assert_problem(await decide(gateway, name, key=KEY), 403).detail
+    detail = assert_problem(await decide(gateway, name, key=KEY), 403).detail
+    assert detail.startswith("the API key team-a is not an approver's: in a pod of the gateway, `python3 -m ")
+    assert "create_key NAME --namespace agents --approver` makes one" in detail
     assert_problem(await decide(gateway, name, key=OTHER_KEY), 403)
     assert not spec_of(gateway, name)
 

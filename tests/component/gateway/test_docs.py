@@ -79,3 +79,12 @@ def test_the_apis_own_port_is_no_port_of_metrics_alone() -> None:
     assert not Settings(**given).has_metrics_port  # type: ignore[arg-type]
     assert not Settings(**given, port=9000, metrics_port=9000).has_metrics_port  # type: ignore[arg-type]
     assert Settings(**given, metrics_port=9001).has_metrics_port  # type: ignore[arg-type]
+
+
+async def test_the_address_of_the_gateway_names_what_it_has(gateway: Gateway, api: FakeApiServer) -> None:
+    index = await gateway.ask("GET", "/", key=None)
+    assert (index.status, index.json["service"]) == (200, "mcp-exec gateway")
+    paths = {name: index.json[name] for name in ("mcp", "api", "docs", "openapi")}
+    assert paths == {"mcp": "/mcp", "api": "/v1", "docs": "/docs", "openapi": "/openapi.json"}
+    async with serving(api, docs=False) as bare:
+        assert set((await bare.ask("GET", "/", key=None)).json) == {"service", "mcp", "api"}

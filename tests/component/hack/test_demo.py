@@ -1,5 +1,8 @@
 """hack/demo and hack/release.sh: the way to the gateway, proxies, and a release that does not become ready."""
 
+import json
+import sys
+
 import pytest
 from tests.component.hack.shims import Machine
 
@@ -100,3 +103,30 @@ def test_the_next_steps_name_the_folder_of_a_tool_that_was_fetched(release: Mach
     fetched.mkdir(parents=True)
     (release.folder / "bin" / tool).rename(fetched / tool)
     assert f"  export PATH=$PATH:{fetched}\n" in release.run("demo").stdout
+
+
+def test_a_second_key_may_approve_and_is_made_once(release: Machine) -> None:
+    script = (release.folder / "bin/kubectl").read_text().splitlines()[-1]
+    made = release.folder / "made"
+    answer = json.dumps({"name": "approver", "key": "mcpx_a", "patch": {"stringData": {"approver": "{}"}}})
+    release.stand_in(
+        "kubectl",
+        f"case \"$*\" in exec*create_key*) echo '{answer}'; touch {made}; exit;; "
+        f"*.data.approver*) [ ! -e {made} ] || echo x; exit;; "
+        f'"apply --namespace mcp-exec-system"*) cat > {made}; exit;; '
+        f"esac; {script}",
+    )
+    (release.checkout / ".venv/bin/python").write_text(
+        f'#!/bin/bash\n[ "$1" = -c ] || {{ echo "arguments $2"; exit; }}\nexec {sys.executable} "$@"\n'
+    )
+    for _ in range(2):
+        done = release.run("demo")
+        assert done.returncode == 0, done.stderr
+    calls = release.calls("kubectl")
+    (create,) = [call for call in calls if call.startswith("exec ")]
+    assert create.endswith("create_key approver --namespace agents --approver --output json")
+    (patch,) = [call for call in calls if call.startswith("patch secret mcp-exec-api-keys ")]
+    assert patch.endswith('{"stringData": {"approver": "{}"}}')
+    secret = json.loads(made.read_text())
+    assert (secret["metadata"]["name"], secret["stringData"]) == ("mcp-exec-approver-api-key", {"api-key": "mcpx_a"})
+    assert "get secret mcp-exec-approver-api-key -n mcp-exec-system" in done.stdout
