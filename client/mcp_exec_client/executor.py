@@ -188,4 +188,4 @@ def _describe_failure(execution: Execution) -> str:
     if error is None:
         return f"{execution.phase} {execution.reason}".rstrip()
     line = f" (line {error.line})" if error.line else ""
-    return f"{error.type}: {error.message}{line}"
+    return f"{error.summary}{line}"

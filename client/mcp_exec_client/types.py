@@ -145,7 +145,7 @@ class ExecutionFailed(McpExecError):
 
     def __init__(self, outcome: Execution) -> None:
         error = outcome.error
-        cause = f": {error.type}: {error.message}" if error else ""
+        cause = f": {error.summary}" if error else ""
         super().__init__(f"{outcome.name}: {outcome.phase} {outcome.reason}".rstrip() + cause)
         self.execution = outcome.name
         self.outcome = outcome

@@ -330,6 +330,11 @@ class ExecutionError(Model):
     traceback: str | None = None
     """Traceback with the frames of the code only."""
 
+    @property
+    def summary(self) -> str:
+        """Class and message; only the class if the exception has no message, such as `KeyboardInterrupt`."""
+        return f"{self.type}: {self.message}" if self.message else self.type
+
 
 class ToolCalls(Model):
     """Tool calls of the code, counted by the broker."""

@@ -211,6 +211,8 @@ class FakeSupervisor:
             self._end("Succeeded")
         elif word == "raise":
             self._end("Failed", rest, {"type": rest, "message": "so it is", "line": 1})
+        elif word == "interrupt":  # an exception without a message
+            self._end("Failed", "UserError", {"type": "KeyboardInterrupt", "message": "", "line": 1})
         elif word == "ask":  # a call waits for an approval until it is released
             self.say("approval", id="call-1", tool="github.create_issue", expiresAt=None)
             await self._stage.release.wait()

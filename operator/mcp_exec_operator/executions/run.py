@@ -139,7 +139,7 @@ class ExecutionRun:
         if self.record.withdrawn and self.output.end.phase is Phase.CANCELLED:
             return self._build_withdrawal()
         failure, reason = self.output.build_error(), self.output.find_reason()
-        message = f"{failure.type}: {failure.message}" if failure else self.output.workspace_problem
+        message = failure.summary if failure else self.output.workspace_problem
         outcome = self._build_outcome(self.output.end.phase, reason, message, failure)
         is_clean = reason in _CLEAN_REASONS and not self.record.is_unwanted
         return replace(outcome, left_clean=is_clean)

@@ -1,4 +1,4 @@
-"""`kubectl mcp-exec` where nobody answers: namespaces that are not served, operators and servers that are away."""
+"""`kubectl mcp-exec` if nobody answers: namespaces that are not served, operators and servers that are away."""
 
 import asyncio
 import os

@@ -116,6 +116,14 @@ async def test_a_failure_keeps_the_error_of_the_code(world: World, operating: Op
     assert status["conditions"][-1]["reason"] == "UserError"
 
 
+async def test_the_message_of_an_error_without_text_is_its_class(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating():
+        world.execution("stopped", "interrupt me")
+        status = await world.finished("stopped")
+    assert status["conditions"][-1]["message"] == "KeyboardInterrupt"
+
+
 async def test_more_executions_than_warm_pods_get_pods_of_their_own(world: World, operating: Operating) -> None:
     world.pool(warm={"min": 2})
     async with operating():

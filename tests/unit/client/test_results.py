@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from tests.support.scripted_gateway import CREATED, execution, scripted
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_client import errors, events, types
+from mcp_exec_client import CodeExecutor, errors, events, types
 from mcp_exec_client.agent import describe_execution
 from mcp_exec_client.options import RunOptions, build_body
 from mcp_exec_client.state import results
@@ -99,6 +99,15 @@ async def test_fields_and_reasons_of_a_newer_gateway_are_no_errors() -> None:
     newer = {"reason": "SolarFlare", "newer": 1, "output": {"stdout": "1", "artifacts": []}, "start": "Lukewarm"}
     found = await scripted(execution("Failed", **newer)).client().get("e1")
     assert (found.reason, found.start, found.stdout, found.finished) == ("SolarFlare", "Lukewarm", "1", True)
+
+
+async def test_an_error_without_a_message_is_its_class_without_a_colon() -> None:
+    error = {"type": "KeyboardInterrupt", "line": 1}
+    found = await scripted(execution("Failed", reason="UserError", error=error)).client().run("1")
+    with pytest.raises(types.ExecutionFailed, match=r"e1: Failed UserError: KeyboardInterrupt$"):
+        found.raise_for_failure()
+    ended = scripted(execution("Failed", reason="UserError", error=error))
+    assert (await CodeExecutor(ended.client()).execute("1")).error == "KeyboardInterrupt (line 1)"
 
 
 async def test_a_failure_is_raised_only_on_request_and_says_what_failed() -> None:

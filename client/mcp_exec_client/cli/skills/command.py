@@ -241,7 +241,7 @@ async def _run(options: argparse.Namespace) -> None:
         done = await client.skills.run(name, arguments, version=version, **more)
     sys.stdout.write(done.stdout)
     if done.phase != "Succeeded":
-        message = done.error.message if done.error else str(done.reason)
+        message = done.error.summary if done.error else str(done.reason)
         raise CommandError(f"{done.name} is {done.phase}: {message}", ExitCode.FAILED)
     if done.result is not None:
         print_data(done.result, form="json")
