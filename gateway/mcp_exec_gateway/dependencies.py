@@ -37,6 +37,7 @@ from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools.cache import PoolCache
 from mcp_exec_gateway.records.exposures import ExposureLog
+from mcp_exec_gateway.retries.service import AbandonedRuns
 from mcp_exec_gateway.rollouts.cache import RolloutCache
 from mcp_exec_gateway.rollouts.steering import RolloutSteering
 from mcp_exec_gateway.sessions.cache import SessionCache
@@ -72,6 +73,7 @@ class Dependencies:
     rate_limiter: RateLimiter
     callers: CallerResolver
     executions: ExecutionService
+    abandoned: AbandonedRuns
     sessions: SessionService
     workspaces: WorkspaceService
     artifacts: ArtifactService
@@ -212,6 +214,7 @@ class Dependencies:
                 find_unsynced=lambda: find_unsynced(reflectors),
             ),
             executions=executions,
+            abandoned=AbandonedRuns(kube=kube, attestor=attestor, cache=index.calls),
             sessions=sessions,
             workspaces=workspaces,
             artifacts=ArtifactService(client=files, attestor=attestor, links=LinkSigner(key=supervisors.key)),

@@ -27,6 +27,7 @@ from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import too_many
 from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
 from mcp_exec_gateway.listing.execution_lists import ExecutionLists
+from mcp_exec_gateway.retries.cache import CallCache
 
 _EXPECTATION_SECONDS: Final = 30.0
 """Time that a creation counts without a watch event: after it, the object was seen or was never created."""
@@ -81,6 +82,8 @@ class ExecutionIndex:
     clock: Callable[[], float] = time.monotonic
     request_keys: RequestKeys = field(default_factory=RequestKeys, init=False)
     """Executions by Idempotency-Key."""
+    calls: CallCache = field(default_factory=CallCache, init=False)
+    """Runs by the MCP calls that they answer."""
     lists: ExecutionLists = field(default_factory=ExecutionLists)
     """Executions in the order of their creation."""
     wait_count: int = field(default=0, init=False)
@@ -104,6 +107,7 @@ class ExecutionIndex:
         key = object_key(execution)
         self._expected.pop(key, None)
         self.request_keys.observe(execution, deleted=deleted)
+        self.calls.observe(execution, deleted=deleted)
         if deleted:
             self.lists.remove(*key)
         else:

@@ -48,6 +48,8 @@ class StartedExecution:
     key: ObjectKey
     execution: Object
     """The execution as it was created, or as it is if a request with the same Idempotency-Key created it."""
+    is_new: bool
+    """Whether this request created it."""
     future: "asyncio.Future[Object | None]"
     """The first state that satisfies the predicate: see ExecutionIndex.wait_for."""
 
@@ -123,6 +125,7 @@ class ExecutionService:
         *,
         metadata: ExecutionMetadata,
         marks: Mapping[str, str],
+        marks_of_call: Mapping[str, str],
         caller: Caller,
         idempotency_key: str | None,
         until: Predicate,
@@ -130,19 +133,26 @@ class ExecutionService:
     ) -> AsyncIterator[StartedExecution]:
         """Create an execution of a checked spec, and watch it until the predicate holds or the context ends.
 
-        `marks` are labels of the gateway's own. If the request is cancelled during the creation, the creation goes on
-        to its end, and `note_abandoned` is called with the key of the execution that it made.
+        `marks` are labels and `marks_of_call` annotations of the gateway's own. If the request is cancelled during the
+        creation, the creation goes on to its end, and `note_abandoned` is called with the key of the execution that it
+        made.
         """
         for _ in range(_MAX_NAMES):
             submission = self.submitter.build_submission(
-                spec, metadata=metadata, marks=marks, caller=caller, idempotency_key=idempotency_key
+                spec,
+                metadata=metadata,
+                marks=marks,
+                marks_of_call=marks_of_call,
+                caller=caller,
+                idempotency_key=idempotency_key,
             )
             # the wait starts before the creation, so that no event between the two is lost
             with self.index.wait_for(submission.key, until) as future:
                 with self.metrics.measure_stage("create"):
                     execution = await self._submit(submission, caller, note_abandoned)
                 if execution is not None:
-                    yield StartedExecution(key=submission.key, execution=execution, future=future)
+                    is_new = submission.created(execution)
+                    yield StartedExecution(key=submission.key, execution=execution, is_new=is_new, future=future)
                     return
         raise unavailable(f"{_MAX_NAMES} names in a row were taken")
 

@@ -63,6 +63,11 @@ class Submission:
         name = ANNOTATION_IDEMPOTENCY if self.idempotency else ANNOTATION_REQUEST
         return bool(annotations.get(name) == self.manifest["metadata"]["annotations"][name])
 
+    def created(self, execution: Object) -> bool:
+        """Return whether an execution comes from this very request."""
+        annotations = execution["metadata"].get("annotations") or {}
+        return bool(annotations.get(ANNOTATION_REQUEST) == self.manifest["metadata"]["annotations"][ANNOTATION_REQUEST])
+
     def has_spec_of(self, execution: Object) -> bool:
         """Return whether that execution was requested with the same body."""
         digest = (execution["metadata"].get("annotations") or {}).get(ANNOTATION_DIGEST)
@@ -87,12 +92,17 @@ class Submitter:
         caller: Caller,
         idempotency_key: str | None,
         marks: Mapping[str, str] = MappingProxyType({}),
+        marks_of_call: Mapping[str, str] = MappingProxyType({}),
     ) -> Submission:
         """Build the manifest with the requested name, the one that belongs to the Idempotency-Key, or a new one.
 
-        `marks` are labels of the gateway's own.
+        `marks` are labels and `marks_of_call` annotations of the gateway's own.
         """
-        annotations = {ANNOTATION_CREATED: micro_time(now()), ANNOTATION_REQUEST: uuid.uuid4().hex}
+        annotations = {
+            **marks_of_call,
+            ANNOTATION_CREATED: micro_time(now()),
+            ANNOTATION_REQUEST: uuid.uuid4().hex,
+        }
         idempotency = None
         data = drop_empty_fields(spec.to_api())  # Kubernetes 1.20 reads an empty text as null
         if idempotency_key is not None:

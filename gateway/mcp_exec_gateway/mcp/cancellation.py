@@ -3,9 +3,13 @@
 Revisions with sessions cancel a request by its id. Each execution is labelled with a digest of the request's caller,
 session and id, so every replica finds it. A direct call has no execution: only the replica that makes it finds it. In
 revision 2026-07-28 a client cancels a request by closing its connection.
+
+Clients also send the notification when they give up waiting. The reason that they state tells one from the other: who
+gave up may ask again.
 """
 
 import hashlib
+import re
 from typing import Any, Final
 
 from mcp.shared.dispatcher import as_request_id
@@ -13,11 +17,15 @@ from mcp_types import RequestId
 
 from mcp_exec_api.constants import EXECUTIONS, LABEL_MCP_REQUEST
 from mcp_exec_common.kube.client import custom_resource_path
-from mcp_exec_gateway.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.mcp.request import McpRequest, Sender, choose_departure
 from mcp_exec_gateway.mcp.transport.messages import RpcMessage
 from mcp_exec_gateway.mcp.transport.session import Session
+from mcp_exec_gateway.retries.service import Departure
 
 _DIGEST_CHARACTERS: Final = 40
+_GAVE_UP: Final = re.compile(r"\btimed?[ -]?out", re.IGNORECASE)
+"""Reason of a client that waited for as long as it waits, as the SDKs for Python and TypeScript state it."""
+_MAX_REASON: Final = 500
 
 
 def mark_request(request: McpRequest) -> dict[str, str]:
@@ -34,7 +42,10 @@ def digest_request(request: McpRequest) -> str | None:
 
 
 async def cancel_request(sender: Sender, session: Session, message: RpcMessage) -> None:
-    """Cancel the direct call or the execution of a request of this session, if it has one that runs."""
+    """Cancel the direct call or the execution of a request of this session, if it has one that runs.
+
+    An execution whose client gave up waiting is cancelled only if the client does not ask for it again.
+    """
     request_id = as_request_id(message.params.get("requestId"))
     if request_id is None:
         return
@@ -49,7 +60,12 @@ async def cancel_request(sender: Sender, session: Session, message: RpcMessage) 
         metadata: Any = row.metadata
         if dependencies.attestor.read_listed_caller(metadata) == sender.caller.label:
             sender.trace_execution(metadata["name"])
-            await dependencies.executions.request_cancellation((sender.namespace, metadata["name"]))
+            key = (sender.namespace, metadata["name"])
+            if _GAVE_UP.search(str(message.params.get("reason"))[:_MAX_REASON]):
+                departure = choose_departure(sender.options, default=Departure.CANCEL_LATER)
+                await dependencies.abandoned.leave(key, holder=None, departure=departure)
+            else:
+                await dependencies.executions.request_cancellation(key)
 
 
 def _digest(sender: Sender, session: Session, request_id: RequestId) -> str:

@@ -15,6 +15,7 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.options import McpOptions
 from mcp_exec_gateway.mcp.transport.exchange import Exchange
 from mcp_exec_gateway.mcp.transport.session import Session
+from mcp_exec_gateway.retries.service import Departure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +69,16 @@ class McpRequest:
     """Whether the client can show forms to its user."""
 
     @property
-    def cancels_on_disconnect(self) -> bool:
-        """Whether the execution is cancelled if the client disconnects."""
-        choice = self.sender.options.on_disconnect
-        return self.is_modern if choice is None else choice == "cancel"
+    def departure(self) -> Departure:
+        """What becomes of the execution if the client disconnects."""
+        default = Departure.CANCEL_LATER if self.is_modern else Departure.CONTINUE
+        return choose_departure(self.sender.options, default=default)
+
+
+def choose_departure(options: McpOptions, *, default: Departure) -> Departure:
+    """Return what becomes of a run whose client has left: what the application decided, or the default."""
+    chosen = {"cancel": Departure.CANCEL, "continue": Departure.CONTINUE}.get(options.on_disconnect or "")
+    return chosen or default
 
 
 Context = ServerRequestContext[Any, Any]

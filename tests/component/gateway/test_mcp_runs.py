@@ -129,6 +129,7 @@ async def test_lines_and_reports_are_progress_that_grows(scene: Scene, revision:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_client_that_cancels_cancels_the_execution(scene: Scene, revision: str) -> None:
+    scene.gateway.dependencies.abandoned.grace_seconds = 0
     async with connecting(scene.gateway.url, revision) as client:
         running = run(client, scene, progress_callback=scene.note_progress)
         await scene.bind()
@@ -146,6 +147,7 @@ async def test_a_client_that_cancels_cancels_the_execution(scene: Scene, revisio
 async def test_a_client_that_disconnects_cancels_as_its_url_says(
     scene: Scene, revision: str, query: str, cancels: bool
 ) -> None:
+    scene.gateway.dependencies.abandoned.grace_seconds = 0
     async with connecting(scene.gateway.url, revision, query=query) as client:
         running = run(client, scene)
         await scene.bind()

@@ -89,6 +89,7 @@ RUN_CODE: Final = Tool(
             "stderr": {"type": "string"},
             "result": {},
             "truncated": {"type": "boolean"},
+            "attached": {"type": "boolean"},
             "error": {
                 "type": "object",
                 "properties": {

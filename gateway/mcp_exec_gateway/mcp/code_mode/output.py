@@ -23,16 +23,27 @@ _ADVICE: Final = (
     "(shortened in the middle: print less, for example counts, sums or the first rows; data stays in the sandbox)"
 )
 
+_ATTACHED: Final = (
+    "(the run that the same call began before, whose answer was not delivered; call again to run the code again)"
+)
+
 
 def build_result(
-    execution: Object, *, artifacts: Sequence[dict[str, Any]] = (), content: Sequence[ContentBlock] = ()
+    execution: Object,
+    *,
+    artifacts: Sequence[dict[str, Any]] = (),
+    content: Sequence[ContentBlock] = (),
+    attached: bool = False,
 ) -> CallToolResult:
     """Return the result of a finished execution. It is an error if the code failed.
 
-    `artifacts` are those of the execution, with links; `content` shows them after the text.
+    `artifacts` are those of the execution, with links; `content` shows them after the text. `attached` says that the
+    same call began the run before, and that its client left without the answer.
     """
     status = execution["status"]
     structured = replace_surrogates(_build_structured(execution["metadata"]["name"], status))
+    if attached:
+        structured["attached"] = True
     if artifacts:
         structured["artifacts"] = list(artifacts)
     return CallToolResult(
@@ -74,7 +85,8 @@ def format_text(structured: dict[str, Any]) -> str:
     shown = _share_room(sections)
     is_cut = structured["truncated"] or shown != sections
     parts = [shown[name] if name == "error" else _add_title(name, shown[name]) for name in sections]
-    return "\n\n".join([*parts, *([_ADVICE] if is_cut else [])]) or "The code ended without output."
+    text = "\n\n".join([*parts, *([_ADVICE] if is_cut else [])]) or "The code ended without output."
+    return f"{text}\n\n{_ATTACHED}" if structured.get("attached") else text
 
 
 def _share_room(sections: dict[str, str]) -> dict[str, str]:

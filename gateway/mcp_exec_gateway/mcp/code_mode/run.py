@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -14,6 +14,7 @@ from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.events.follower import EventFollower
 from mcp_exec_gateway.events.position import StreamPosition
@@ -28,6 +29,8 @@ from mcp_exec_gateway.mcp.code_mode.progress import ProgressRelay
 from mcp_exec_gateway.mcp.request import McpRequest
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
+from mcp_exec_gateway.retries.marks import ANNOTATION_CALL
+from mcp_exec_gateway.retries.service import Departure
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +55,16 @@ class Run:
     asked: dict[str, str]
     """Arguments' digest of each approval that the client was asked for, by id."""
     resumed: bool
+    attached: bool = False
+    """Whether the same call began the run before, and its client left without the answer."""
     key: ObjectKey = ("", "")
     """Namespace and name of the execution, once it is known."""
     latest: StreamPosition | None = None
     """Position after the last event that the client was sent."""
+    _holder: str = field(default="", init=False)
+    """Who follows the run, as its annotation says, while this request does."""
+    _departure: Departure = field(init=False)
+    _answered: bool = field(default=False, init=False)
     _future: "asyncio.Future[Object | None]" = field(init=False)
     _relay: "asyncio.Task[None] | None" = field(default=None, init=False)
     _relayed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -64,26 +73,43 @@ class Run:
     async def prepare(cls, request: McpRequest, point: ResumePoint | None = None) -> Self:
         """Prepare a new run, or one that is followed from a point."""
         can_ask = request.elicitation and (request.is_modern or request.exchange.accepts_events)
-        return cls(
+        run = cls(
             request=request,
             elicits=can_ask and await request.sender.may("approve"),
             position=point.position if point else StreamPosition(),
             asked=dict(point.asked) if point else {},
             resumed=point is not None,
         )
+        run._departure = request.departure
+        request.exchange.on_end = run.note_end
+        return run
 
     @asynccontextmanager
     async def starting(
         self, spec: CodeExecutionSpec, *, metadata: ExecutionMetadata, caller: Caller, idempotency_key: str | None
     ) -> AsyncIterator[Object]:
-        """Create the execution and follow it within the context."""
-        service = self.request.sender.dependencies.executions
-        async with self._handling_departure(), AsyncExitStack() as stack:
+        """Create the execution, or find the one that this call repeats, and follow it within the context."""
+        sender, session = self.request.sender, self.request.session
+        service, abandoned = sender.dependencies.executions, sender.dependencies.abandoned
+        call = abandoned.create_call(
+            drop_empty_fields(spec.to_api()),
+            caller=caller,
+            conversation=metadata.conversation,
+            session_id=session.id if session else None,
+        )
+        marks = mark_request(self.request)
+        if idempotency_key is None and (found := await abandoned.find(call, caller=caller, labels=marks)) is not None:
+            self.attached, self._holder = True, found.holder
+            async with self.watching(found.key) as execution:
+                yield execution
+            return
+        async with AsyncExitStack() as stack:
             started = await stack.enter_async_context(
                 service.starting(
                     spec,
                     metadata=metadata,
-                    marks=mark_request(self.request),
+                    marks=marks,
+                    marks_of_call={ANNOTATION_CALL: str(call)},
                     caller=caller,
                     idempotency_key=idempotency_key,
                     until=self.has_news,
@@ -92,6 +118,8 @@ class Run:
             )
             del spec
             self._future = started.future
+            if not started.is_new:  # a request with the same Idempotency-Key was there before
+                self._holder = await abandoned.resume(started.execution, takes=True)
             await self._begin(started.key)
             stack.push_async_callback(self._end_relay)
             yield started.execution
@@ -100,11 +128,15 @@ class Run:
     async def watching(self, key: ObjectKey) -> AsyncIterator[Object]:
         """Follow an execution that exists within the context."""
         dependencies = self.request.sender.dependencies
-        async with self._handling_departure(), AsyncExitStack() as stack:
+        async with AsyncExitStack() as stack:
             self._future = stack.enter_context(dependencies.index.wait_for(key, self.has_news))
             await self._begin(key)
             stack.push_async_callback(self._end_relay)
-            yield await dependencies.executions.find(key)
+            execution = await dependencies.executions.find(key)
+            if self.resumed:
+                broke = self.request.sender.http.method == "GET"
+                self._holder = await dependencies.abandoned.resume(execution, takes=broke)
+            yield execution
 
     def has_news(self, execution: Object) -> bool:
         """Return whether an execution has ended, or waits for an approval that the client was not asked for."""
@@ -145,13 +177,15 @@ class Run:
         except (TimeoutError, ShuttingDown):
             if self.request.is_modern:
                 return InputRequiredResult(request_state=self._format_point(self._current_position))
+            self._departure = Departure.CONTINUE
             raise ContinueElsewhere from None
 
     async def _build_result(self, execution: Object) -> CallToolResult:
         sender = self.request.sender
         artifacts = list_run_artifacts(sender, execution)
         content = await build_content(sender, execution, artifacts, memory=self.request.memory) if artifacts else ()
-        return build_result(execution, artifacts=artifacts, content=content)
+        self._answered = True
+        return build_result(execution, artifacts=artifacts, content=content, attached=self.attached)
 
     @property
     def _seconds(self) -> float:
@@ -264,17 +298,14 @@ class Run:
             self._relay.cancel()
             await asyncio.gather(self._relay, return_exceptions=True)
 
-    # the client leaves
+    # the request ends
 
-    @asynccontextmanager
-    async def _handling_departure(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except asyncio.CancelledError:
-            index = self.request.sender.dependencies.index
-            # a retry with the same Idempotency-Key may follow the same execution
-            is_mine = self.key[1] and not index.has_waits(self.key)
-            if is_mine and self.request.cancels_on_disconnect:
-                with suppress(ApiError):
-                    await self.request.sender.dependencies.executions.request_cancellation(self.key)
-            raise
+    async def note_end(self, delivered: bool) -> None:
+        """Mark the run if its client left without the answer, so that it may ask again."""
+        abandoned = self.request.sender.dependencies.abandoned
+        if not self.key[1]:
+            return
+        if not delivered:
+            await abandoned.leave(self.key, holder=self._holder, departure=self._departure)
+        elif self._answered and self.resumed:
+            await abandoned.note_delivery(self.key)

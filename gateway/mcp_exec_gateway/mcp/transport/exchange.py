@@ -1,7 +1,7 @@
 """One request and what is sent back to its client before the response: notifications, and requests of the server."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,8 @@ class Exchange:
         default_factory=lambda: TransportContext(kind="streamable-http", can_send_request=False), init=False
     )
     cancel_requested: anyio.Event = field(default_factory=anyio.Event, init=False)
+    on_end: Callable[[bool], Awaitable[None]] | None = field(default=None, init=False)
+    """Called after the response, with whether the client was there to receive it."""
     can_send_request: bool = field(default=False, init=False)
     """False: the response to a request of the server may arrive at another replica, so nobody waits for it here."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.memory import MemoryBudget
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS: Final = 15.0
 _SEND_SECONDS: Final = 60.0
 """Time in which a client must accept one event."""
+_LAST_TURNS: Final = 5
+"""Turns of the event loop in which the end of a connection is noticed before a response counts as received."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -69,10 +71,24 @@ class McpResponse(Response):
         with self._resources:
             serving = asyncio.create_task(self._serve())
             leaving = asyncio.create_task(wait_for_disconnect(receive))
+            delivered = False
+
+            async def send_and_look(message: Message) -> None:
+                """Send a message. Before the last one ends the response, note whether the client is still there."""
+                nonlocal delivered
+                if message["type"] != "http.response.body" or message.get("more_body"):
+                    await send(message)
+                    return
+                await send({**message, "more_body": True})
+                for _ in range(_LAST_TURNS):
+                    await asyncio.sleep(0)
+                delivered = not leaving.done()
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
             try:
                 body = await self._send_events(serving, leaving, send)
                 if body is not None:
-                    await self._send_body(body, scope, receive, send)
+                    await self._send_body(body, scope, receive, send_and_look)
             except ContinueElsewhere:
                 await self._end(scope, receive, send)
             except TimeoutError:
@@ -81,6 +97,8 @@ class McpResponse(Response):
                 for task in (serving, leaving):
                     task.cancel()
                 await asyncio.gather(serving, leaving, return_exceptions=True)
+                if self._exchange.on_end is not None:
+                    await self._exchange.on_end(delivered)
 
     async def _send_events(
         self, serving: "asyncio.Task[Body]", leaving: "asyncio.Task[None]", send: Send

@@ -1,0 +1,1 @@
+"""Repeated calls of MCP clients that gave up: the run whose answer they never received."""
