@@ -65,6 +65,8 @@ class Settings(ProcessSettings):
     """Origins of web pages that may use `/mcp`, as a comma-separated list; clients that are no browsers send none."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Values of the Host header that `/mcp` accepts, as a comma-separated list; empty: all."""
+    mcp_heartbeat_seconds: Annotated[float, Field(gt=0, le=60)] = 15
+    """Longest time without a progress notification for an MCP client that asked for progress."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5
     """Seconds after SIGTERM in which the gateway is not ready but accepts requests, so that load balancers notice."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20

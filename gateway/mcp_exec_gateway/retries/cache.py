@@ -11,7 +11,7 @@ from typing import Final, Self
 from mcp_exec_api.execution_state import is_finished, read_created_at
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_gateway.retries.marks import Call, Mark, read_holder_since
+from mcp_exec_gateway.retries.marks import CallIdentity, Mark, read_holder_since
 
 _MAX_RUNS: Final = 20_000
 
@@ -21,7 +21,7 @@ class CalledRun:
     """One run, and the call that it answers."""
 
     key: ObjectKey
-    call: Call
+    call: CallIdentity
     created: float
     """Seconds from 1970 to its creation."""
     followed: float
@@ -29,7 +29,7 @@ class CalledRun:
     mark: Mark | None
 
     @classmethod
-    def from_object(cls, execution: Object, *, call: Call, mark: Mark | None) -> Self:
+    def from_object(cls, execution: Object, *, call: CallIdentity, mark: Mark | None) -> Self:
         """Return the run of an execution."""
         created = _read_seconds(read_created_at(execution))
         followed = read_holder_since(execution["metadata"])
@@ -62,7 +62,7 @@ class CallCache:
         """Take in an execution."""
         key, metadata = object_key(execution), execution["metadata"]
         old = self._runs.get(key)
-        call, mark = (None, None) if deleted else (Call.read(metadata), Mark.read(metadata))
+        call, mark = (None, None) if deleted else (CallIdentity.read(metadata), Mark.read(metadata))
         if call is not None and (mark is not None or not is_finished(execution)):
             self._remove(key)
             self._runs[key] = CalledRun.from_object(execution, call=call, mark=mark)
@@ -73,7 +73,7 @@ class CallCache:
             self._remove(key)
         else:
             return
-        self._announce((key[0], (call or (old and old.call) or Call(digest="")).digest))
+        self._announce((key[0], (call or (old and old.call) or CallIdentity(digest="")).digest))
 
     def _remove(self, key: ObjectKey) -> None:
         run = self._runs.pop(key, None)

@@ -31,7 +31,7 @@ _MARK: Final = re.compile(r"([0-9a-f]{64})\.(\d{13})(\.cancelled)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class CallIdentity:
     """One call: what it runs for whom, and the client's session."""
 
     digest: str

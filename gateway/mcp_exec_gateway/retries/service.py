@@ -21,7 +21,7 @@ from mcp_exec_gateway.retries.marks import (
     ANNOTATION_CALL,
     ANNOTATION_UNDELIVERED,
     UNKNOWN_DIGEST,
-    Call,
+    CallIdentity,
     Mark,
     create_holder,
     read_holder,
@@ -79,9 +79,11 @@ class AbandonedRuns:
 
     def create_call(
         self, spec: Mapping[str, Any], *, caller: Caller, conversation: str, session_id: str | None
-    ) -> Call:
+    ) -> CallIdentity:
         """Return the call of a spec, as the API server receives it."""
-        return Call.create(spec, key=self.attestor.key, caller=caller, conversation=conversation, session_id=session_id)
+        return CallIdentity.create(
+            spec, key=self.attestor.key, caller=caller, conversation=conversation, session_id=session_id
+        )
 
     # the client leaves
 
@@ -113,7 +115,7 @@ class AbandonedRuns:
                 return None
             if holder not in (None, read_holder(execution)):
                 return None
-            call = Call.read(execution["metadata"])
+            call = CallIdentity.read(execution["metadata"])
             ended = is_finished(execution)
             mark = Mark(
                 digest=call.digest if call else UNKNOWN_DIGEST,
@@ -140,7 +142,7 @@ class AbandonedRuns:
 
     # the client asks again
 
-    async def find(self, call: Call, *, caller: Caller, labels: Mapping[str, str]) -> FoundRun | None:
+    async def find(self, call: CallIdentity, *, caller: Caller, labels: Mapping[str, str]) -> FoundRun | None:
         """Return the run that a call belongs to, or None if the call is a new one.
 
         The run gets the labels of the request that follows it now. Each run is returned to one request only. Raises
@@ -158,7 +160,7 @@ class AbandonedRuns:
                 return found
         return None
 
-    async def _settle(self, call: Call, index: tuple[str, str]) -> None:
+    async def _settle(self, call: CallIdentity, index: tuple[str, str]) -> None:
         """Wait until the run of a client that is leaving right now has its mark."""
 
         def is_leaving() -> bool:
@@ -173,7 +175,7 @@ class AbandonedRuns:
         await self.cache.wait_while(may_be_leaving, index, seconds=_MARK_SECONDS)
         await self.cache.wait_while(is_leaving, index, seconds=_LEAVING_SECONDS)
 
-    def _may_be_left_open(self, run: CalledRun, call: Call) -> bool:
+    def _may_be_left_open(self, run: CalledRun, call: CallIdentity) -> bool:
         """Return whether the same client asks again without having ended its first request."""
         is_same = call.session != "" and run.call.session == call.session
         return is_same and run.mark is None and self.clock() - run.followed >= _SAME_SESSION_SECONDS
@@ -181,7 +183,9 @@ class AbandonedRuns:
     def _compute_age(self, run: CalledRun) -> float:
         return self.clock() - run.created
 
-    async def _take(self, key: ObjectKey, call: Call, *, caller: Caller, labels: Mapping[str, str]) -> FoundRun | None:
+    async def _take(
+        self, key: ObjectKey, call: CallIdentity, *, caller: Caller, labels: Mapping[str, str]
+    ) -> FoundRun | None:
         holder = self._create_holder()
         for _ in range(_MAX_ATTEMPTS):
             execution = await self._find(key)
@@ -197,9 +201,9 @@ class AbandonedRuns:
                 return None if _did_nothing(taken) else FoundRun(key=key, holder=holder)
         return None
 
-    def _belongs_to(self, execution: Object, call: Call, caller: Caller) -> bool:
+    def _belongs_to(self, execution: Object, call: CallIdentity, caller: Caller) -> bool:
         """Return whether the call of this caller may have this run: its answer is old, but nobody had it."""
-        answered, mark = Call.read(execution["metadata"]), Mark.read(execution["metadata"])
+        answered, mark = CallIdentity.read(execution["metadata"]), Mark.read(execution["metadata"])
         if answered is None or answered.digest != call.digest or self.attestor.read_caller(execution) != caller.label:
             return False
         # a client that cancels its run and calls again wants a new one
@@ -295,7 +299,7 @@ def _did_nothing(execution: Object) -> bool:
 
 
 def _read_digest(execution: Object) -> str:
-    call = Call.read(execution["metadata"])
+    call = CallIdentity.read(execution["metadata"])
     return call.digest if call else ""
 
 

@@ -81,12 +81,12 @@ class Scene:
 
 
 @asynccontextmanager
-async def playing(api: FakeApiServer) -> AsyncIterator[Scene]:
+async def playing(api: FakeApiServer, **changes: Any) -> AsyncIterator[Scene]:
     entries = {"team-a": {**key_entry(KEY), "approver": True}}
     api.put(SECRETS, keys_secret(**entries))
     async with (
         FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD).running() as supervisor,
-        serving(api, sandbox_port=supervisor.port) as gateway,
+        serving(api, sandbox_port=supervisor.port, **changes) as gateway,
     ):
         api.put(PODS, {"metadata": {"name": POD}, "status": {"podIP": "127.0.0.1"}})
         yield Scene(gateway, supervisor)
@@ -249,3 +249,42 @@ async def test_who_may_not_approve_is_not_asked(scene: Scene, revision: str) -> 
         scene.finish()
         await ended(running)
     assert not scene.forms
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_silent_run_has_a_heartbeat_that_grows_also_while_it_waits_for_a_pod(
+    api: FakeApiServer, revision: str
+) -> None:
+    async with playing(api, mcp_heartbeat_seconds=0.05) as scene, connecting(scene.gateway.url, revision) as client:
+        running = run(client, scene, progress_callback=scene.note_progress)
+        await until(lambda: len(scene.progress) >= 2)
+        await scene.bind()
+        await until(lambda: "still running" in str(scene.progress[-1][2]))
+        scene.supervisor.say("progress", done=5, total=10, text="half")
+        await until(lambda: (5, 10, "half") in scene.progress)
+        seen = len(scene.progress)
+        await until(lambda: len(scene.progress) > seen + 1)
+        scene.finish()
+        await ended(running)
+    values, _, texts = zip(*scene.progress, strict=True)
+    assert list(values) == sorted(set(values))
+    assert texts[0] == "still waiting for a pod after 0 s"
+
+
+async def test_a_heartbeat_goes_on_when_the_events_can_not_be_followed(api: FakeApiServer) -> None:
+    async with playing(api, mcp_heartbeat_seconds=0.05) as scene, connecting(scene.gateway.url, MODERN) as client:
+        scene.supervisor.broken = True
+        running = run(client, scene, progress_callback=scene.note_progress)
+        await scene.bind()
+        await until(lambda: "still running" in str(scene.progress and scene.progress[-1][2]) or len(scene.progress) > 5)
+        scene.finish()
+        await ended(running)
+
+
+async def test_a_client_without_a_token_gets_no_heartbeat(api: FakeApiServer) -> None:
+    async with playing(api, mcp_heartbeat_seconds=0.01) as scene, connecting(scene.gateway.url, MODERN) as client:
+        running = run(client, scene)
+        await scene.bind()
+        scene.finish()
+        await ended(running)
+    assert not scene.progress

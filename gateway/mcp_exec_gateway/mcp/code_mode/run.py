@@ -67,6 +67,7 @@ class Run:
     _answered: bool = field(default=False, init=False)
     _future: "asyncio.Future[Object | None]" = field(init=False)
     _relay: "asyncio.Task[None] | None" = field(default=None, init=False)
+    _heartbeat: "asyncio.Task[None] | None" = field(default=None, init=False)
     _relayed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @classmethod
@@ -157,7 +158,14 @@ class Run:
         if not request.is_modern and request.version >= _FIRST_RESUMABLE:
             await request.exchange.send_position(self._format_point(self.position))
         if request.exchange.wants_progress:
-            self._relay = asyncio.create_task(self._relay_progress())
+            relay = ProgressRelay(
+                exchange=request.exchange,
+                format_position=self._note_position,
+                position=self.position,
+                heartbeat_seconds=request.sender.dependencies.settings.mcp_heartbeat_seconds,
+            )
+            self._relay = asyncio.create_task(self._relay_progress(relay))
+            self._heartbeat = asyncio.create_task(relay.beat())
 
     async def follow(self, execution: Object) -> CallToolResult | InputRequiredResult:
         """Return the outcome, or the approvals that the run waits for. Raises HttpProblem."""
@@ -240,13 +248,9 @@ class Run:
             finally:
                 opened.cancel()
 
-    async def _relay_progress(self) -> None:
+    async def _relay_progress(self, relay: ProgressRelay) -> None:
         sender = self.request.sender
         dependencies, caller = sender.dependencies, sender.caller
-        relay = ProgressRelay(
-            exchange=self.request.exchange,
-            format_position=self._note_position,
-        )
         follower = EventFollower(
             key=self.key,
             kube=dependencies.kube,
@@ -294,9 +298,10 @@ class Run:
             await asyncio.wait({self._relay}, timeout=_LAST_EVENTS_SECONDS)
 
     async def _end_relay(self) -> None:
-        if self._relay is not None:
-            self._relay.cancel()
-            await asyncio.gather(self._relay, return_exceptions=True)
+        tasks = [task for task in (self._relay, self._heartbeat) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # the request ends
 
