@@ -1,13 +1,16 @@
 """What clients see of the tools: names, descriptions and schemas. Models read them in every request, so they are short.
 
-The list is the same for every caller and at every time, so that clients' prompt caches stay valid.
+The list is the same for every caller and at every time, so that clients' prompt caches stay valid. Only a line about
+the pool's libraries is added, which changes with its image.
 """
 
 from typing import Any, Final
 
 from mcp_types import Tool, ToolAnnotations
+from pydantic import TypeAdapter
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
+from mcp_exec_api.meta import SessionName
 from mcp_exec_tools.search.index import LEVELS, MAX_QUERY
 
 MAX_FOUND: Final = 50
@@ -38,6 +41,9 @@ _TOOL: Final = {
 }
 _TOOLS: Final = {"type": "object", "properties": {"tools": {"type": "array", "items": _TOOL}}, "required": ["tools"]}
 
+_NAME: Final = TypeAdapter(SessionName).json_schema()
+"""Schema of names of sessions and workspaces."""
+
 
 def _describe_input(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
@@ -52,11 +58,11 @@ RUN_CODE: Final = Tool(
     "progress(done, total, text) reports progress.",
     input_schema=_describe_input(
         {
-            "code": {"type": "string"},
+            "code": {"type": "string", "minLength": 1},
             "context": {"type": "object", "description": "values that the code has as variables"},
             "tools": {
                 "type": "array",
-                "items": {"type": "string"},
+                "items": {"type": "string", "minLength": 3},
                 "description": "tools that the code may call, such as github.get_* (default: all)",
             },
             "timeout": {
@@ -67,13 +73,11 @@ RUN_CODE: Final = Tool(
             },
             "description": {"type": "string", "maxLength": 200, "description": "what the code is for, in a line"},
             "session": {
-                "type": "string",
-                "maxLength": 50,
+                **_NAME,
                 "description": "a name: variables, imports and files are there in the next call with it",
             },
             "workspace": {
-                "type": "string",
-                "maxLength": 50,
+                **_NAME,
                 "description": "a name: files in the working folder are saved under it for later calls",
             },
         },
@@ -117,7 +121,7 @@ RUN_SKILL: Final = Tool(
     description="Run an approved skill, which search_tools marks with kind=skill. You get what run_code returns.",
     input_schema=_describe_input(
         {
-            "name": {"type": "string"},
+            "name": {"type": "string", "minLength": 1},
             "version": {"type": "integer", "minimum": 1, "description": "default: the newest approved one"},
             "arguments": {"type": "object"},
             "timeout": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_SECONDS, "description": "seconds"},
@@ -179,7 +183,7 @@ DESCRIBE_TOOLS: Final = Tool(
     output_schema=_TOOLS,
     annotations=_READ_ONLY,
 )
-_WORKSPACE: Final = {"type": "string", "maxLength": 50, "description": "name, as in run_code"}
+_WORKSPACE: Final = {**_NAME, "description": "name, as in run_code"}
 READ_FILE: Final = Tool(
     name="read_file",
     title="Read a file",

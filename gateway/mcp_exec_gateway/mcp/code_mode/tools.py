@@ -1,5 +1,7 @@
 """The toolset: which function serves which tool."""
 
+from typing import Final
+
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -10,16 +12,30 @@ from mcp_types import (
     InputRequiredResult,
     ListPromptsResult,
     ListToolsResult,
+    Tool,
 )
 
 from mcp_exec_gateway.mcp.code_mode import prompts
-from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS, TOOLS
+from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS, RUN_CODE, TOOLS
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, describe_tools, search_tools
 from mcp_exec_gateway.mcp.code_mode.files import read_file, write_file
 from mcp_exec_gateway.mcp.code_mode.output import build_error
+from mcp_exec_gateway.mcp.code_mode.prompts import describe_environment
+from mcp_exec_gateway.mcp.code_mode.reading import read_arguments
 from mcp_exec_gateway.mcp.code_mode.run_code import run_code, run_skill
 from mcp_exec_gateway.mcp.code_mode.skills import save_skill
-from mcp_exec_gateway.mcp.request import McpRequest
+from mcp_exec_gateway.mcp.request import McpRequest, Sender
+
+_TOOLS: Final = {tool.name: tool for tool in TOOLS}
+
+
+def describe_tools_of(sender: Sender) -> list[Tool]:
+    """Return all tools. `run_code` says what the pool of the URL has, if that is known."""
+    line = describe_environment(sender)
+    return [
+        tool.model_copy(update={"description": f"{tool.description} {line}"}) if line and tool is RUN_CODE else tool
+        for tool in TOOLS
+    ]
 
 
 class CodeTools:
@@ -31,12 +47,14 @@ class CodeTools:
         """Return all tools: one page."""
         if cursor is not None:
             raise MCPError(INVALID_PARAMS, "there is one page of tools only; send no cursor")
-        return ListToolsResult(tools=list(TOOLS))
+        return ListToolsResult(tools=describe_tools_of(request.sender))
 
     async def call_tool(
         self, request: McpRequest, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool. Arguments that the model can correct are an error in the result."""
+        if params.name in _TOOLS:
+            params.arguments = read_arguments(_TOOLS[params.name], params.arguments or {})
         try:
             if params.name == "run_code":
                 return await run_code(request, params)
