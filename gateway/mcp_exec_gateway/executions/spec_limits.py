@@ -40,11 +40,21 @@ def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:
         raise HttpProblem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)
 
 
-def _fit_timeout(spec: CodeExecutionSpec, *, caller: Caller, pool: CachedPool) -> CodeExecutionSpec:
+def find_longest_timeout(caller: Caller, *, pools: PoolCache, pool: str) -> int | None:
+    """Return the longest `timeoutSeconds` of a caller's execution in a pool, or None if there is no such pool."""
+    found = pools.find(caller.namespace, pool)
+    return None if found is None else min(_list_timeouts(caller, found))[0]
+
+
+def _list_timeouts(caller: Caller, pool: CachedPool) -> list[tuple[int, str]]:
     limits = [(pool.max_timeout_seconds, f"pool {pool.name}")]
     if caller.limits.max_timeout_seconds is not None:
         limits.append((caller.limits.max_timeout_seconds, f"API key {caller.name}"))
-    seconds, owner = min(limits)
+    return limits
+
+
+def _fit_timeout(spec: CodeExecutionSpec, *, caller: Caller, pool: CachedPool) -> CodeExecutionSpec:
+    seconds, owner = min(_list_timeouts(caller, pool))
     if spec.timeout_seconds <= seconds:
         return spec
     if "timeout_seconds" in spec.model_fields_set:

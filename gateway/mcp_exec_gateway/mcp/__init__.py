@@ -8,6 +8,7 @@ every request of both revisions is served without state: any replica serves any 
 - `options`: the parameters of the URL and the headers: mode, namespace, pool and what else the application decides.
 - `request`: one request with its caller, which the SDK passes to the tools as `ctx.request`.
 - `server`: builds the SDK's server of a mode from a `Toolset`; maps problems to protocol errors.
+- `budget`: how many tokens a result may have.
 - `toolset`: what a mode offers: lists tools, calls one. A new mode is a new toolset in `server.build_servers`.
 - `forms`: asks the client's user for the approval of a call.
 - `transport`: messages, revisions, responses as JSON or as a stream of server-sent events.

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from mcp_exec_api.meta import FieldError, ToolPattern, field_errors
 from mcp_exec_gateway.http.problems import invalid, invalid_field
+from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS, TokenBudget
 
 Mode = Literal["code", "direct", "hybrid"]
 HEADER_PREFIX: Final = "mcp-exec-"
@@ -38,9 +39,17 @@ class McpOptions(BaseModel):
     """Conversation that the executions are part of."""
     use_case: Annotated[Literal["filtering", "workflow", "polling", "other"] | None, Field(alias="useCase")] = None
     """What the executions are for."""
+    max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS, alias="maxTokens")] = DEFAULT_TOKENS
+    """Tokens of one result, as the gateway estimates them: of what is longer, head and tail."""
     on_disconnect: Annotated[Literal["cancel", "continue"] | None, Field(alias="onDisconnect")] = None
-    """What happens to a running execution if the client disconnects. By default it is cancelled in revision
-    2026-07-28, and continues in the revisions before, in which clients reconnect and cancel with a notification."""
+    """What happens to a running execution if the client disconnects. By default it continues in the revisions with
+    sessions, in which clients reconnect and cancel with a notification. In revision 2026-07-28 it is cancelled if the
+    client does not call again."""
+
+    @property
+    def budget(self) -> TokenBudget:
+        """How large a result may be."""
+        return TokenBudget(tokens=self.max_tokens)
 
 
 _HEADERS: Final = {

@@ -26,6 +26,7 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
 
 
 @router.post("/mcp")
+@router.post("/mcp/")
 async def receive_message(request: Request, dependencies: Injected, credentials: Credentials) -> Response:
     """Receive a message and return the response to it."""
     sender = await _admit(request, dependencies, credentials)
@@ -44,6 +45,7 @@ async def receive_message(request: Request, dependencies: Injected, credentials:
 
 
 @router.get("/mcp")
+@router.get("/mcp/")
 async def resume_stream(request: Request, dependencies: Injected, credentials: Credentials) -> Response:
     """Resume the stream of a request at the event `Last-Event-ID`, in the revisions with sessions."""
     sender = await _admit(request, dependencies, credentials)
@@ -59,6 +61,7 @@ async def resume_stream(request: Request, dependencies: Injected, credentials: C
 
 
 @router.delete("/mcp")
+@router.delete("/mcp/")
 async def end_session(request: Request, dependencies: Injected, credentials: Credentials) -> Response:
     """End a session, of which the gateway stores nothing."""
     await _admit(request, dependencies, credentials)

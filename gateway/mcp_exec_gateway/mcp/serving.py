@@ -114,6 +114,9 @@ def _open(sender: Sender, message: RpcMessage, memory: Reservation) -> tuple[Mcp
 
 async def _serve(server: McpServer, request: McpRequest, connection: Connection) -> Body:
     message = request.exchange.message
+    if message.method == "ping" and request.is_modern:
+        # this revision has no ping, and clients of several revisions send it nevertheless
+        return _reply(message, result={"resultType": "complete"})
     try:
         result = await serve_one(
             server,

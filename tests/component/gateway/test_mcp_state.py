@@ -16,8 +16,8 @@ from tests.support.broker import FakeBroker
 
 from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.files import FilesReason
+from mcp_exec_gateway.mcp.budget import TokenBudget
 from mcp_exec_gateway.mcp.code_mode.artifacts import MAX_IMAGE_BYTES, MAX_IMAGES
-from mcp_exec_gateway.mcp.code_mode.output import MAX_CHARACTERS
 from mcp_exec_gateway.sessions.views import NewSession
 
 JPEG = b"\xff\xd8\xff\xe0" + bytes(50)
@@ -117,7 +117,8 @@ async def test_files_are_written_read_and_listed(gateway: Gateway, broker: FakeB
     async with connecting(gateway.url, MODERN, query="?user=ann") as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
         assert {"read_file", "run_code", "write_file"} <= tools
-        text = "ü" * (MAX_CHARACTERS + 5)
+        shown = TokenBudget().characters
+        text = "ü" + "word " * (shown // 5) + "ends"
         written = await client.call_tool("write_file", {"workspace": "w", "path": "notes/a.txt", "content": text})
         assert (written.is_error, written.structured_content["version"]) == (False, 1)
         owner = Owner(namespace="agents", caller="team-a", user="ann").digest
@@ -125,8 +126,13 @@ async def test_files_are_written_read_and_listed(gateway: Gateway, broker: FakeB
         broker.files.workspaces[owner, "w"].versions[-1]["x.bin"] = b"\xff\x00"
         first = await client.call_tool("read_file", {"workspace": "w", "path": "notes/a.txt"})
         assert first.content[0].text.endswith("(5 more characters: read on with offset 20000)")
-        rest = await client.call_tool("read_file", {"workspace": "w", "path": "notes/a.txt", "offset": MAX_CHARACTERS})
-        assert rest.content[0].text == "ü" * 5
+        rest = await client.call_tool("read_file", {"workspace": "w", "path": "notes/a.txt", "offset": shown})
+        assert first.content[0].text[:shown] + rest.content[0].text == text
+        dense = await client.call_tool("write_file", {"workspace": "w", "path": "b.txt", "content": "\u4e2d" * shown})
+        dense = await client.call_tool("read_file", {"workspace": "w", "path": "b.txt"})
+        assert "more characters: read on with offset" in dense.content[0].text
+        assert len(dense.content[0].text) < shown // 2
+        broker.files.workspaces[owner, "w"].versions[-1].pop("b.txt")
         image = await client.call_tool("read_file", {"workspace": "w", "path": "p.png"})
         assert (image.content[0].mime_type, base64.b64decode(image.content[0].data)) == ("image/png", PNG)
         listed = await client.call_tool("read_file", {"workspace": "w"})

@@ -6,7 +6,8 @@ import pytest
 
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.mcp.code_mode.output import MAX_CHARACTERS, build_error, build_result, format_text
+from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json, estimate_tokens
+from mcp_exec_gateway.mcp.code_mode.output import build_error, build_result, format_text
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 
 
@@ -36,7 +37,7 @@ def test_long_parts_keep_head_and_tail_and_the_text_its_limit() -> None:
         {"phase": "Failed", "error": error, "stdout": long, "stderr": long, "result": long},
     ):
         text = format_text(outcome(**fields))
-        assert len(text) <= MAX_CHARACTERS
+        assert len(text) <= 20_000
         assert "characters cut ...]" in text or "bytes cut ...]" in text
         assert text.endswith("data stays in the sandbox)")
     text = format_text(outcome(stdout=long))
@@ -104,3 +105,91 @@ def test_the_token_of_a_run_with_many_approvals_and_long_ids_is_still_one() -> N
         execution="e" * 63, position=StreamPosition(), request_id=longest, progress_token=longest, asked=asked
     )
     assert ResumePoint.parse(str(point), field="f").asked == asked[-32:]
+
+
+LONG: list[Any] = [
+    "a word and another " * 7_000,
+    "0123456789" * 12_000,
+    "".join(f"{number}," for number in range(25_000)),
+    "\u4e2d\u6587" * 20_000,
+    "\U0001f600" * 30_000,
+    list(range(25_000)),
+    [{"id": number, "name": f"row {number}"} for number in range(4_000)],
+    {f"key {number}": [number] for number in range(10_000)},
+]
+
+
+def finished(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "exec-1"}, "spec": {"timeoutSeconds": 2}, "status": {"phase": "Succeeded", **status}}
+
+
+@pytest.mark.parametrize("number", range(len(LONG)))
+def test_a_result_of_any_kind_fits_all_forms_of_its_content_into_the_budget(number: int) -> None:
+    value = LONG[number]
+    text = value if isinstance(value, str) else str(value)
+    error = {"type": "E", "message": text, "traceback": text}
+    artifacts = [{"id": str(each), "name": text[:200], "preview": text[:3000]} for each in range(100)]
+    for output in (
+        {"stdout": text},
+        {"stderr": text},
+        {"result": value},
+        {"stdout": text, "stderr": text, "result": value},
+    ):
+        execution = finished(output=output, error=error, toolCalls={"total": 9, "byTool": {"a.b": 9}})
+        for tokens in (2_000, 25_000):
+            budget = TokenBudget(tokens=tokens)
+            result = build_result(execution, artifacts=artifacts, budget=budget)
+            structured = result.structured_content
+            shown = result.content[0].text  # type: ignore[union-attr]
+            assert estimate_tokens(shown) + estimate_json(structured) <= tokens
+            assert structured["truncated"]
+            (note,) = structured["notes"]
+            assert note["kind"] == "OutputCut"
+            assert "shortened to fit a model; print less" in note["message"]
+            assert "GET /v1/executions/exec-1 has up to 24576 bytes" in shown
+
+
+def test_a_result_that_fits_is_whole_and_has_no_note() -> None:
+    output = {"stdout": "x" * 15_000, "stderr": "", "result": list(range(500)), "truncated": False}
+    structured = build_result(finished(output=output)).structured_content
+    assert (structured["stdout"], structured["result"]) == (output["stdout"], output["result"])
+    assert not structured["truncated"]
+    assert "notes" not in structured
+
+
+@pytest.mark.parametrize("text", LONG[:5])
+def test_a_text_is_cut_to_a_number_of_tokens(text: str) -> None:
+    cut = cut_to_tokens(text, 1000)
+    assert 700 < estimate_tokens(cut) <= 1000
+    assert text.startswith(cut)
+    assert cut_to_tokens("short", 1000) == "short"
+
+
+def test_an_estimate_is_rather_more_than_models_count() -> None:
+    assert estimate_tokens("The quick brown fox jumps over the lazy dog. " * 100) >= 1000
+    assert estimate_tokens("3141592653" * 100) >= 334
+    assert estimate_tokens("\u4e2d" * 100) >= 100
+
+
+REMEDIES = [
+    ("TimedOut", "Timeout", 300, "Timeout: it ran; set timeout up to 300, or do less in one call"),
+    ("TimedOut", "Timeout", 2, "Timeout: it ran; do less in one call: it has the longest time limit that is allowed"),
+    ("Failed", "OutOfMemory", 300, "OutOfMemory: it ran; keep less data in memory, or raise the pool's"),
+    ("Failed", "ProcessLimit", 300, "ProcessLimit: it ran; start fewer processes and threads, or raise the pool's"),
+    ("Failed", "OfALaterVersion", 300, "OfALaterVersion: it ran\nTraceback"),
+]
+
+
+@pytest.mark.parametrize(("phase", "reason", "longest", "expected"), REMEDIES)
+def test_a_failure_says_what_happened_and_what_to_do(phase: str, reason: str, longest: int, expected: str) -> None:
+    error = {"type": reason, "message": "it ran", "traceback": "Traceback ...\n    while True: pass"}
+    execution = finished(phase=phase, reason=reason, error=error)
+    text = build_result(execution, longest_seconds=longest).content[0].text  # type: ignore[union-attr]
+    assert text.startswith(f"The code did not succeed: {phase} ({reason})\n{expected}")
+    assert "while True: pass" in text
+
+
+def test_an_error_of_the_code_needs_no_advice() -> None:
+    error = {"type": "KeyError", "message": "'a'", "traceback": "Traceback ...\nKeyError: 'a'"}
+    text = build_result(finished(phase="Failed", reason="UserError", error=error)).content[0].text  # type: ignore[union-attr]
+    assert text == "The code did not succeed: Failed (UserError)\nTraceback ...\nKeyError: 'a'"

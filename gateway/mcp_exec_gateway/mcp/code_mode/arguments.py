@@ -8,7 +8,7 @@ from mcp_exec_gateway.executions.metadata import NewExecution
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import parse_spec
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names, read_allowed_tools
-from mcp_exec_gateway.mcp.code_mode.output import OUTPUT_BYTES
+from mcp_exec_gateway.mcp.code_mode.output import choose_output_bytes
 from mcp_exec_gateway.mcp.code_mode.skills import REFERENCE, SkillReference
 from mcp_exec_gateway.mcp.request import McpRequest
 from mcp_exec_tools.patterns import is_within
@@ -42,7 +42,7 @@ def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExe
     allowed = read_allowed_tools(request.sender)
     body.setdefault("tools", _EVERY_TOOL if allowed is None else allowed)
     _check_tools(body["tools"], options.tools)
-    body |= {"poolRef": {"name": options.pool}, "limits": {"outputBytes": OUTPUT_BYTES}}
+    body |= {"poolRef": {"name": options.pool}, "limits": {"outputBytes": choose_output_bytes(options.max_tokens)}}
     chosen = {"user": options.user, "conversation": options.conversation, "useCase": options.use_case}
     body |= {name: value for name, value in chosen.items() if value is not None}
     try:

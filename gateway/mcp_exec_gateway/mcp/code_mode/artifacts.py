@@ -13,6 +13,7 @@ from mcp_exec_gateway.http.base_url import find_base_url
 from mcp_exec_gateway.http.json import replace_surrogates
 from mcp_exec_gateway.http.memory import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.budget import estimate_tokens
 from mcp_exec_gateway.mcp.request import Sender
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ MAX_ALL_BYTES: Final = 2 * 1024 * 1024
 MAX_LINKS: Final = 20
 _COPIES: Final = 4
 """Memory of an image in its bytes: read, encoded, in the result and in the response."""
-_PREVIEW_CHARACTERS: Final = 500
+_PREVIEW_CHARACTERS: Final = 200
 _MAGIC: Final = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 """First bytes of the formats that models see."""
 
@@ -53,7 +54,7 @@ async def build_content(
         for item in _choose_images(execution, memory)
         if (content := await _read_image(sender, execution, item)) is not None
     ]
-    return [*images, *map(_build_link, listed[:MAX_LINKS])]
+    return [*images, *_build_links(listed, tokens=sender.options.budget.links)]
 
 
 def _choose_images(execution: Object, memory: Reservation) -> list[Object]:
@@ -79,6 +80,17 @@ async def _read_image(sender: Sender, execution: Object, item: Object) -> bytes 
 def find_image_type(content: bytes) -> str | None:
     """Return the media type of an image that models see, by its first bytes, or None."""
     return next((media_type for media_type, magic in _MAGIC.items() if content.startswith(magic)), None)
+
+
+def _build_links(listed: list[dict[str, Any]], *, tokens: int) -> list[ResourceLink]:
+    """Return links to the first artifacts, as many as fit."""
+    links = []
+    for link in map(_build_link, listed[:MAX_LINKS]):
+        tokens -= estimate_tokens(link.model_dump_json(by_alias=True, exclude_none=True))
+        if tokens < 0:
+            break
+        links.append(link)
+    return links
 
 
 def _build_link(item: dict[str, Any]) -> ResourceLink:

@@ -9,8 +9,9 @@ from mcp_types import CallToolResult, TextContent
 
 from mcp_exec_common.util.text import shorten
 from mcp_exec_gateway.http.json import replace_surrogates
+from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
 from mcp_exec_gateway.mcp.code_mode.definitions import DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND
-from mcp_exec_gateway.mcp.code_mode.output import MAX_CHARACTERS, build_error
+from mcp_exec_gateway.mcp.code_mode.output import build_error
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_tools.names import split_tool
 from mcp_exec_tools.search.index import Index
@@ -18,6 +19,9 @@ from mcp_exec_tools.search.index import Index
 Arguments = Mapping[str, Any]
 _SUGGESTED: Final = 3
 _MAX_NAME: Final = 200
+_MAX_DESCRIPTION: Final = 1000
+_ROOM_TOKENS: Final = 300
+"""Room for what the text says besides the tools."""
 
 
 class InvalidArguments(Exception):
@@ -48,7 +52,8 @@ async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
         )
     except ValueError as error:
         raise InvalidArguments(str(error)) from None
-    return _build_result(tools, none="no tool matches; try other words, or an empty query to list all tools")
+    none = "no tool matches; try other words, or an empty query to list all tools"
+    return _build_result(tools, none=none, budget=sender.options.budget)
 
 
 async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
@@ -68,7 +73,7 @@ async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult
             found.append(tool)
     if not found:
         return build_error("; ".join(unknown))
-    return _build_result(found, notes=unknown)
+    return _build_result(found, notes=unknown, budget=sender.options.budget)
 
 
 def read_allowed_tools(sender: Sender) -> list[str] | None:
@@ -102,10 +107,29 @@ def _explain_unknown(index: Index, name: str, allow: list[str] | None) -> str:
     return f"there is no tool {name!r}; {hint}"
 
 
-def _build_result(tools: list[dict[str, Any]], *, none: str = "", notes: Iterable[str] = ()) -> CallToolResult:
+def _build_result(
+    tools: list[dict[str, Any]], *, budget: TokenBudget, none: str = "", notes: Iterable[str] = ()
+) -> CallToolResult:
     tools = replace_surrogates(tools)
-    lines = [json.dumps(tool, ensure_ascii=False, separators=(",", ":")) for tool in tools]
-    text = "\n".join([*(lines or [none]), *notes])
-    if len(text) > MAX_CHARACTERS:
-        text = shorten(text, MAX_CHARACTERS) + "\n(shortened: ask for fewer tools or less detail)"
-    return CallToolResult(content=[TextContent(text=text)], structured_content={"tools": tools})
+    shown = _fit(tools, tokens=min(budget.text, budget.structured) - _ROOM_TOKENS)
+    lines = [json.dumps(tool, ensure_ascii=False, separators=(",", ":")) for tool in shown]
+    left = len(tools) - len(shown)
+    more = [f"({left} more do not fit: ask for fewer tools or less detail)"] if left else []
+    text = cut_to_tokens("\n".join([*(lines or [none]), *more, *notes]), budget.text)
+    return CallToolResult(content=[TextContent(text=text)], structured_content={"tools": shown})
+
+
+def _fit(tools: list[dict[str, Any]], *, tokens: int) -> list[dict[str, Any]]:
+    """Return the first tools that fit; of a first one that does not, what fits."""
+    for number, tool in enumerate(tools):
+        tokens -= estimate_json(tool)
+        if tokens < 0:
+            return tools[:number] or [_shorten_tool(tool)]
+    return tools
+
+
+def _shorten_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool without its schemas, which are larger than a result."""
+    shown: dict[str, Any] = {name: tool[name] for name in ("name", "server", "import") if name in tool}
+    description = shorten(str(tool.get("description") or ""), _MAX_DESCRIPTION)
+    return {**shown, "description": f"{description}\n(its schemas are too large to show)"}

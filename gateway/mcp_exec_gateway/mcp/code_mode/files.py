@@ -11,10 +11,10 @@ from mcp_exec_common.broker.files_client import FileStream
 from mcp_exec_gateway.files.upload import UploadBody
 from mcp_exec_gateway.http.json import replace_surrogates
 from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
 from mcp_exec_gateway.mcp.code_mode.artifacts import MAX_IMAGE_BYTES, find_image_type
 from mcp_exec_gateway.mcp.code_mode.definitions import MAX_WRITTEN
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names
-from mcp_exec_gateway.mcp.code_mode.output import MAX_CHARACTERS
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_gateway.sessions.service import find_owner
 
@@ -22,6 +22,8 @@ _MAX_READ: Final = MAX_IMAGE_BYTES
 """Bytes of a file that are read: of a text the model sees the part that it asks for."""
 _MAX_LISTED: Final = 200
 _MAX_OFFSET: Final = 2**31
+_ROOM_TOKENS: Final = 100
+"""Room for what the text says besides the file."""
 
 
 async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -44,7 +46,7 @@ async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRes
         if problem.status == 404:
             return await _list_files(sender, workspace, path.rstrip("/") + "/")
         raise _explain(problem) from None
-    return _show(path, content, offset)
+    return _show(path, content, offset, budget=sender.options.budget)
 
 
 async def write_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -85,7 +87,7 @@ async def _read_content(stream: FileStream, path: str) -> bytes:
     return bytes(content)
 
 
-def _show(path: str, content: bytes, offset: int) -> CallToolResult:
+def _show(path: str, content: bytes, offset: int, *, budget: TokenBudget) -> CallToolResult:
     structured: dict[str, Any] = {"path": path, "bytes": len(content)}
     if media_type := find_image_type(content):
         shown: list[ContentBlock] = [ImageContent(data=base64.b64encode(content).decode(), mime_type=media_type)]
@@ -94,7 +96,7 @@ def _show(path: str, content: bytes, offset: int) -> CallToolResult:
         text = content.decode()
     except UnicodeDecodeError:
         raise InvalidArguments(f"{path} is neither text nor a PNG or JPEG image; read it in run_code") from None
-    part = text[offset : offset + MAX_CHARACTERS]
+    part = cut_to_tokens(text[offset : offset + budget.characters], budget.text - _ROOM_TOKENS)
     structured |= {"characters": len(text), "text": part}
     end = offset + len(part)
     more = f"\n({len(text) - end} more characters: read on with offset {end})" if end < len(text) else ""
@@ -112,11 +114,16 @@ async def _list_files(sender: Sender, workspace: str, prefix: str) -> CallToolRe
         raise _explain(problem) from None
     if not page.items:
         raise InvalidArguments(f"workspace {workspace} has no file {prefix.rstrip('/')!r}; list it with path ''")
-    files = [{"path": item.path, "bytes": item.size} for item in page.items]
-    lines = [f"{item['path']} ({item['bytes']} bytes)" for item in files]
-    lines += ["(more files: name a folder to list)"] if page.next else []
-    text = replace_surrogates("\n".join(lines)[:MAX_CHARACTERS])
-    return CallToolResult(content=[TextContent(text=text)], structured_content={"files": files})
+    files: list[dict[str, Any]] = replace_surrogates([{"path": item.path, "bytes": item.size} for item in page.items])
+    shown, room = [], sender.options.budget.text - _ROOM_TOKENS
+    for item in files:
+        room -= estimate_json(item)
+        if room < 0:
+            break
+        shown.append(item)
+    lines = [f"{item['path']} ({item['bytes']} bytes)" for item in shown]
+    lines += ["(more files: name a folder to list)"] if page.next or len(shown) < len(files) else []
+    return CallToolResult(content=[TextContent(text="\n".join(lines))], structured_content={"files": shown})
 
 
 def _read_text(arguments: Mapping[str, Any], name: str, *, default: str | None = None, limit: int = 1024) -> str:

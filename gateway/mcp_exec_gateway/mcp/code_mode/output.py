@@ -7,25 +7,40 @@ from typing import Any, Final
 from mcp_types import CallToolResult, ContentBlock, TextContent
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.notes import Note
+from mcp_exec_api.notes import Note, NoteKind, add_note
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten, shorten_json
 from mcp_exec_gateway.http.json import replace_surrogates
+from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS, TokenBudget, estimate_json, estimate_tokens
 
-MAX_CHARACTERS: Final = 20_000
-"""Characters of a text for a model: about 5,000 tokens."""
 OUTPUT_BYTES: Final = 24_576
-"""`limits.outputBytes` of an execution: what more than the model can read would only cost memory and transport."""
+"""`limits.outputBytes` of an execution whose result has DEFAULT_TOKENS: what more than the model can read would only
+cost memory and transport."""
+_MAX_ERROR: Final = 20_000
 _TITLE_CHARACTERS: Final = 300
 """Room for titles and advice."""
 _PREVIEW_CHARACTERS: Final = 1000
+_MAX_VALUE: Final = 100_000
+_FIRST_LIMIT: Final = 3
+"""Characters for each token of the structured content that its longest part has at first."""
+_LIMIT_STEP: Final = 0.7
+_LEAST_LIMIT: Final = 50
+_ATTEMPTS: Final = 5
 _ADVICE: Final = (
-    "(shortened in the middle: print less, for example counts, sums or the first rows; data stays in the sandbox)"
+    "(shortened in the middle: print less, for example counts, sums or the first rows; GET /v1/executions/{execution} "
+    "has up to {bytes} bytes of each part; data stays in the sandbox)"
 )
-
 _ATTACHED: Final = (
     "(the run that the same call began before, whose answer was not delivered; call again to run the code again)"
 )
+_WITHOUT_REMEDY: Final = frozenset({Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE})
+"""Reasons whose error says it all."""
+
+
+def choose_output_bytes(tokens: int) -> int:
+    """Return `limits.outputBytes` of an execution whose result may have so many tokens."""
+    return max(OUTPUT_BYTES, OUTPUT_BYTES * tokens // DEFAULT_TOKENS)
 
 
 def build_result(
@@ -34,29 +49,86 @@ def build_result(
     artifacts: Sequence[dict[str, Any]] = (),
     content: Sequence[ContentBlock] = (),
     attached: bool = False,
+    longest_seconds: int | None = None,
+    budget: TokenBudget | None = None,
 ) -> CallToolResult:
     """Return the result of a finished execution. It is an error if the code failed.
 
     `artifacts` are those of the execution, with links; `content` shows them after the text. `attached` says that the
-    same call began the run before, and that its client left without the answer.
+    same call began the run before, and that its client left without the answer. `longest_seconds` is the longest time
+    limit that the caller may choose.
     """
-    status = execution["status"]
+    status, budget = execution["status"], budget or TokenBudget()
     structured = replace_surrogates(_build_structured(execution["metadata"]["name"], status))
     if attached:
         structured["attached"] = True
     if artifacts:
         structured["artifacts"] = list(artifacts)
+    text = format_text(structured, remedy=find_remedy(execution, longest_seconds=longest_seconds), budget=budget)
     return CallToolResult(
-        content=[TextContent(text=format_text(structured)), *content],
-        structured_content=structured,
+        content=[TextContent(text=text), *content],
+        structured_content=_fit_structured(structured, tokens=budget.structured),
         is_error=status["phase"] != Phase.SUCCEEDED,
     )
 
 
 def build_error(text: str) -> CallToolResult:
     """Return a result that says what was wrong with the call."""
-    text = replace_surrogates(shorten(text, MAX_CHARACTERS))
+    text = replace_surrogates(shorten(text, _MAX_ERROR))
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def find_remedy(execution: Object, *, longest_seconds: int | None) -> str:
+    """Return what to do about the end of an execution; empty if its error says it, or if it succeeded."""
+    status = execution["status"]
+    if status["phase"] == Phase.TIMED_OUT:
+        seconds = (execution.get("spec") or {}).get("timeoutSeconds", 0)
+        if longest_seconds is None or seconds >= longest_seconds:
+            return "do less in one call: it has the longest time limit that is allowed"
+        return f"set timeout up to {longest_seconds}, or do less in one call"
+    try:
+        reason = Reason(status.get("reason") or "")
+    except ValueError:
+        return ""
+    return "" if reason in _WITHOUT_REMEDY or status["phase"] == Phase.SUCCEEDED else reason.remedy
+
+
+def _fit_structured(structured: dict[str, Any], *, tokens: int) -> dict[str, Any]:
+    """Return structured content of at most so many tokens: head and tail of its longest parts, and a note."""
+    shown, limit = structured, float(tokens * _FIRST_LIMIT)
+    while estimate_json(shown) > tokens and limit > _LEAST_LIMIT:
+        shown = _shorten_parts(structured, int(limit))
+        cut = ", ".join(name for name in structured if shown[name] != structured[name])
+        message = f"{cut}: shortened to fit a model; print less, or keep files in a workspace and read parts of them"
+        notes = [Note.model_validate(note) for note in structured.get("notes") or ()]
+        notes = add_note(notes, Note(kind=NoteKind.OUTPUT_CUT, message=message))
+        shown |= {"truncated": True, "notes": [note.to_api() for note in notes]}
+        limit *= _LIMIT_STEP
+    return shown
+
+
+def _shorten_parts(structured: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return the content with parts of at most so many characters each; lists and maps keep their first items."""
+    shown = {name: shorten_json(value, limit)[0] if name == "result" else value for name, value in structured.items()}
+    for name in ("stdout", "stderr"):
+        shown[name] = shorten(structured[name], limit)
+    if error := structured.get("error"):
+        shown["error"] = {
+            key: shorten(value, limit // 2) if isinstance(value, str) else value for key, value in error.items()
+        }
+    if artifacts := structured.get("artifacts"):
+        shown["artifacts"] = [
+            {key: shorten(value, limit // 10) if key == "preview" else value for key, value in item.items()}
+            for item in artifacts[: max(1, limit // 500)]
+        ]
+    if calls := structured.get("toolCalls"):
+        shown["toolCalls"] = dict(list(calls.items())[: max(1, limit // 100)])
+    if skills := structured.get("skills"):
+        shown["skills"] = {
+            key: [shorten(str(text), limit // 10) for text in texts[: max(1, limit // 500)]]
+            for key, texts in skills.items()
+        }
+    return shown
 
 
 def _build_structured(name: str, status: Object) -> dict[str, Any]:
@@ -79,28 +151,43 @@ def _build_structured(name: str, status: Object) -> dict[str, Any]:
     return structured | ({"result": output["result"]} if "result" in output else {})
 
 
-def format_text(structured: dict[str, Any]) -> str:
-    """Return the outcome of an execution as a text of at most MAX_CHARACTERS, important parts first."""
-    sections = {name: text for name, text in _list_sections(structured) if text}
-    shown = _share_room(sections)
-    is_cut = structured["truncated"] or shown != sections
+def format_text(structured: dict[str, Any], *, remedy: str = "", budget: TokenBudget | None = None) -> str:
+    """Return the outcome of an execution as a text that fits a model, important parts first.
+
+    `remedy` says what to do about a failure.
+    """
+    budget = budget or TokenBudget()
+    sections = {name: text for name, text in _list_sections(structured, remedy) if text}
+    characters = budget.characters
+    for _ in range(_ATTEMPTS):
+        text = _join_sections(structured, sections, characters)
+        if (tokens := estimate_tokens(text)) <= budget.text:
+            break
+        characters = characters * budget.text // tokens * 9 // 10
+    return text
+
+
+def _join_sections(structured: dict[str, Any], sections: dict[str, str], characters: int) -> str:
+    ends = [_ATTACHED] if structured.get("attached") else []
+    shown = _share_room(sections, characters - _TITLE_CHARACTERS - sum(map(len, ends)))
+    if structured["truncated"] or shown != sections:
+        ends.append(_ADVICE.format(execution=structured["execution"], bytes=OUTPUT_BYTES))
     parts = [shown[name] if name == "error" else _add_title(name, shown[name]) for name in sections]
-    text = "\n\n".join([*parts, *([_ADVICE] if is_cut else [])]) or "The code ended without output."
-    return f"{text}\n\n{_ATTACHED}" if structured.get("attached") else text
+    return "\n\n".join([*(parts or ["The code ended without output."]), *ends])
 
 
-def _share_room(sections: dict[str, str]) -> dict[str, str]:
+def _share_room(sections: dict[str, str], room: int) -> dict[str, str]:
     """Shorten the longest sections, so that all of them fit and short ones stay whole."""
-    shown, room = {}, MAX_CHARACTERS - _TITLE_CHARACTERS
+    shown = {}
     for number, name in enumerate(sorted(sections, key=lambda name: len(sections[name]))):
         shown[name] = shorten(sections[name], room // (len(sections) - number))
         room -= len(shown[name])
     return shown
 
 
-def _list_sections(structured: dict[str, Any]) -> list[tuple[str, str]]:
+def _list_sections(structured: dict[str, Any], remedy: str) -> list[tuple[str, str]]:
     return [
-        ("error", _format_error(structured)),
+        ("error", _format_error(structured, remedy)),
         ("notes", _format_notes(structured)),
         ("result", _format_value(structured)),
         ("stdout", structured["stdout"].rstrip("\n")),
@@ -120,7 +207,7 @@ def _format_value(structured: dict[str, Any]) -> str:
         return ""
     if isinstance(value, str):
         return value
-    short, _ = shorten_json(value, MAX_CHARACTERS)
+    short, _ = shorten_json(value, _MAX_VALUE)
     return short if isinstance(short, str) else json.dumps(short, ensure_ascii=False)
 
 
@@ -145,16 +232,20 @@ def _format_skills(structured: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"- not saved: {text}" for text in skills.get("refused") or ())])
 
 
-def _format_error(structured: dict[str, Any]) -> str:
+def _format_error(structured: dict[str, Any], remedy: str) -> str:
     if structured["phase"] == Phase.SUCCEEDED:
         return ""
     error = structured.get("error") or {}
     reason = f" ({structured['reason']})" if structured.get("reason") else ""
     lines = [f"The code did not succeed: {structured['phase']}{reason}"]
-    if error.get("traceback"):
-        lines.append(error["traceback"].rstrip("\n"))
-    elif error:
-        lines.append(f"{error.get('type', '')}: {error.get('message', '')}".rstrip(": "))
+    kind, message, traceback = (str(error.get(name) or "") for name in ("type", "message", "traceback"))
+    if (kind or message) and (not traceback or message not in traceback):
+        # models see little more than this line
+        lines.append(f"{kind}: {message}".strip(": ") + (f"; {remedy}" if remedy else ""))
+    elif remedy:
+        lines.append(f"What to do: {remedy}")
+    if traceback:
+        lines.append(traceback.rstrip("\n"))
     if calls := structured.get("toolCalls"):
         made = ", ".join(f"{tool} {count} times" for tool, count in calls.items())
         lines.append(f"Tools that were called before: {made}")

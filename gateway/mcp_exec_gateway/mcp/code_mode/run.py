@@ -20,6 +20,7 @@ from mcp_exec_gateway.events.follower import EventFollower
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
 from mcp_exec_gateway.executions.metadata import ExecutionMetadata
+from mcp_exec_gateway.executions.spec_limits import find_longest_timeout
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.cancellation import mark_request
 from mcp_exec_gateway.mcp.code_mode.approvals import build_approval_form, list_pending
@@ -193,7 +194,16 @@ class Run:
         artifacts = list_run_artifacts(sender, execution)
         content = await build_content(sender, execution, artifacts, memory=self.request.memory) if artifacts else ()
         self._answered = True
-        return build_result(execution, artifacts=artifacts, content=content, attached=self.attached)
+        return build_result(
+            execution,
+            artifacts=artifacts,
+            content=content,
+            attached=self.attached,
+            longest_seconds=find_longest_timeout(
+                sender.caller, pools=sender.dependencies.pools, pool=sender.options.pool
+            ),
+            budget=sender.options.budget,
+        )
 
     @property
     def _seconds(self) -> float:

@@ -1,0 +1,134 @@
+"""What clients and models of all kinds send to `/mcp`, and what they can take in."""
+
+from typing import Any
+
+import pytest
+from tests.component.gateway.conftest import Gateway, serving
+from tests.component.gateway.mcp_client import MODERN, REVISIONS, SESSIONS, connecting
+from tests.component.gateway.test_mcp import message
+from tests.component.gateway.test_mcp_replicas import classic, initialize, modern
+from tests.component.gateway.test_tools import CATALOG, telling, tool
+from tests.support.api_server import FakeApiServer
+
+from mcp_exec_gateway.mcp.budget import estimate_json, estimate_tokens
+
+MAX_BYTES = 2048
+
+
+async def test_the_path_may_end_with_a_slash(gateway: Gateway) -> None:
+    for method in ("POST", "GET", "DELETE"):
+        options: dict[str, Any] = {"json": message("ping")} if method == "POST" else {}
+        first = await gateway.ask(method, "/mcp", **options)
+        second = await gateway.ask(method, "/mcp/", **options)
+        assert (first.status, first.text) == (second.status, second.text)
+    assert (await gateway.ask("POST", "/mcp/", key=None, json=message("ping"))).status == 401
+
+
+async def test_the_root_names_the_endpoints(api: FakeApiServer) -> None:
+    for docs in (True, False):
+        async with serving(api, docs=docs) as gateway:
+            answer = await gateway.ask("GET", "/", key=None)
+            assert (answer.status, answer.json["mcp"], answer.json["api"]) == (200, "/mcp", "/v1")
+            for path in (answer.json.get("docs"), answer.json["health"]):
+                assert path is None or (await gateway.ask("GET", path, key=None)).status == 200
+            assert ("docs" in answer.json) == docs
+
+
+async def test_a_ping_is_answered_in_every_revision(gateway: Gateway) -> None:
+    answer = await gateway.ask("POST", "/mcp", **modern("ping"))
+    assert (answer.status, "error" in answer.json) == (200, False)
+    answer = await gateway.ask("POST", "/mcp", **classic({"id": 1, "method": "ping"}, await initialize(gateway)))
+    assert (answer.status, answer.json["result"]) == (200, {})
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("mode", ["code", "direct", "hybrid"])
+async def test_descriptions_and_instructions_are_short(api: FakeApiServer, revision: str, mode: str) -> None:
+    long = tool("talk", "Talks. " + "\u4e2d" * 5000, annotations={"readOnlyHint": True})
+    catalog = {"server": "chat", "available": True, "description": "", "direct": ["*"], "tools": [long]}
+    async with telling(api) as broker, serving(api, broker_service="mcp-exec-broker") as gateway:
+        broker.catalogs["agents"] = {**CATALOG, "hash": "two", "servers": [*CATALOG["servers"], catalog]}  # type: ignore[misc]
+        async with connecting(gateway.url, revision, query=f"?mode={mode}") as client:
+            assert len((client.instructions or "").encode()) <= MAX_BYTES
+            tools = (await client.list_tools()).tools
+            prompts = (await client.list_prompts()).prompts
+    assert (len(tools) >= 1, len(prompts)) == (True, 0 if mode == "direct" else 1)
+    for each in [*tools, *prompts]:
+        assert len((each.description or "").encode()) <= MAX_BYTES, each.name
+    if mode == "direct":
+        (shown,) = [each.description for each in tools if each.name == "chat__talk"]
+        assert shown is not None
+        assert shown.startswith("Talks. ")
+
+
+ARGUMENTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("?pool=long", {"session": "", "workspace": "", "description": "", "timeout": "200"}, {"timeoutSeconds": 200}),
+    ("", {"context": '{"a": [1, 2]}', "tools": ""}, {"context": {"a": [1, 2]}, "tools": ["*.*"]}),
+    ("", {"context": None, "tools": '["github.get_*"]'}, {"tools": ["github.get_*"]}),
+]
+
+
+@pytest.mark.parametrize(("query", "arguments", "expected"), ARGUMENTS)
+async def test_arguments_as_models_write_them_run_the_code(
+    gateway: Gateway, query: str, arguments: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    gateway.finish_all()
+    async with connecting(gateway.url, MODERN, query=query) as client:
+        result = await client.call_tool("run_code", {"code": "1", **arguments})
+    assert not result.is_error, result
+    spec = gateway.executions[result.structured_content["execution"]]["spec"]
+    assert {name: spec[name] for name in expected} == expected
+    assert spec.keys().isdisjoint({"session", "workspace", "description"})
+
+
+async def test_arguments_that_are_wrong_are_named(gateway: Gateway) -> None:
+    async with connecting(gateway.url, SESSIONS) as client:
+        for arguments, expected in (
+            ({"code": ""}, "code: "),
+            ({"code": "1", "timeout": "soon"}, "timeout: Input should be a valid integer"),
+            ({"code": "1", "context": '{"a": 1'}, "context: "),
+            ({"code": "1", "session": "My Session"}, "session: "),
+            ({"code": "1", "tools": "github"}, "tools.0: "),
+        ):
+            result = await client.call_tool("run_code", arguments)
+            assert (result.is_error, result.content[0].text.startswith(expected)) == (True, True), result
+    assert not gateway.executions
+
+
+async def test_the_text_of_a_time_out_says_the_limit_and_how_to_raise_it(gateway: Gateway) -> None:
+    error = {"type": "Timeout", "message": "the code ran longer than 2 s", "traceback": "Traceback ...\n    pass"}
+    gateway.finish_all(phase="TimedOut", reason="Timeout", error=error)
+    async with connecting(gateway.url, MODERN, query="?pool=long") as client:
+        result = await client.call_tool("run_code", {"code": "while True: pass", "timeout": 2})
+    assert "Timeout: the code ran longer than 2 s; set timeout up to 300, or do less" in result.content[0].text
+
+
+@pytest.mark.parametrize(("query", "tokens"), [("", 25_000), ("?maxTokens=5000", 5_000)])
+async def test_a_result_of_120_kb_fits_the_client(gateway: Gateway, query: str, tokens: int) -> None:
+    text = "".join(f"row {number}: {number * 7919}\n" for number in range(7_000))[:120_000]
+    gateway.finish_all(output={"stdout": text, "stderr": text, "result": text, "truncated": True})
+    async with connecting(gateway.url, MODERN, query=query) as client:
+        result = await client.call_tool("run_code", {"code": "1"})
+    shown = sum(estimate_tokens(block.model_dump_json()) for block in result.content)
+    assert tokens // 4 < shown + estimate_json(result.structured_content) <= tokens
+    assert result.structured_content["notes"][0]["kind"] == "OutputCut"
+    for end in ("row 0: 0", text[-30:].rstrip()):
+        assert end in result.structured_content["stdout"]
+
+
+async def test_tools_whose_schemas_are_large_fit_the_client(api: FakeApiServer) -> None:
+    large = {
+        "type": "object",
+        "properties": {f"field_{n}": {"type": "string", "description": "x" * 90} for n in range(999)},
+    }
+    tools = [{**tool(f"large_{n}", "d"), "inputSchema": large} for n in range(9)]
+    async with telling(api) as broker, serving(api, broker_service="mcp-exec-broker") as gateway:
+        servers = [{"server": "big", "available": True, "description": "", "tools": tools}]
+        broker.catalogs["agents"] = {"hash": "three", "servers": servers}
+        async with connecting(gateway.url, MODERN) as client:
+            found = await client.call_tool("search_tools", {"query": "", "detail_level": "full"})
+            described = await client.call_tool("describe_tools", {"names": '["big.large_0", "big.large_1"]'})
+    for result in (found, described):
+        assert estimate_tokens(result.content[0].text) + estimate_json(result.structured_content) <= 25_000
+        assert result.structured_content["tools"][0]["name"] == "large_0"
+        assert "do not fit: ask for fewer tools or less detail" in result.content[0].text
