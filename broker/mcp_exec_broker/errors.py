@@ -171,7 +171,7 @@ def build_wait_timeout(seconds: float, *, waited_for: str) -> ToolCallError:
 
 
 def build_unavailable_error(message: str, *, cause: str = "") -> ToolCallError:
-    """Return the error of a call that did not reach its server. `cause` is the reason of the ToolServer."""
+    """Return the error of a call to a server that is unavailable. `cause` is the reason of the ToolServer."""
     return ToolCallError(ErrorKind.PROTOCOL, message, reason=ErrorReason.SERVER_UNAVAILABLE, cause=cause)
 
 

@@ -39,6 +39,8 @@ def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:
     known = find_server_reason(error.reason)
     meaning = known.meaning.partition(";")[0] if known is not None else "it is unavailable"
     message = f"{server} can't be used now: {meaning} ({error.reason}); details: kubectl describe toolserver {server}"
+    if error.was_sent:
+        message += "; the server may have made the call all the same"
     return build_unavailable_error(message, cause=error.reason)
 
 

@@ -13,7 +13,11 @@ from mcp_exec_broker.upstream.failures import explain_connection_error
 from mcp_exec_broker.upstream.redaction import redact_excerpt
 
 _SIZE_MESSAGES: Final = (http.TOO_LARGE, "Server-sent event exceeded the")
-_REASONS: Final = {http.UNAUTHORIZED: ServerReason.UNAUTHORIZED, http.UNREACHED: ServerReason.UNREACHABLE}
+_REASONS: Final = {
+    http.UNAUTHORIZED: ServerReason.UNAUTHORIZED,
+    http.UNREACHED: ServerReason.UNREACHABLE,
+    http.UNAVAILABLE: ServerReason.SERVER_ERROR,
+}
 """Reasons of marks without one of their own."""
 _REDIRECT: Final = "Redirect to "
 """Begin of the SDK's message on a redirect that it does not follow."""
@@ -24,11 +28,15 @@ class SessionError(Exception):
 
 
 class ServerUnavailable(SessionError):
-    """The server is unavailable now. `reason` is one word for programs: a ServerReason, or the operator's word."""
+    """The server is unavailable now. `reason` is one word for programs: a ServerReason, or the operator's word.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `was_sent` says that the request was sent, so that its effect is unknown.
+    """
+
+    def __init__(self, reason: str, message: str, *, was_sent: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
+        self.was_sent = was_sent
 
 
 class SessionExpired(SessionError):
@@ -46,7 +54,8 @@ def interpret_error(error: MCPError, *, over_bridge: bool, why: str) -> Exceptio
     """
     mark = http.parse_mark(error.error.data)
     if mark in _REASONS:
-        return ServerUnavailable(http.parse_reason(error.error.data) or _REASONS[mark], error.message)
+        reason = http.parse_reason(error.error.data) or _REASONS[mark]
+        return ServerUnavailable(reason, error.message, was_sent=mark == http.UNAVAILABLE)
     if _is_session_expired(error, mark, over_bridge=over_bridge):
         return SessionExpired("the server has ended the session")
     if any(text in error.message for text in _SIZE_MESSAGES):

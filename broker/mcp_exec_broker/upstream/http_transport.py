@@ -26,6 +26,8 @@ BROKEN: Final = "mcp-exec/broken"
 """The request was sent, and the connection broke."""
 GONE: Final = "mcp-exec/gone"
 """The server no longer has the session, and did nothing."""
+UNAVAILABLE: Final = "mcp-exec/unavailable"
+"""What answers is not the server, or the server can't answer now. It may have done what was requested."""
 UNAUTHORIZED: Final = "mcp-exec/unauthorized"
 """The server rejected the credentials."""
 BROKE: Final = "the connection broke"
@@ -42,7 +44,7 @@ _MIN_FILE_BYTES: Final = 64 * 1024
 def parse_mark(data: object) -> str:
     """Return the mark in the data of a JSON-RPC error, or an empty text."""
     mark = data.get("trouble") if isinstance(data, dict) else None
-    return mark if mark in (UNREACHED, BROKEN, GONE, UNAUTHORIZED) else ""
+    return mark if mark in (UNREACHED, BROKEN, GONE, UNAVAILABLE, UNAUTHORIZED) else ""
 
 
 def parse_reason(data: object) -> ServerReason | None:
@@ -137,7 +139,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             error = _build_error("", message, ServerReason.PROTOCOL_ERROR)
         elif is_post and 200 <= status < 300 and status != 202 and kind not in _MCP_TYPES:
             message = f"the server answers with {kind[:80]} instead of JSON or an event stream"
-            error = _build_error("", message, ServerReason.NOT_MCP)
+            error = _build_error(UNAVAILABLE, message, ServerReason.NOT_MCP)
         if error is not None:
             response.close()
             return error
@@ -163,7 +165,12 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(response.status, headers={"Content-Type": "application/json"}, content=content)
         reason, message = explain_status(response.status)
         code = METHOD_NOT_FOUND if response.status == 404 else INTERNAL_ERROR  # as the SDK derives them
-        return _build_error("", message, reason, code=code)
+        return _build_error("" if _is_about_request(response.status) else UNAVAILABLE, message, reason, code=code)
+
+
+def _is_about_request(status: int) -> bool:
+    """Return whether a status says that the request is wrong, and not where it was sent or when."""
+    return status < 500 and status not in (404, 405, 408, 410, 429)
 
 
 def _wrap_content(content: bytes) -> bytes | io.BytesIO | None:

@@ -125,6 +125,72 @@ async def breaks(request: Object, writer: Writer) -> None:
     writer.close()
 
 
+PAGE = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
+
+
+async def bad_gateway(request: Object, writer: Writer) -> None:
+    writer.write(http(PAGE, status="502 Bad Gateway", kind="text/html"))
+
+
+async def page(request: Object, writer: Writer) -> None:
+    writer.write(http(PAGE, kind="text/html; charset=utf-8"))
+
+
+async def no_page(request: Object, writer: Writer) -> None:
+    writer.write(http(b"no such page", status="404 Not Found", kind="text/plain"))
+
+
+async def overloaded(request: Object, writer: Writer) -> None:
+    writer.write(http(b'{"message": "try later"}', status="503 Service Unavailable"))
+
+
+async def page_without_end(request: Object, writer: Writer) -> None:
+    writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{")
+    await writer.drain()
+    await asyncio.Event().wait()
+
+
+async def half_an_event(request: Object, writer: Writer) -> None:
+    writer.write(b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {"jsonrpc": "2.0", "id"')
+    writer.close()
+
+
+async def refused(request: Object, writer: Writer) -> None:
+    writer.write(http(b"bad arguments", status="400 Bad Request", kind="text/plain"))
+
+
+NO_ANSWERS: dict[str, tuple[Any, str, str | None, str | None]] = {
+    "a page of a proxy": (bad_gateway, "ToolProtocolError", "ServerUnavailable", "ServerError"),
+    "a page with status 200": (page, "ToolProtocolError", "ServerUnavailable", "NotMCP"),
+    "a page that is not found": (no_page, "ToolProtocolError", "ServerUnavailable", "WrongPath"),
+    "an overloaded server": (overloaded, "ToolProtocolError", "ServerUnavailable", "ServerError"),
+    "an error that never ends": (page_without_end, "ToolTimeout", None, None),
+    "silence": (silence, "ToolTimeout", None, None),
+    "half an answer": (breaks, "ToolProtocolError", "ConnectionLost", None),
+    "half an event": (half_an_event, "ToolProtocolError", "ConnectionLost", None),
+    "a request that is refused": (refused, "ToolProtocolError", None, None),
+}
+
+
+@pytest.mark.parametrize("kind", NO_ANSWERS)
+async def test_what_answers_in_a_servers_place_has_one_clear_error_within_the_limit(
+    world: World, box: Toolbox, evil: HostileServer, kind: str
+) -> None:
+    reply, error, reason, cause = NO_ANSWERS[kind]
+    evil.replies["act"] = reply
+    await add(world, evil, limits={"callTimeoutSeconds": 1 if error == "ToolTimeout" else 20})
+    answer = await world.call("evil.act")
+    assert (answer["kind"], answer.get("reason"), answer.get("cause")) == (error, reason, cause), answer
+    unclear = error == "ToolTimeout" or reason is not None
+    assert ("may have" in answer["message"]) == unclear, answer
+    assert "html" not in answer["message"]
+    assert evil.methods().count("tools/call") == 1
+    await check_others(world)
+    del evil.replies["act"]
+    await until(lambda: not world.broker.pipeline.active_calls)
+    assert (await world.call("evil.act"))["value"] == "fine"
+
+
 ATTACKS = {
     "a result that is too large": (too_large, "ResultTooLarge"),
     "a body without end": (endless_body, "ResultTooLarge"),

@@ -36,6 +36,7 @@ def error(code: int, message: str, mark: str | None = None) -> MCPError:
         (error(types.CONNECTION_CLOSED, "Bad Request: No valid session ID provided"), SessionExpired),
         (error(types.CONNECTION_CLOSED, "x", http.UNREACHED), ServerUnavailable),
         (error(types.CONNECTION_CLOSED, "x", http.UNAUTHORIZED), ServerUnavailable),
+        (error(types.INTERNAL_ERROR, "the server answers 502", http.UNAVAILABLE), ServerUnavailable),
     ],
 )
 def test_what_was_done_is_told_from_what_was_not(given: MCPError, found: type[Exception] | None) -> None:
