@@ -4,7 +4,7 @@ Revisions with sessions cancel a request by its id. Each execution is labelled w
 session and id, so every replica finds it. A direct call has no execution: only the replica that makes it finds it. In
 revision 2026-07-28 a client cancels a request by closing its connection.
 
-Clients also send the notification when they give up waiting. The reason that they state tells one from the other: who
+Clients also send the notification when they give up waiting. The reason that they state separates the two: who
 gave up may ask again.
 """
 
@@ -23,7 +23,7 @@ from mcp_exec_gateway.mcp.transport.session import Session
 from mcp_exec_gateway.retries.service import Departure
 
 _DIGEST_CHARACTERS: Final = 40
-_GAVE_UP: Final = re.compile(r"\btimed?[ -]?out", re.IGNORECASE)
+_GAVE_UP: Final = re.compile(r"\btimed?[ -]?out\b", re.IGNORECASE)
 """Reason of a client that waited for as long as it waits, as the SDKs for Python and TypeScript state it."""
 _MAX_REASON: Final = 500
 
@@ -61,11 +61,16 @@ async def cancel_request(sender: Sender, session: Session, message: RpcMessage) 
         if dependencies.attestor.read_listed_caller(metadata) == sender.caller.label:
             sender.trace_execution(metadata["name"])
             key = (sender.namespace, metadata["name"])
-            if _GAVE_UP.search(str(message.params.get("reason"))[:_MAX_REASON]):
+            if gave_up(message.params.get("reason")):
                 departure = choose_departure(sender.options, default=Departure.CANCEL_LATER)
                 await dependencies.abandoned.leave(key, holder=None, departure=departure)
             else:
                 await dependencies.executions.request_cancellation(key)
+
+
+def gave_up(reason: object) -> bool:
+    """Return whether the reason of a cancellation is that the client has waited for as long as it waits."""
+    return isinstance(reason, str) and _GAVE_UP.search(reason[:_MAX_REASON]) is not None
 
 
 def _digest(sender: Sender, session: Session, request_id: RequestId) -> str:

@@ -1,4 +1,4 @@
-"""The line that tells models what code finds in a pool."""
+"""The line that shows models what code finds in a pool."""
 
 from mcp_exec_gateway.mcp.code_mode.prompts import format_environment
 
