@@ -2,6 +2,8 @@
 
 import json
 import socket
+import sys
+from importlib.metadata import version
 
 import httpx
 import pytest
@@ -166,6 +168,13 @@ def test_a_body_that_is_no_object_is_refused(sandbox, body, text):
         ("outputBytes", 1.5),
         ("outputBytes", 1 << 30),
         ("retries", 1),
+        ("libraries", []),
+        ("libraries", {"pandas": "data"}),
+        ("libraries", {"pandas": [["data"]]}),
+        ("libraries", {"pandas": [["data", 2]]}),
+        ("libraries", {"x" * 300: []}),
+        ("libraries", {"pandas": [["data", "2"]] * 9}),
+        ("libraries", {f"n{number}": [] for number in range(65)}),
     ],
 )
 def test_a_bad_field_is_named_and_nothing_is_accepted(sandbox, field, value):
@@ -255,3 +264,12 @@ def test_a_refused_request_without_a_body_leaves_the_connection_open(sandbox):
         for _ in range(3):
             connection.sendall(b"GET /v1/execution HTTP/1.1\r\nhost: x\r\n\r\n")
             assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
+
+
+def test_the_libraries_of_the_image_are_listed_at_any_time(sandbox):
+    answer = sandbox.client.get("/v1/libraries").json()
+    assert answer["python"] == ".".join(map(str, sys.version_info[:3]))
+    libraries = {library["name"]: library for library in answer["libraries"]}
+    assert libraries["pandas"] == {"name": "pandas", "version": version("pandas"), "imports": ["pandas"]}
+    assert sandbox.run("1").phase == "Succeeded"
+    assert sandbox.client.get("/v1/libraries").json() == answer

@@ -1,7 +1,7 @@
 """The checked body of `POST /v1/execution`."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcp_exec_sandbox.supervisor.execution.skills import RequestedSkills
@@ -15,9 +15,14 @@ MAX_ID_CHARACTERS = 256
 MAX_TOKEN_CHARACTERS = 16_384
 MAX_PATTERNS = 1000
 MAX_PATTERN_CHARACTERS = 512
+MAX_LIBRARIES = 64
+MAX_POOLS = 8
+MAX_LIBRARY_CHARACTERS = 253
+LibraryHints = dict[str, list[list[str]]]
+"""Name and version of each pool that has a library, by the names that code imports."""
 _FIELDS = (
     *("id", "code", "context", "timeoutSeconds", "outputBytes"),
-    *("tools", "files", "skills", "owner", "session"),
+    *("tools", "files", "skills", "owner", "session", "libraries"),
 )
 _TOOL_FIELDS = ("url", "token", "allow", "wrappers")
 
@@ -77,6 +82,8 @@ class ExecutionRequest:
     """Whom the sandbox serves from now on. None: it is used once."""
     session: bool = False
     """Whether the interpreter stays for the owner's next job."""
+    libraries: LibraryHints = field(default_factory=dict)
+    """Libraries that only other pools have."""
 
     @classmethod
     def from_body(cls, body: bytes) -> "ExecutionRequest":
@@ -104,6 +111,7 @@ class ExecutionRequest:
             skills=None if fields.get("skills") is None else RequestedSkills.from_field(fields["skills"]),
             owner=(owner := _parse_owner(fields.get("owner"))),
             session=_parse_session(fields.get("session", False), owner),
+            libraries=_parse_libraries(fields.get("libraries", {})),
         )
 
 
@@ -119,6 +127,25 @@ def _parse_session(value: object, owner: str | None) -> bool:
     if value and owner is None:
         raise InvalidRequest("session: needs an owner")
     return value
+
+
+def _parse_libraries(value: object) -> LibraryHints:
+    if isinstance(value, dict) and len(value) <= MAX_LIBRARIES and all(map(_is_text, value)):
+        lists = [pools for pools in value.values() if isinstance(pools, list) and len(pools) <= MAX_POOLS]
+        if len(lists) == len(value) and all(_is_pool(pool) for pools in lists for pool in pools):
+            return value
+    raise InvalidRequest(
+        f"libraries: must be an object of at most {MAX_LIBRARIES} names, each with at most {MAX_POOLS} pairs of a pool"
+        " and a version"
+    )
+
+
+def _is_pool(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= MAX_LIBRARY_CHARACTERS
 
 
 def _parse_timeout(value: object) -> float:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
@@ -43,6 +44,7 @@ class SupervisorApi:
             },
             "/v1/execution/events": {"GET": self._stream_events},
             "/v1/execution/extension": {"PUT": self._extend_execution},
+            "/v1/libraries": {"GET": self._list_libraries},
             "/v1/recycle": {"POST": self._recycle},
             "/v1/session": {"GET": self._get_session},
             "/v1/wrappers": {"PUT": self._put_wrappers},
@@ -173,6 +175,14 @@ class SupervisorApi:
             return build_error(404, "this sandbox has no session")
         fields = {"executions": report.executions, "memoryBytes": report.memory_bytes, "alive": report.alive}
         return build_response(200, fields)
+
+    async def _list_libraries(self, request: HttpRequest) -> HttpResponse:
+        # A pool's first pod is asked once, so all others need neither the module nor its memory.
+        from mcp_exec_sandbox.supervisor.libraries import find_folders, read_libraries
+
+        libraries = await read_libraries(find_folders())
+        python = ".".join(map(str, sys.version_info[:3]))
+        return build_response(200, {"python": python, "libraries": [each.to_message() for each in libraries]})
 
     def _cancel_execution(self, request: HttpRequest) -> HttpResponse:
         if self._is_other(request):
