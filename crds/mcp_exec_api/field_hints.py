@@ -36,6 +36,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$": "lower-case letters and digits in words that '-' separates, with a letter first",
     r"^[A-Za-z0-9]([-A-Za-z0-9_. ]*[A-Za-z0-9])?$": "letters, digits, '-', '_', '.' and spaces, with a letter or "
     "digit at both ends",
+    r"^[0-9A-Za-z!+._ ]+$": "a version, for example 2.3.1 or 2.7.0+cpu",
     r"^[0-9a-f]{64}$": "64 hexadecimal digits in lower case",
 }
 """What each pattern of a type allows, in words."""

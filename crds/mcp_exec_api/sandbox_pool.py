@@ -18,6 +18,11 @@ ModuleName = Annotated[
 FreeObject = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
 
 
+MAX_LIBRARIES: Final = 100
+"""Libraries of a pool that are listed: of more, those with the most modules."""
+MAX_IMPORTS: Final = 8
+
+
 class OnEmpty(StrEnum):
     """Behavior of an execution that finds no warm pod."""
 
@@ -323,6 +328,20 @@ class SandboxPoolSpec(Model):
         return self.max_warm > self.warm.min
 
 
+class Library(Model):
+    """A library of a pool's image."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """Name of the distribution, in the form of package indexes: `python-dateutil`."""
+    version: Annotated[str, Field(min_length=1, max_length=160, pattern=r"^[0-9A-Za-z!+._ ]+$")]
+    """Version; if the pool's variants have different ones, all of them, such as `2.2.3 or 2.3.1`."""
+    imports: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]],
+        Field(max_length=MAX_IMPORTS),
+    ]
+    """Names that code imports, such as `dateutil`."""
+
+
 class VariantStatus(Model):
     """State of one variant."""
 
@@ -383,6 +402,12 @@ class SandboxPoolStatus(Model):
     reuse_rate: float | None = None
     """Share of executions that got a pod of their owner in the slow window, from 0 to 1. Not set if no pod was used
     again."""
+    python: str | None = None
+    """Python of the pool's image, such as `3.11.2`. Not set until a pod has become ready. The oldest, if variants have
+    different ones."""
+    libraries: Annotated[list[Library], Field(max_length=MAX_LIBRARIES)] = Field(default_factory=list)
+    """Libraries that code can import in each of the pool's pods, the largest first, at most 100. The operator asks one
+    pod of each image for them."""
     variants: list[VariantStatus] = Field(default_factory=list)
     """State of each variant."""
     restored: str | None = None
@@ -420,5 +445,6 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Reason", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].reason'},
     {"name": "Runtime", "type": "string", "jsonPath": ".spec.runtimeClassName"},
     {"name": "Image", "type": "string", "jsonPath": ".spec.image", "priority": 1},
+    {"name": "Python", "type": "string", "jsonPath": ".status.python", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]

@@ -64,6 +64,10 @@ class Stage:
         """Whether supervisors refuse wrappers."""
         self.given: list[str] = []
         """The pods that were offered wrappers, each time."""
+        self.libraries: dict[str, list[Object]] = {}
+        """Libraries of the pods' images, by the pools' names."""
+        self.listed = 0
+        """How often supervisors listed the libraries of their images."""
         self.attack: Attack | None = None
         """Returns what answers a request instead of the supervisor, or None."""
 
@@ -187,6 +191,7 @@ class FakeSupervisor:
             "extend": self._extend,
             "recycle": self._recycle,
             "session": self._describe_session,
+            "libraries": self._list_libraries,
             "wrappers": self._take_wrappers,
         }
         return await handlers[name](request)
@@ -297,6 +302,12 @@ class FakeSupervisor:
         fields = {"executions": len(self.accepted), "memoryBytes": self.memory_bytes, "alive": self.alive}
         return web.json_response(fields)
 
+    async def _list_libraries(self, request: web.Request) -> web.StreamResponse:
+        self._stage.listed += 1
+        self._stage.note()
+        libraries = self._stage.libraries.get(self.pod.rpartition("-")[0], [])
+        return web.json_response({"python": "3.11.2", "libraries": libraries})
+
     async def _cancel(self, request: web.Request) -> web.StreamResponse:
         if request.headers.get(EXECUTION_HEADER, self.id) != self.id:
             return web.json_response({"error": "another"}, status=409)
@@ -361,6 +372,7 @@ def add_routes(app: web.Application, find: Callable[[web.Request], FakeSuperviso
         ("PUT", "/v1/execution/extension", "extend"),
         ("POST", "/v1/recycle", "recycle"),
         ("GET", "/v1/session", "session"),
+        ("GET", "/v1/libraries", "libraries"),
         ("PUT", "/v1/wrappers", "wrappers"),
     ):
 

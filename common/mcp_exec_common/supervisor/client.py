@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import aiohttp
+from pydantic import ValidationError
 
 from mcp_exec_api.constants import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS, SUPERVISOR_PORT
 from mcp_exec_common.peers.answers import InvalidAnswer, check_head, open_session, parse_answer, read_answer
@@ -20,6 +21,7 @@ from mcp_exec_common.supervisor.protocol import (
     NotRecycled,
     RecycledSandbox,
     SandboxError,
+    SandboxLibraries,
     SandboxNotProven,
     SandboxUse,
     SandboxUsed,
@@ -34,6 +36,8 @@ MAX_STREAM_BYTES: Final = 16 * MAX_OUTPUT_BYTES + 3 * 512 * MAX_TOOL_CALLS
 """Most bytes accepted from one event stream: the output plus three events per tool call."""
 MAX_ANSWER_BYTES: Final = 4096
 """Longest accepted answer to any other request."""
+MAX_LIBRARIES_BYTES: Final = 128 * 1024
+"""Longest accepted list of libraries."""
 HEAD_SECONDS: Final = 30.0
 """Time for the head of an event stream, which a supervisor sends at once."""
 EXECUTION_HEADER: Final = "Mcp-Exec-Execution"
@@ -186,6 +190,15 @@ class SupervisorConnection:
             alive=answer.get("alive") is True,
         )
 
+    async def get_libraries(self, *, timeout_seconds: float) -> SandboxLibraries:
+        """Return Python and libraries of the sandbox's image. Raises SandboxError, too, if the supervisor is older."""
+        path = "/v1/libraries"
+        answer = await self._request_json("GET", path, timeout_seconds=timeout_seconds, limit=MAX_LIBRARIES_BYTES)
+        try:
+            return SandboxLibraries.model_validate(answer)
+        except ValidationError as error:
+            raise SandboxError(f"{self.url}{path}: {error.error_count()} values of the answer are invalid") from None
+
     def prepare_run(self, job: Job, *, timeout_seconds: float) -> "PendingRun":
         """Send a job except for its last byte, so that it cannot start before it is confirmed."""
         return PendingRun(sandbox=self, body=job.to_json(), timeout_seconds=timeout_seconds)
@@ -248,13 +261,15 @@ class SupervisorConnection:
             raise _convert(self.url, error) from None
         raise SandboxError(f"{self.url}: the event stream ended before the run")
 
-    async def _request_json(self, method: str, path: str, *, timeout_seconds: float) -> dict[str, Any]:
+    async def _request_json(
+        self, method: str, path: str, *, timeout_seconds: float, limit: int = MAX_ANSWER_BYTES
+    ) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
             async with self.session.request(
                 method, self.url + path, headers=self.headers, timeout=timeout, allow_redirects=False
             ) as response:
-                body = await read_answer(response, limit=MAX_ANSWER_BYTES)
+                body = await read_answer(response, limit=limit)
                 if response.status != 200:
                     raise SandboxError(f"{self.url}{path}: {response.status} with a body of {len(body)} bytes")
                 return parse_answer(body)

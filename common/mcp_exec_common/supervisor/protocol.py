@@ -17,6 +17,7 @@ from mcp_exec_api.files.artifact import MAX_ARTIFACT_NAME, MAX_PREVIEW, MAX_TITL
 from mcp_exec_api.files.workspace import MAX_MESSAGE_CHARACTERS, WorkspaceRef
 from mcp_exec_api.notes import MAX_NOTES, Note
 from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.sandbox_pool import MAX_LIBRARIES, Library
 
 
 class SandboxError(Exception):
@@ -76,6 +77,24 @@ class SessionState:
     alive: bool
     """Whether the interpreter still has what the earlier jobs left in it."""
 
+
+class SandboxLibraries(BaseModel):
+    """Python and libraries of a sandbox's image."""
+
+    model_config = ConfigDict(frozen=True)
+
+    python: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+){1,2}$")]
+    libraries: Annotated[tuple[Library, ...], Field(max_length=MAX_LIBRARIES)]
+    """The largest first."""
+
+
+MAX_HINTS: Final = 64
+"""Names of libraries of other pools that a job brings."""
+MAX_HINTED_POOLS: Final = 8
+"""Pools for each of these names."""
+
+LibraryHints = dict[str, list[list[str]]]
+"""Name and version of each pool that has a library, by the names that code imports."""
 
 _MAX_PROGRESS_EVENTS: Final = 10_000
 _MAX_EVENTS: Final = MAX_OUTPUT_BYTES + 3 * MAX_TOOL_CALLS + _MAX_PROGRESS_EVENTS + 1000
@@ -273,7 +292,7 @@ class JobFiles:
         return fields if self.workspace is None else fields | {"workspace": self.workspace.to_api()}
 
 
-_OPTIONAL: Final = frozenset({"tools", "files", "owner", "session", "skills"})
+_OPTIONAL: Final = frozenset({"tools", "files", "owner", "session", "skills", "libraries"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,6 +335,8 @@ class Job:
     """Whether the interpreter stays after the run, for the owner's next job. Needs an owner."""
     skills: JobSkills | None = None
     """None if the code names no skills."""
+    libraries: LibraryHints = field(default_factory=dict)
+    """Libraries that only other pools of the namespace have, for the error of a failed import."""
 
     def to_json(self) -> bytes:
         """Return the body of the request. What is not set is left out: an earlier release's supervisor has no owner."""
@@ -330,4 +351,6 @@ class Job:
             body["session"] = True
         if self.skills is not None:
             body["skills"] = asdict(self.skills)
+        if self.libraries:
+            body["libraries"] = self.libraries
         return json.dumps(body).encode()

@@ -171,7 +171,15 @@ class Binder:
                 namespace=partition.namespace, pod=pod.name, address=pod.address
             )
             binding.pending_run = connection.prepare_run(
-                build_job(record.uid, spec, binding.tools, files=binding.files, owner=binding.owner, skills=skills),
+                build_job(
+                    record.uid,
+                    spec,
+                    binding.tools,
+                    files=binding.files,
+                    owner=binding.owner,
+                    skills=skills,
+                    libraries=binding.find_missing_libraries(),
+                ),
                 timeout_seconds=longest_run_seconds(spec),
             )
             await self._record_both(record, binding, start, checked)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_common.supervisor.client import PendingRun
-from mcp_exec_common.supervisor.protocol import Job, JobFiles, JobSkills, JobTools
+from mcp_exec_common.supervisor.protocol import Job, JobFiles, JobSkills, JobTools, LibraryHints
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.partition import Partition
 
@@ -14,7 +14,7 @@ _GRACE_SECONDS: Final = 15.0
 """How long after its timeout a run that has not ended is ended by the operator."""
 _WORKSPACE_SECONDS: Final = 120.0
 """How long a sandbox may take to put a workspace in place before the run, and to save it afterwards."""
-_NO_OPTIONS: Final = ("id", "code", "tools", "files", "owner", "session", "skills")
+_NO_OPTIONS: Final = ("id", "code", "tools", "files", "owner", "session", "skills", "libraries")
 _OPTIONS: Final = tuple(field.name for field in fields(Job) if field.name not in _NO_OPTIONS)
 """Fields of a job that a field of the spec or of its limits fills by the same name."""
 
@@ -43,6 +43,10 @@ class Binding:
     release_job: Callable[[], None] = lambda: None
     """Releases the memory of the job, once the sandbox has it or never gets it."""
 
+    def find_missing_libraries(self) -> LibraryHints:
+        """Return the libraries of other pools that the pod lacks."""
+        return self.partition.libraries.find_missing(self.pod.template)
+
     def withdraw(self) -> None:
         """Withdraw the job if it is not dispatched, and release its memory."""
         if self.pending_run is not None:
@@ -64,6 +68,7 @@ def build_job(
     files: JobFiles | None = None,
     owner: str | None = None,
     skills: JobSkills | None = None,
+    libraries: LibraryHints | None = None,
 ) -> Job:
     """Return the job of an execution. An option of spec or limits reaches it if Job has a field of that name.
 
@@ -78,6 +83,7 @@ def build_job(
         owner=owner,
         session=spec.session is not None,
         skills=skills,
+        libraries=libraries or {},
         **{name: options[name] for name in _OPTIONS},
     )
 

@@ -272,7 +272,15 @@ class ExecutionRun:
         binding = self.binding
         if binding.files is None and spec.workspace is None:
             binding.files = self.files.grant(self.record, binding)
-        job = build_job(self.record.uid, spec, binding.tools, files=binding.files, owner=binding.owner, skills=skills)
+        job = build_job(
+            self.record.uid,
+            spec,
+            binding.tools,
+            files=binding.files,
+            owner=binding.owner,
+            skills=skills,
+            libraries=binding.find_missing_libraries(),
+        )
         return connection.run(job, timeout_seconds=seconds)
 
     async def _observe(self, connection: SupervisorConnection) -> None:

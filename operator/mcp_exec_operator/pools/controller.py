@@ -28,6 +28,7 @@ from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAd
 from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod, has_owners
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
+from mcp_exec_operator.pools.library_reader import LibraryReader
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
@@ -91,6 +92,7 @@ class PoolController:
     network_policy: NetworkPolicyEnforcer = field(init=False)
     prober: ReadinessProber = field(init=False)
     recycler: Recycler = field(init=False)
+    library_reader: LibraryReader = field(init=False)
     status_writer: PoolStatusWriter = field(init=False)
     _guarding: set[str] = field(default_factory=set)
     """Pods whose seal and owners are being written."""
@@ -121,6 +123,9 @@ class PoolController:
             fail=lambda partition, pod, problem: self._fail(partition, pod, problem, monotonic()),
             on_warm=self.on_warm,
             recover=self.recycler.recover,
+        )
+        self.library_reader = LibraryReader(
+            pool=self.pool, supervisors=self.supervisors, tasks=self.tasks, write_priority=self.write_priority
         )
         self.status_writer = PoolStatusWriter(pool=self.pool, api=self.api, metrics=self.metrics)
 
@@ -216,6 +221,7 @@ class PoolController:
             self._delete_failed(partition, now)
         pool.rebalance(now)
         next_times = [self._reconcile_pods(partition, now) for partition in pool.in_refill_order()]
+        next_times.append(self.library_reader.read_missing(now))
         guard_after = self._guard_pods(now)
         status_after = await self.status_writer.write(monotonic())
         next_times += [now + guard_after] if guard_after is not None else []

@@ -14,6 +14,7 @@ from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pools.libraries import PoolLibraries
 from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, max_idle_pods
 from mcp_exec_operator.pools.scan import PeriodicScan
 from mcp_exec_operator.pools.shortage import first_starting_problem
@@ -39,6 +40,8 @@ class Partition:
     nodes: NodeCache = field(default_factory=NodeCache)
     demand: Demand = field(default_factory=Demand)
     """Demand for the pool, shared by its partitions."""
+    libraries: PoolLibraries = field(default_factory=lambda: PoolLibraries(pool=""))
+    """Libraries of the pool, shared by its partitions."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Shared by the partitions of the pool."""
     clock: Callable[[], float] = monotonic

@@ -24,6 +24,7 @@ from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.openings import NamespacePolicies, Opening
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pods.template import select_labels
+from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.shortage import SessionPods, explain_shortage
 from mcp_exec_operator.queueing.wait_queue import Waiter
@@ -61,6 +62,8 @@ class WarmPool:
     nodes: NodeCache = field(default_factory=NodeCache)
     policies: NamespacePolicies = field(default_factory=NamespacePolicies)
     """NetworkPolicies of others in the namespace."""
+    namespace_libraries: NamespaceLibraries = field(default_factory=NamespaceLibraries)
+    """Libraries of all pools of the namespace."""
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
     clock: Callable[[], float] = monotonic
@@ -69,6 +72,7 @@ class WarmPool:
     autoscaler: Autoscaler = field(default_factory=Autoscaler)
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the controller should reconcile."""
+    libraries: PoolLibraries = field(init=False)
     base: Partition = field(init=False)
     partitions: dict[str, Partition] = field(default_factory=dict)
     """By variant. Includes variants that the spec does not have any more, until their pods are gone."""
@@ -104,6 +108,7 @@ class WarmPool:
     """What `find_openings` found last, and for what."""
 
     def __post_init__(self) -> None:
+        self.libraries = PoolLibraries(pool=self.name, namespace=self.namespace_libraries)
         self.base = self._make_partition("")
 
     def __iter__(self) -> Iterator[Partition]:
@@ -154,6 +159,7 @@ class WarmPool:
         """Handle the deletion of the pool."""
         self.body, self.spec, self.isolated = None, None, False
         self.weights, self.ejections, self.restored = {}, {}, None
+        self.libraries.clear()
         for partition in self:
             partition.spec, partition.plan = None, PodPlan()
             partition.allocation = Allocation()
@@ -321,6 +327,7 @@ class WarmPool:
             variant=variant,
             nodes=self.nodes,
             demand=self.autoscaler.demand,
+            libraries=self.libraries,
             wakeup=self.wakeup,
             clock=self.clock,
             is_full=lambda: self.spec is not None and self.counts.total >= self.spec.max_pods,
@@ -379,6 +386,7 @@ class WarmPool:
     def _restore_status(self, status: Object) -> None:
         """Take over what the previous leader decided."""
         self.autoscaler.restore(status, self.clock())
+        self.libraries.restore(status)
         self.restored = status.get("restored")
         self.ejections = {
             str(each["name"]): Ejection(

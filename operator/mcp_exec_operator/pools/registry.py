@@ -18,6 +18,7 @@ from mcp_exec_operator.pods.network_policy import pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.openings import NamespacePolicies
 from mcp_exec_operator.pools.controller import PoolController
+from mcp_exec_operator.pools.libraries import NamespaceLibraries
 from mcp_exec_operator.pools.partition import Partition
 from mcp_exec_operator.pools.pool import WarmPool
 from mcp_exec_operator.pools.shortage import SessionPods
@@ -37,6 +38,8 @@ class PoolRegistry:
     """Prefixes that labels and annotations of templates may have."""
     policies: defaultdict[str, NamespacePolicies] = field(default_factory=lambda: defaultdict(NamespacePolicies))
     """NetworkPolicies of others, by served namespace."""
+    libraries: defaultdict[str, NamespaceLibraries] = field(default_factory=lambda: defaultdict(NamespaceLibraries))
+    """Libraries of the pools, by served namespace."""
     find_session_pods: Callable[[ObjectKey], SessionPods] = lambda key: SessionPods()
     """Returns the pods of the pool of that namespace and name that are kept for sessions."""
     on_removed: Callable[[WarmPool], None] = lambda pool: None
@@ -60,6 +63,7 @@ class PoolRegistry:
                 name=key[1],
                 nodes=self.nodes,
                 policies=self.policies[key[0]],
+                namespace_libraries=self.libraries[key[0]],
                 find_session_pods=lambda: self.find_session_pods(key),
                 template_prefixes=self.template_prefixes,
             )

@@ -20,7 +20,7 @@ _MAX_MESSAGE: Final = 1024
 
 def build_status(pool: WarmPool, *, moment: datetime, now: float) -> SandboxPoolStatus:
     """Return the status of a pool. `moment` and the monotonic `now` are the same moment."""
-    counts = pool.counts
+    counts, image = pool.counts, pool.libraries.current
     waits = [wait for partition in pool if (wait := partition.queue.expected_wait(now)) is not None]
     measurement = pool.autoscaler.demand.measure(now)
     conditions = _written_conditions(pool)
@@ -51,6 +51,8 @@ def build_status(pool: WarmPool, *, moment: datetime, now: float) -> SandboxPool
         startup_p95=measurement.startup_seconds,
         warm_hit_rate=measurement.hit_rate,
         reuse_rate=measurement.reuse_rate,
+        python=image.python if image is not None else None,
+        libraries=list(image.libraries) if image is not None else [],
         variants=[_variant(pool, name) for name in pool.weights],
         restored=pool.restored,
         conditions=conditions,

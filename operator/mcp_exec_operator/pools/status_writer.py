@@ -56,7 +56,9 @@ class PoolStatusWriter:
             return self._due - now
         self._due = None
         try:
-            body = await self.api.patch_pool_status(pool.namespace, pool.name, _merge_patch(status))
+            body = await self.api.patch_pool_status(
+                pool.namespace, pool.name, _merge_patch(status, written=self._written)
+            )
         except ApiError as error:
             if error.code == 404:
                 return None
@@ -112,11 +114,15 @@ def _comparable(status: SandboxPoolStatus | None) -> object:
     """Return a status without the times of its conditions."""
     if status is None:
         return None
-    fields = status.to_api()
-    return fields | {"conditions": [{**each, "lastTransitionTime": None} for each in fields.get("conditions", [])]}
+    # libraries are compared as they are, which costs nothing while they are the same objects
+    fields = status.model_copy(update={"libraries": []}).to_api()
+    conditions = [{**each, "lastTransitionTime": None} for each in fields.get("conditions", [])]
+    return fields | {"conditions": conditions}, status.libraries
 
 
-def _merge_patch(status: SandboxPoolStatus) -> Object:
+def _merge_patch(status: SandboxPoolStatus, *, written: SandboxPoolStatus | None) -> Object:
+    """Return the status without the libraries if these are written: most changes are of other fields."""
     # fields that are not set are null, which removes them
-    fields = status.model_dump(by_alias=True, mode="json")
+    same = written is not None and written.libraries == status.libraries
+    fields = status.model_dump(by_alias=True, mode="json", exclude={"libraries"} if same else None)
     return fields | {name: [drop_empty_fields(each) for each in fields[name]] for name in ("conditions", "variants")}

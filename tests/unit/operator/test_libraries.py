@@ -1,0 +1,67 @@
+"""Libraries of pools: what all variants have, and what other pools of the namespace have."""
+
+from typing import Any
+
+from mcp_exec_api.sandbox_pool import Library
+from mcp_exec_common.supervisor.protocol import MAX_HINTED_POOLS, MAX_HINTS, SandboxLibraries
+from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
+
+
+def image(python: str = "3.11.2", **versions: str) -> SandboxLibraries:
+    libraries = tuple(Library(name=name, version=version, imports=[name]) for name, version in versions.items())
+    return SandboxLibraries(python=python, libraries=libraries)
+
+
+def pool(name: str, namespace: NamespaceLibraries, libraries: SandboxLibraries) -> PoolLibraries:
+    made = PoolLibraries(pool=name, namespace=namespace)
+    made.add(libraries, template="a", templates=["a"])
+    return made
+
+
+def test_a_pool_has_what_all_of_its_variants_have() -> None:
+    libraries = PoolLibraries(pool="p")
+    libraries.add(image(pandas="2.2", numpy="2.0", scipy="1.14"), template="a", templates=["a", "b"])
+    libraries.add(image("3.13.5", pandas="2.3", numpy="2.0", polars="1.0"), template="b", templates=["a", "b"])
+    assert libraries.current == image(pandas="2.2 or 2.3", numpy="2.0")
+    libraries.add(image("3.13.5", pandas="2.3"), template="b", templates=["b"])
+    assert libraries.current == image("3.13.5", pandas="2.3")
+
+
+def test_hints_name_each_pool_that_has_what_is_missing() -> None:
+    namespace = NamespaceLibraries()
+    plain = pool("default", namespace, image(six="1"))
+    pool("data", namespace, image(pandas="2.3", six="1"))
+    pool("old", namespace, image(pandas="1.5"))
+    assert plain.find_missing("a") == {"pandas": [["data", "2.3"], ["old", "1.5"]]}
+    assert plain.find_missing("another template") == {}
+
+
+def test_hints_change_when_a_pool_changes_or_goes() -> None:
+    namespace = NamespaceLibraries()
+    plain, data = pool("default", namespace, image()), pool("data", namespace, image(pandas="2.3"))
+    assert plain.find_missing("a") == {"pandas": [["data", "2.3"]]}
+    assert plain.find_missing("a") is plain.find_missing("a")
+    data.add(image(pandas="3.0"), template="b", templates=["b"])
+    assert plain.find_missing("a") == {"pandas": [["data", "3.0"]]}
+    data.clear()
+    assert plain.find_missing("a") == {}
+
+
+def test_hints_are_bounded_and_keep_the_largest_libraries() -> None:
+    namespace = NamespaceLibraries()
+    plain = pool("default", namespace, image())
+    for number in range(20):
+        pool(f"p{number}", namespace, image(**{f"lib{rank:02}": "1" for rank in range(90)}))
+    hints = plain.find_missing("a")
+    assert list(hints) == [f"lib{rank:02}" for rank in range(MAX_HINTS)]
+    assert {len(pools) for pools in hints.values()} == {MAX_HINTED_POOLS}
+
+
+def test_a_new_leader_takes_over_only_a_status_that_is_valid() -> None:
+    libraries = PoolLibraries(pool="p")
+    status: dict[str, Any] = {"python": "3.11.2", "libraries": [{"name": "six", "version": "1", "imports": ["six"]}]}
+    libraries.restore(status)
+    assert libraries.current == image(six="1")
+    for broken in ({}, {"python": 3}, status | {"libraries": [{"name": "a b"}]}):
+        libraries.restore(broken)
+        assert libraries.current is None
