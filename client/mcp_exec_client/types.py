@@ -241,6 +241,16 @@ class ToolDefinitions(_Result):
     tools: list[ToolDefinition]
 
 
+class OfferedLibrary(_Result):
+    """A library of a pool's image."""
+
+    name: str
+    """Name of the distribution."""
+    version: str
+    imports: list[str]
+    """Names that code imports."""
+
+
 class OfferedPool(_Result):
     """A pool, what its pods offer to code, and how many there are."""
 
@@ -261,6 +271,10 @@ class OfferedPool(_Result):
     queued: int = 0
     """Executions that wait for a pod."""
     max_queued: int = 0
+    python: str | None = None
+    """Python of the pool's image; None if it is not known yet."""
+    libraries: list[OfferedLibrary] | None = None
+    """Libraries that code can import, the largest first; None if they are not known yet."""
 
 
 class OfferedServer(_Result):

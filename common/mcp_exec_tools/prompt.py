@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-VERSION: Final = "3"
+VERSION: Final = "4"
 """Version of the text, which is recorded in traces."""
+_MAX_NAMED: Final = 20
+_MAX_CHARACTERS: Final = 500
 _DESCRIBE_BY_SEARCH: Final = '`search_tools` with detail_level "full" for a tool'
 _TEXT: Final = """\
 You get things done by writing Python that runs in a sandbox, where it calls tools. What tools return stays in the \
@@ -22,8 +24,9 @@ Work in this order.
 right: mend the code and run it again. Then answer in plain words.
 
 In the sandbox:
-- `from servers.SERVER import TOOL`, then `await TOOL(parameter=value)` or `await TOOL({{"parameter": value}})`; \
-`from client import call_mcp_tool` and `await call_mcp_tool("SERVER.TOOL", {{...}})` do the same by name.
+{libraries}- `from servers.SERVER import TOOL`, then `await TOOL(parameter=value)` or \
+`await TOOL({{"parameter": value}})`; `from client import call_mcp_tool` and \
+`await call_mcp_tool("SERVER.TOOL", {{...}})` do the same by name.
 - `await` works at the top level; `asyncio.gather` runs calls at once. To wait for something, loop with \
 `await asyncio.sleep(5)`. `progress(done, total, text)` shows how far a long run is.
 - Failures are exceptions: `from client import ToolError, ToolDenied, ToolTimeout, ToolProtocolError`.
@@ -38,13 +41,39 @@ A question that needs no tool needs no code: answer it.
 """
 
 
-def system_prompt(servers: Sequence[str], *, run_tool: str = "execute_code", describe_tool: str | None = None) -> str:
+def system_prompt(
+    servers: Sequence[str], *, run_tool: str = "execute_code", describe_tool: str | None = None, libraries: str = ""
+) -> str:
     """Return the prompt for an agent whose code may call tools of these servers.
 
     Args:
         servers: names of the servers.
         run_tool: name of the agent's tool that runs code.
         describe_tool: name of its tool that shows schemas; None if `search_tools` shows them.
+        libraries: what `describe_libraries` returned.
     """
     describe = f"`{describe_tool}` for tools" if describe_tool else _DESCRIBE_BY_SEARCH
-    return _TEXT.format(servers=", ".join(servers) or "none", run=run_tool, describe=describe)
+    line = f"- {libraries}. Nothing else can be installed.\n" if libraries else ""
+    return _TEXT.format(servers=", ".join(servers) or "none", run=run_tool, describe=describe, libraries=line)
+
+
+def describe_libraries(python: str | None, libraries: Sequence[tuple[str, str]]) -> str:
+    """Return Python and libraries of a sandbox as models read them: `Python 3.13; libraries: numpy 2.3, pandas 2.3`.
+
+    Args:
+        python: its version; None if it is unknown.
+        libraries: names and versions, the most important ones first.
+    """
+    if not python:
+        return ""
+    named = [f"{name} {_shorten(version)}" for name, version in libraries[:_MAX_NAMED]]
+    while len(", ".join(named)) > _MAX_CHARACTERS:
+        named.pop()
+    more = f" and {len(libraries) - len(named)} more" if len(libraries) > len(named) else ""
+    listed = f"libraries: {', '.join(named)}{more}" if libraries else "no libraries but the standard one"
+    return f"Python {_shorten(python)}; {listed}"
+
+
+def _shorten(version: str) -> str:
+    """Return a version without its last numbers, of which models need nothing."""
+    return ".".join(version.split(".")[:2]) if " " not in version else version

@@ -80,6 +80,8 @@ class AgentGateway:
     cancelled: list[str] = field(default_factory=list)
     cancelled_once: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
+    pools: list[dict[str, Any]] = field(default_factory=list)
+    """Pools that the caller may use."""
     _decided: asyncio.Event = field(default_factory=asyncio.Event)
 
     def client(self) -> AsyncClient:
@@ -92,6 +94,9 @@ class AgentGateway:
         path = request.url.path
         if path == "/api/v1/mcp/tools/search":
             found = self._search(request.url.params)
+        elif path == "/v1/stats":
+            executions = {"active": 0, "own": 0}
+            found = {"namespace": "agents", "caller": "team-a", "executions": executions, "pools": self.pools}
         elif path == "/mcp":
             self.queries.append(request.url.params)
             found = self._answer_mcp(body)

@@ -16,6 +16,7 @@ from mcp_exec_client.cli.commands import (
     get,
     logs,
     mcp,
+    pools,
     profile,
     run,
     sessions,
@@ -57,8 +58,9 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for module in (run, get, logs, cancel, approvals, sessions, workspace, artifacts, skills, tools, *_REPORTS, doctor):
+    for module in (run, get, logs, cancel, approvals, sessions, workspace, artifacts, skills, tools, pools, *_REPORTS):
         module.add_to(commands)
+    doctor.add_to(commands)
     if program == PROGRAM:
         servers = add_group(commands, "servers", summary="wrappers of MCP servers, and a server of own tools")
         for module in (generate, importing):

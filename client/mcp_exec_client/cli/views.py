@@ -66,6 +66,15 @@ ARTIFACTS: Final = (
     TableColumn(title="TITLE", cell=lambda item: item.get("title")),
     TableColumn(title="LINK", cell=lambda item: item.get("url"), wide=True),
 )
+POOLS: Final = (
+    TableColumn(title="NAME", cell=lambda item: item["name"]),
+    TableColumn(title="WARM", cell=lambda item: item.get("warm", 0)),
+    TableColumn(title="BUSY", cell=lambda item: item.get("busy", 0)),
+    TableColumn(title="QUEUED", cell=lambda item: item.get("queued", 0)),
+    TableColumn(title="RUNTIME", cell=lambda item: item.get("runtime"), wide=True),
+    TableColumn(title="PYTHON", cell=lambda item: item.get("python")),
+    TableColumn(title="LIBRARIES", cell=lambda item: list_libraries(item.get("libraries"))),
+)
 SKILLS: Final = (
     TableColumn(title="NAME", cell=lambda item: f"{item['name']}-v{item['version']}"),
     TableColumn(title="STATE", cell=lambda item: item.get("state")),
@@ -101,6 +110,11 @@ TOOLS: Final = (
 def tool_name(item: Object) -> str:
     """Return SERVER.TOOL."""
     return f"{item.get('server')}.{item.get('name')}"
+
+
+def list_libraries(libraries: Any) -> str:
+    """Return names and versions of libraries. The last cell of a row has room for them."""
+    return ", ".join(f"{library['name']} {library['version']}" for library in libraries or ())
 
 
 def first_line(text: Any) -> str:

@@ -15,6 +15,7 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.options import McpOptions
 from mcp_exec_gateway.mcp.transport.exchange import Exchange
 from mcp_exec_gateway.mcp.transport.session import Session
+from mcp_exec_gateway.pools.libraries import describe_pool
 from mcp_exec_gateway.retries.service import Departure
 
 
@@ -45,6 +46,10 @@ class Sender:
         except HttpProblem:
             return False
         return True
+
+    def describe_pool(self) -> str:
+        """Return Python and libraries of the pool that code runs in, in words; empty if they are unknown."""
+        return describe_pool(self.options.pool, caller=self.caller, pools=self.dependencies.pools)
 
     def trace_execution(self, name: str) -> None:
         """Record the execution's name in the access log."""

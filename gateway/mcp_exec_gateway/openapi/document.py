@@ -238,8 +238,8 @@ AUDIT: Final[dict[str, Any]] = {
 STATS: Final[dict[str, Any]] = {
     "summary": "Get statistics of a namespace",
     "description": (
-        "Returns the pools that the caller may use, with their limits and pods, the tool servers, the number of "
-        "unfinished executions, and the caller's limits. All of it comes from caches."
+        "Returns the pools that the caller may use, with their limits, pods and libraries, the tool servers, the "
+        "number of unfinished executions, and the caller's limits. All of it comes from caches."
     ),
     "response_model": None,
     "responses": {

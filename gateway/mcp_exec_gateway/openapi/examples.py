@@ -131,6 +131,8 @@ STATS: Final[dict[str, Any]] = {
             "busy": 12,
             "queued": 0,
             "maxQueued": 1000,
+            "python": "3.11.2",
+            "libraries": [],
         }
     ],
     "servers": [{"name": "expenses", "tools": 3}, {"name": "github", "tools": 26}],

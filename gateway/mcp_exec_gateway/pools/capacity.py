@@ -6,8 +6,9 @@ from pydantic import ValidationError
 
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, SANDBOX_CONTAINER
 from mcp_exec_api.meta import Model, parse_quantity
-from mcp_exec_api.sandbox_pool import Resources, SandboxPoolSpec
+from mcp_exec_api.sandbox_pool import Library, Resources, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.protocol import SandboxLibraries
 
 _MAX_VARIANTS: Final = 8
 _MAX_CONTAINERS: Final = 16
@@ -39,6 +40,11 @@ class PoolCapacity(Model):
     """Executions that wait for a pod."""
     max_queued: int
     """Maximum number of executions that wait."""
+    python: str | None = None
+    """Python of the pool's image. Not set until a pod has become ready."""
+    libraries: tuple[Library, ...] | None = None
+    """Libraries that code can import in the pool, the largest first, at most 100. Not set until a pod has become
+    ready."""
 
 
 def read_limits(spec: Object) -> tuple[int | None, float | None]:
@@ -70,6 +76,7 @@ def read_capacity(pool: Object) -> PoolCapacity:
     """Return what a pool offers."""
     spec, status = pool.get("spec") or {}, pool.get("status") or {}
     memory, cpus = read_limits(spec)
+    image = read_libraries(status)
     counts = {name: int(status.get(name) or 0) for name in ("warm", "starting", "busy", "queued")}
     return PoolCapacity(
         name=pool["metadata"]["name"],
@@ -79,8 +86,19 @@ def read_capacity(pool: Object) -> PoolCapacity:
         max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
         max_pods=int(spec.get("maxPods", _MAX_PODS)),
         max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
+        python=image.python if image is not None else None,
+        libraries=image.libraries if image is not None else None,
         **counts,
     )
+
+
+def read_libraries(status: Object) -> SandboxLibraries | None:
+    """Return Python and libraries of a pool's status, or None if no pod was asked yet."""
+    fields = {"python": status.get("python"), "libraries": status.get("libraries") or []}
+    try:
+        return SandboxLibraries.model_validate(fields)
+    except ValidationError:
+        return None
 
 
 def _read_template_limits(spec: Object) -> Object:

@@ -131,6 +131,19 @@ async def test_more_uses_at_once_than_possible_are_refused(
     assert [each["content"] for each in refused] == ["at most 32 uses of tools are possible at once"] * 2
 
 
+async def test_the_prompt_lists_the_libraries_of_the_pool(gateway: AgentGateway) -> None:
+    pandas = {"name": "pandas", "version": "2.3.1", "imports": ["pandas"]}
+    gateway.pools = [
+        {"name": "default", "maxTimeoutSeconds": 60, "python": "3.13.5", "libraries": []},
+        {"name": "data", "maxTimeoutSeconds": 60, "python": "3.13.5", "libraries": [pandas]},
+    ]
+    async with gateway.client() as client:
+        assert "no libraries but the standard one" in await CodeMode(client).system_prompt()
+        assert "libraries: pandas 2.3." in await CodeMode(client, pool="data").system_prompt()
+        gateway.pools = [{"name": "default", "maxTimeoutSeconds": 60}]
+        assert "libraries" not in await CodeMode(client).system_prompt()
+
+
 async def test_the_parts_work_in_an_application_s_own_loop(messages: MessagesApi, gateway: AgentGateway) -> None:
     gateway.runs = [Run(stdout="2 issues\n")]
     messages.rewrite([uses("execute_code", code="print('2 issues')")], [says("There are 2.")])

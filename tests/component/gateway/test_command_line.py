@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.component.gateway.commands import Ended, at_terminal, call
-from tests.component.gateway.conftest import CEX, KEY, PODS, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.conftest import CEX, KEY, PODS, SANDBOX_KEY, SBP, Gateway, pool, serving
 from tests.component.gateway.test_approvals import BOSS, approval, waiting
 from tests.component.gateway.test_events import POD, STDOUT, Scene
 from tests.component.gateway.test_tools import telling
@@ -328,3 +328,13 @@ async def test_notes_of_a_run_follow_its_output_on_standard_error(gateway: Gatew
     ended = await command("run", "-c", "x")
     assert (ended.code, ended.out) == (0, "1\n")
     assert ended.err.splitlines() == ["note: result.a: It is\\x1b text.", "note: Cut."]
+
+
+async def test_pools_are_listed_as_the_caller_may_use_them(
+    gateway: Gateway, api: FakeApiServer, command: Command
+) -> None:
+    pandas = {"name": "pandas", "version": "2.3.1", "imports": ["pandas"]}
+    api.put(SBP, pool("data") | {"status": {"warm": 2, "python": "3.13.5", "libraries": [pandas]}})
+    await until(lambda: gateway.dependencies.pools.find("agents", "data") is not None)
+    assert (await command("pools", "-o", "name")).out == "data\ndefault\nlong\n"
+    assert (await command("pools")).lines[1].split() == ["data", "2", "0", "0", "3.13.5", "pandas", "2.3.1"]

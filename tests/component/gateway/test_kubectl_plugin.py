@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.component.gateway.commands import Ended, call
-from tests.component.gateway.conftest import CEX
+from tests.component.gateway.conftest import CEX, SBP
 from tests.component.gateway.test_approvals import approval
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.processes import write_kubeconfig
@@ -180,3 +180,18 @@ async def test_what_the_api_server_refuses_is_repeated(api: FakeApiServer, comma
     api.faults.append(Fault("GET", "/mine", 403, message="you may not"))
     ended = await command("get", "mine")
     assert (ended.code, ended.last) == (3, "kubectl mcp-exec: the API server refused the request: you may not")
+
+
+async def test_pools_are_listed_with_their_libraries(api: FakeApiServer, command: Command) -> None:
+    libraries = [{"name": name, "version": "2.3.1", "imports": [name]} for name in ("pandas", "numpy")]
+    status = {"warm": 2, "busy": 1, "python": "3.13.5", "libraries": libraries}
+    api.put(SBP, {"metadata": {"name": "data"}, "spec": {"image": "i"}, "status": status})
+    api.put(SBP, {"metadata": {"name": "new"}, "spec": {"image": "i", "runtimeClassName": "gvisor"}})
+    listed = await command("pools")
+    rows = {line.split()[0]: line.split() for line in listed.lines}
+    assert rows["NAME"] == ["NAME", "WARM", "BUSY", "QUEUED", "PYTHON", "LIBRARIES"]
+    assert rows["data"] == ["data", "2", "1", "0", "3.13.5", "pandas", "2.3.1,", "numpy", "2.3.1"]
+    assert rows["new"] == ["new", "0", "0", "0"]
+    items = {item["name"]: item for item in json.loads((await command("pools", "-o", "json")).out)["items"]}
+    assert items["data"] == {"name": "data", **status}
+    assert items["new"] == {"name": "new", "runtime": "gvisor"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS
-from tests.component.gateway.conftest import KEY, SECRETS, Gateway, key_entry, keys_secret, serving
+from tests.component.gateway.conftest import KEY, SBP, SECRETS, Gateway, key_entry, keys_secret, pool, serving
 from tests.component.gateway.mcp_client import MODERN, REVISIONS, connecting
 from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
@@ -164,6 +164,31 @@ async def test_tools_are_found_described_and_named_in_the_prompt(api: FakeApiSer
             assert "4. Execute: `run_code`." in prompt.messages[0].content.text
         async with connecting(gateway.url, revision, query="?tools=my-docs.*") as client:
             assert (await client.call_tool("search_tools", {"query": "issue"})).structured_content == {"tools": []}
+
+
+async def test_models_are_told_what_code_can_import_in_the_pool_that_it_runs_in(api: FakeApiServer) -> None:
+    limited = {"team-a": key_entry(KEY, pools=["data"])}
+    libraries = [{"name": name, "version": "2.3.1", "imports": [name]} for name in ("numpy", "pandas")]
+    async with telling(api), serving(api, broker_service="mcp-exec-broker") as gateway:
+        api.put(SBP, pool("data", 120) | {"status": {"python": "3.13.5", "libraries": libraries}})
+        await until(lambda: gateway.dependencies.pools.find("agents", "data") is not None)
+
+        async def read(query: str) -> tuple[str, str]:
+            async with connecting(gateway.url, REVISIONS[-1], query=query) as client:
+                tools = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+                prompt = await client.get_prompt("code-mode") if "mode" not in query else None
+                return tools["run_code"] or "", prompt.messages[0].content.text if prompt is not None else ""
+
+        described, prompt = await read("?pool=data")
+        assert described.endswith(" Python 3.13; libraries: numpy 2.3, pandas 2.3.")
+        assert "- Python 3.13; libraries: numpy 2.3, pandas 2.3. Nothing else can be installed." in prompt
+        assert (await read("?pool=data&mode=hybrid"))[0] == described
+        for query in ("", "?pool=none"):
+            described, prompt = await read(query)
+            assert "Python 3." not in described + prompt
+        api.put(SECRETS, keys_secret(**limited))
+        await until(lambda: (found := gateway.dependencies.keys.find(KEY)) is not None and found.limits.pools)
+        assert "pandas" in (await read("?pool=data"))[0]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

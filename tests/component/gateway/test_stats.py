@@ -64,3 +64,15 @@ async def test_statistics_cost_the_api_server_nothing(gateway: Gateway, api: Fak
     asked = len(api.seen)
     assert (await gateway.ask("GET", "/v1/stats")).status == 200
     assert [seen for seen in api.seen[asked:] if "watch" not in seen.query] == []
+
+
+async def test_pools_list_python_and_libraries_of_their_image(gateway: Gateway, api: FakeApiServer) -> None:
+    pandas = {"name": "pandas", "version": "2.3.1", "imports": ["pandas"]}
+    api.put(SBP, pool("data", 120) | {"status": {"python": "3.13.5", "libraries": [pandas]}})
+    api.put(SBP, pool("odd", 120) | {"status": {"python": "3.13.5", "libraries": [{"name": 3}]}})
+    pools = gateway.dependencies.pools
+    await until(lambda: pools.find("agents", "odd") is not None)
+    answer = await gateway.ask("GET", "/v1/stats")
+    NamespaceStats.model_validate_json(answer.text)
+    found = {each["name"]: (each.get("python"), each.get("libraries")) for each in answer.json["pools"]}
+    assert found == {"data": ("3.13.5", [pandas]), "odd": (None, None), "default": (None, None), "long": (None, None)}

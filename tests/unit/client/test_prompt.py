@@ -1,5 +1,5 @@
 from mcp_exec_client.agent import TOOLS
-from mcp_exec_tools.prompt import system_prompt
+from mcp_exec_tools.prompt import describe_libraries, system_prompt
 
 CHARACTERS_A_TOKEN = 4
 
@@ -16,3 +16,19 @@ def test_the_prompt_names_the_servers_and_says_so_where_there_are_none() -> None
 
 def test_braces_in_the_prompt_are_those_of_python() -> None:
     assert 'await TOOL({"parameter": value})' in system_prompt([])
+
+
+def test_the_prompt_lists_what_code_can_import() -> None:
+    known = describe_libraries("3.13.5", [("numpy", "2.3.1"), ("pandas", "2.2.3 or 2.3.1")])
+    assert known == "Python 3.13; libraries: numpy 2.3, pandas 2.2.3 or 2.3.1"
+    assert f"- {known}. Nothing else can be installed.\n" in system_prompt([], libraries=known)
+    assert "can be installed" not in system_prompt([], libraries=describe_libraries(None, []))
+    assert describe_libraries("3.11.2", []) == "Python 3.11; no libraries but the standard one"
+
+
+def test_a_prompt_names_the_first_of_very_many_libraries() -> None:
+    short = describe_libraries("3.13.5", [(f"lib{number}", "1.2.3") for number in range(100)])
+    assert short.endswith("lib18 1.2, lib19 1.2 and 80 more")
+    long = describe_libraries("3.13.5", [("x" * 100, "1" * 100)] * 100)
+    assert len(long) < 600
+    assert long.endswith(" and 98 more")

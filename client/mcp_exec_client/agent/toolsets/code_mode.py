@@ -18,7 +18,7 @@ from mcp_exec_client.options import RunOptions
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import Execution, ToolMatch
 from mcp_exec_tools.patterns import matches_any
-from mcp_exec_tools.prompt import system_prompt
+from mcp_exec_tools.prompt import describe_libraries, system_prompt
 from mcp_exec_tools.search.index import DetailLevel
 
 _MAX_TOOLS: Final = 50
@@ -89,10 +89,25 @@ class CodeMode:
         self._options = options
 
     async def system_prompt(self) -> str:
-        """Return the system prompt, which lists the servers of the allowed tools. Raises AgentError."""
+        """Return the system prompt, which lists the servers of the allowed tools and the libraries of the pool.
+
+        Raises AgentError.
+        """
         servers = sorted({tool.server for tool in await self.find_tools("", "name_only")})
         names = ", ".join(f"`{name}` ({_describe_type(value)})" for name, value in self._context.items())
-        return system_prompt(servers) + (_VARIABLES.format(names=names) if names else "")
+        prompt = system_prompt(servers, libraries=await self._describe_libraries())
+        return prompt + (_VARIABLES.format(names=names) if names else "")
+
+    async def _describe_libraries(self) -> str:
+        """Return what code can import in words, or an empty text if the gateway is of an earlier release."""
+        try:
+            pools = (await self._client.stats()).pools
+        except GatewayError as error:
+            raise AgentError(f"the gateway did not list pools: {error}") from error
+        name = self._options.get("pool", "default")
+        pool = next((pool for pool in pools if pool.name == name), None)
+        libraries = [] if pool is None else [(each.name, each.version) for each in pool.libraries or ()]
+        return describe_libraries(pool.python if pool is not None else None, libraries)
 
     def tools(self) -> list[Block]:
         """Return the definitions of the tools; they never change, so that prompt caching works."""

@@ -100,6 +100,9 @@ class Backend(Protocol):
     async def delete_session(self, name: str, *, user: str | None) -> None:
         """End a session and delete it."""
 
+    async def list_pools(self) -> list[Object]:
+        """Return pools, ordered by name."""
+
     async def list_rollouts(self) -> list[Object]:
         """Return rollouts, ordered by name."""
 

@@ -12,7 +12,7 @@ import aiohttp
 
 from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import is_finished, read_created_at
-from mcp_exec_client.cli.backends import cluster_namespaces, cluster_rollouts, cluster_sessions
+from mcp_exec_client.cli.backends import cluster_namespaces, cluster_pools, cluster_rollouts, cluster_sessions
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection, is_unobserved
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.options import CommandError, Object
@@ -219,6 +219,10 @@ class ClusterBackend:
     async def delete_session(self, name: str, *, user: str | None) -> None:
         """End a session and delete it."""
         await cluster_sessions.delete_session(self.kube, name, namespace=self.namespace, user=user)
+
+    async def list_pools(self) -> list[Object]:
+        """Return the namespace's pools, ordered by name."""
+        return await cluster_pools.list_pools(self.kube, namespace=self.namespace)
 
     async def list_rollouts(self) -> list[Object]:
         """Return the namespace's rollouts, ordered by name."""

@@ -132,6 +132,10 @@ class GatewayBackend:
         with translating():
             await self.client.sessions.delete(name, user=user)
 
+    async def list_pools(self) -> list[Object]:
+        """Return the pools that the caller may use, ordered by name."""
+        return list((await self._request("GET", "/v1/stats")).get("pools") or [])
+
     async def list_rollouts(self) -> list[Object]:
         """Return the namespace's rollouts, ordered by name."""
         return list((await self._request("GET", _ROLLOUTS)).get("items") or [])

@@ -1,7 +1,7 @@
 """What clients see of the tools: names, descriptions and schemas. Models read them in every request, so they are short.
 
-The list is the same for every caller and at every time, so that clients' prompt caches stay valid. Only a line about
-the pool's libraries is added, which changes with its image.
+The list is the same for every caller and at every time, so that clients' prompt caches stay valid. Only the libraries
+of the pool, which change with its image, are in the description of `run_code`.
 """
 
 from typing import Any, Final
@@ -43,6 +43,14 @@ _TOOLS: Final = {"type": "object", "properties": {"tools": {"type": "array", "it
 
 _NAME: Final = TypeAdapter(SessionName).json_schema()
 """Schema of names of sessions and workspaces."""
+
+
+def list_definitions(libraries: str) -> list[Tool]:
+    """Return all tools. `libraries` says what code can import; empty if that is unknown."""
+    if not libraries:
+        return list(TOOLS)
+    described = RUN_CODE.model_copy(update={"description": f"{RUN_CODE.description} {libraries}."})
+    return [described if tool is RUN_CODE else tool for tool in TOOLS]
 
 
 def _describe_input(properties: dict[str, Any], *required: str) -> dict[str, Any]:

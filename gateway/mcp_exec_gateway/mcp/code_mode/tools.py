@@ -12,30 +12,19 @@ from mcp_types import (
     InputRequiredResult,
     ListPromptsResult,
     ListToolsResult,
-    Tool,
 )
 
 from mcp_exec_gateway.mcp.code_mode import prompts
-from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS, RUN_CODE, TOOLS
+from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS, TOOLS, list_definitions
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, describe_tools, search_tools
 from mcp_exec_gateway.mcp.code_mode.files import read_file, write_file
 from mcp_exec_gateway.mcp.code_mode.output import build_error
-from mcp_exec_gateway.mcp.code_mode.prompts import describe_environment
 from mcp_exec_gateway.mcp.code_mode.reading import read_arguments
 from mcp_exec_gateway.mcp.code_mode.run_code import run_code, run_skill
 from mcp_exec_gateway.mcp.code_mode.skills import save_skill
-from mcp_exec_gateway.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.mcp.request import McpRequest
 
 _TOOLS: Final = {tool.name: tool for tool in TOOLS}
-
-
-def describe_tools_of(sender: Sender) -> list[Tool]:
-    """Return all tools. `run_code` says what the pool of the URL has, if that is known."""
-    line = describe_environment(sender)
-    return [
-        tool.model_copy(update={"description": f"{tool.description} {line}"}) if line and tool is RUN_CODE else tool
-        for tool in TOOLS
-    ]
 
 
 class CodeTools:
@@ -47,7 +36,7 @@ class CodeTools:
         """Return all tools: one page."""
         if cursor is not None:
             raise MCPError(INVALID_PARAMS, "there is one page of tools only; send no cursor")
-        return ListToolsResult(tools=describe_tools_of(request.sender))
+        return ListToolsResult(tools=list_definitions(request.sender.describe_pool()))
 
     async def call_tool(
         self, request: McpRequest, params: CallToolRequestParams

@@ -20,7 +20,8 @@ from mcp_exec_common.broker.grants import ApprovedCall
 from mcp_exec_gateway.mcp.cancellation import digest_request
 from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS as CODE_INSTRUCTIONS
 from mcp_exec_gateway.mcp.code_mode.definitions import TOOLS as CODE_TOOLS
-from mcp_exec_gateway.mcp.code_mode.tools import CodeTools, describe_tools_of
+from mcp_exec_gateway.mcp.code_mode.definitions import list_definitions
+from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
 from mcp_exec_gateway.mcp.direct_mode.consent import ask_for_consent, read_consent
 from mcp_exec_gateway.mcp.direct_mode.listing import build_page
 from mcp_exec_gateway.mcp.direct_mode.results import build_result
@@ -121,7 +122,7 @@ class HybridTools(CodeTools):
     async def list_tools(self, request: McpRequest, cursor: str | None) -> ListToolsResult:
         """Return the tools of code on the first page, before the others."""
         page = await self.direct.list_tools(request, cursor)
-        first = describe_tools_of(request.sender) if cursor is None else []
+        first = list_definitions(request.sender.describe_pool()) if cursor is None else []
         return page.model_copy(update={"tools": [*first, *page.tools]})
 
     async def call_tool(
