@@ -170,3 +170,13 @@ def test_pods_without_another_node_are_held_while_theirs_is_cordoned_and_drained
     reason_of(installed, "cordoned", "Warm")
     current_of(installed, "cordoned", "all idle pods are up to date")
     assert not drained & pods()
+
+
+def test_a_pool_lists_the_python_of_its_image(installed: Cluster) -> None:
+    def find_python() -> str:
+        return str(installed.get("SandboxPool", "default").get("status", {}).get("python") or "")
+
+    python = eventually(find_python, seconds=60, what="the operator has asked a pod of the pool default")
+    code = "import platform; platform.python_version()"
+    assert installed.execute(name="which-python", code=code)["output"]["result"] == python
+    installed.delete("CodeExecution", "which-python")
