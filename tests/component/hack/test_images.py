@@ -93,10 +93,18 @@ def test_dependencies_come_from_the_lock_file_with_hashes_for_the_images_interpr
     assert call.endswith("locks/operator.txt")
 
 
-def test_the_base_image_is_the_locked_digest(docker: Machine) -> None:
+def test_the_base_images_are_the_locked_digests_and_sandboxes_have_a_newer_python(docker: Machine) -> None:
     docker.run("images")
-    for call in builds(docker):
+    sandbox, *others = builds(docker)
+    assert re.search(r"--build-arg BASE=docker\.io/library/python:3\.13-slim-trixie@sha256:[0-9a-f]{64} ", sandbox)
+    for call in others:
         assert re.search(r"--build-arg BASE=docker\.io/library/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64} ", call)
+
+
+@pytest.mark.parametrize(("image", "version"), [("operator", "3.11"), ("sandbox", "3.13"), ("data", "3.13")])
+def test_dependencies_are_those_of_the_images_python(docker: Machine, image: str, version: str) -> None:
+    docker.run("images", image)
+    assert all(f"--python-version {version} " in call for call in docker.calls("python"))
 
 
 def test_every_image_lists_its_packages(tmp_path: Path) -> None:
@@ -239,18 +247,28 @@ def test_a_base_image_of_ones_own_is_used_instead_of_the_locked_one(docker: Mach
     assert bases(docker) == {"registry.example/python:3.11"}
 
 
+def test_sandboxes_have_a_base_image_of_their_own(docker: Machine) -> None:
+    named = {
+        "MCP_EXEC_BASE_IMAGE": "registry.example/python:3.11",
+        "MCP_EXEC_SANDBOX_BASE_IMAGE": "registry.example/python:3.13",
+    }
+    assert docker.run("images", "sandbox", **named).returncode == 0
+    assert bases(docker) == {"registry.example/python:3.13"}
+
+
 def test_a_base_image_that_is_not_there_is_pulled_once(docker: Machine) -> None:
     docker.stand_in("docker", DOCKER.replace("case $1 in", "case $1 in\n  image) exit 1 ;;"))
     assert docker.run("images").returncode == 0
     assert [call.split("@")[0] for call in docker.calls("docker") if call.startswith("pull")] == [
-        "pull --quiet docker.io/library/python:3.11-slim-bookworm"
+        "pull --quiet docker.io/library/python:3.13-slim-trixie",
+        "pull --quiet docker.io/library/python:3.11-slim-bookworm",
     ]
 
 
 UNREACHABLE = DOCKER.replace(
     "case $1 in", """case $1 in
-  image) [ -f "$0.imported" ] ;;
-  import) touch "$0.imported" ;;
+  image) [ -f "$0.${3##*:}" ] ;;
+  import) touch "$0.${3##*:}" ;;
   pull) echo 'no such host' >&2; exit 1 ;;"""
 )  # fmt: skip
 
@@ -264,15 +282,16 @@ def test_debians_packages_make_the_base_image_if_docker_cannot_pull_it(docker: M
     done = docker.run("images", "sandbox", "operator")
     assert done.returncode == 0, done.stderr
     assert "no such host" in done.stderr
-    (made,) = docker.calls("debootstrap")
-    assert made.endswith(" http://debian.example/debian")
+    made = docker.calls("debootstrap")
+    assert [call.split()[2] for call in made] == ["trixie", "bookworm"]
+    assert all(call.endswith(" http://debian.example/debian") for call in made)
     assert (docker.folder / "proxy").read_text() == "http://proxy.example:3142\n"
-    assert bases(docker) == {"localhost/mcp-exec-base:bookworm"}
+    assert bases(docker) == {"localhost/mcp-exec-base:bookworm", "localhost/mcp-exec-base:trixie"}
     docker.run("images", "gateway")
-    assert len([call for call in docker.calls("docker") if call.startswith("pull")]) == 1
+    assert len([call for call in docker.calls("docker") if call.startswith("pull")]) == 2
 
 
-@pytest.mark.parametrize("named", [{}, {"MCP_EXEC_BASE_IMAGE": "registry.example/python:3.11"}])
+@pytest.mark.parametrize("named", [{}, {"MCP_EXEC_SANDBOX_BASE_IMAGE": "registry.example/python:3.13"}])
 @pytest.mark.parametrize("user", ["0", "1000"])
 def test_a_base_image_that_cannot_be_had_is_named_with_the_remedy(
     docker: Machine, user: str, named: dict[str, str]
@@ -286,9 +305,9 @@ def test_a_base_image_that_cannot_be_had_is_named_with_the_remedy(
     said = done.stderr.splitlines()[-1]
     assert "can't pull the base image" in said
     assert "no such host" in said
-    assert "set MCP_EXEC_BASE_IMAGE" in said
+    assert "set MCP_EXEC_SANDBOX_BASE_IMAGE" in said
     if named:
-        assert "registry.example/python:3.11" in said
+        assert "registry.example/python:3.13" in said
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,11 @@ def test_what_npm_has_is_locked_by_digest_and_from_no_particular_registry() -> N
     assert all(package["integrity"].startswith("sha512-") and "resolved" not in package for package in packages)
 
 
-def test_the_base_image_is_locked_by_digest_and_no_dockerfile_names_another() -> None:
+def test_the_base_images_are_locked_by_digest_and_no_dockerfile_names_another() -> None:
     lines = [line for line in (ROOT / "locks/images.txt").read_text().splitlines() if not line.startswith("#")]
-    assert len(lines) == 1
-    assert re.fullmatch(r"docker\.io/library/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", lines[0])
+    tags = ("3.11-slim-bookworm", "3.13-slim-trixie")
+    for line, tag in zip(lines, tags, strict=True):
+        assert re.fullmatch(rf"docker\.io/library/python:{re.escape(tag)}@sha256:[0-9a-f]{{64}}", line)
     dockerfiles = list(ROOT.glob("*/Dockerfile"))
     assert len(dockerfiles) == 6
     for path in dockerfiles:
