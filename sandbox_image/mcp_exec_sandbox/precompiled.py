@@ -59,8 +59,8 @@ class Precompiled:
         build = self._core["compile"]
 
         def keep(text: Any, flags_: int, code: list[int], *rest: Any) -> Any:
-            # Numbers of the code are of subclasses of int, which can't be stored.
-            self.patterns[pattern, flags] = (flags_, [int(each) for each in code], *rest)
+            # Numbers are of subclasses of int, which can't be stored.
+            self.patterns[pattern, int(flags)] = (flags_, [int(each) for each in code], *rest)
             return build(text, flags_, code, *rest)
 
         if not isinstance(pattern, (str, bytes)):
