@@ -5,6 +5,7 @@ but not a boundary: Python can express every call in more ways than a list of ru
 """
 
 import ast
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from mcp_exec_api.meta import parse_quantity
 from mcp_exec_common.code_check.bindings import Bindings
 from mcp_exec_common.code_check.estimates import SizeEstimator, find_endless_loops
 from mcp_exec_common.code_check.sql import FormattedSqlDetector
+from mcp_exec_tools.source.repair import repair
+from mcp_exec_tools.source.syntax_hints import needs_newer_python
 
 MAX_CHECKED_BYTES: Final = 32 * 1024
 """Longer code is not checked: parsing 256 KiB takes up to a second and blocks the process."""
@@ -85,16 +88,28 @@ def find_issues(code: str, *, allowed_imports: Sequence[str] = ("*",), memory: i
     if len(code.encode("utf-8", "surrogatepass")) > MAX_CHECKED_BYTES:
         return [_not_checked(f"code of more than {MAX_CHECKED_BYTES} bytes is not checked; pass data in `context`")]
     try:
-        inspection = _Inspection(parse_module(code), allowed_imports, memory)
+        inspection = _Inspection(_parse_as_sandbox(code), allowed_imports, memory)
         # one per rule and line: each part of a dotted name would be a finding of its own
         findings = {(finding.rule, finding.line): finding for finding in inspection.find_issues()}
-    except (SyntaxError, ValueError):
+    except SyntaxError as error:
+        if needs_newer_python(error, code, version=sys.version_info[:2]):
+            return [_not_checked(f"the check reads Python {sys.version_info[0]}.{sys.version_info[1]}: {error.msg}")]
+        return []
+    except ValueError:
         return []
     except (RecursionError, MemoryError):
         return [_not_checked("the code is nested too deeply to be checked")]
     return sorted(findings.values(), key=lambda finding: (finding.severity is not Severity.HIGH, finding.line))[
         :MAX_FINDINGS
     ]
+
+
+def _parse_as_sandbox(code: str) -> ast.Module:
+    """Return the syntax tree of what a sandbox runs: without Markdown fences and magics. Raises as `parse_module`."""
+    try:
+        return parse_module(code)
+    except SyntaxError as error:
+        return repair(code, error, parse=parse_module).tree
 
 
 def parse_module(code: str) -> ast.Module:

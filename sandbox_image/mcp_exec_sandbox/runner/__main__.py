@@ -23,6 +23,7 @@ from mcp_exec_sandbox.runner.loop import AgentLoop, install_loop
 from mcp_exec_sandbox.runner.streams import StandardStreams
 from mcp_exec_sandbox.runner.template import can_fork, serve_forks
 from mcp_exec_sandbox.tools.import_hints import ImportHintFinder
+from mcp_exec_sandbox.tools.libraries.installs import explain_installs
 from mcp_exec_sandbox.tools.warm_up import warm_up_connection
 
 
@@ -52,6 +53,7 @@ def main(limits: RunnerLimits) -> None:
     loop.run_until_complete(warm_up_connection())
     bundle.forget_start()
     sys.meta_path.append(ImportHintFinder())
+    explain_installs()
     resources.apply_limits(limits)
     fork_limiter.serialize_forks()
     seccomp.install_filter(os.getppid())

@@ -16,7 +16,7 @@ from mcp_exec_sandbox.runner.ending.interpreter_end import InterpreterEnd
 from mcp_exec_sandbox.runner.interruption import InterruptHandler
 from mcp_exec_sandbox.runner.limits import resources
 from mcp_exec_sandbox.runner.loop import AgentLoop, cancel_tasks, install_loop
-from mcp_exec_sandbox.runner.main_module import create_main_module, renew_main_module
+from mcp_exec_sandbox.runner.main_module import create_main_module, link_source, renew_main_module
 from mcp_exec_sandbox.runner.program import (
     RESULT_NAME,
     RETURN_NAME,
@@ -38,6 +38,7 @@ from mcp_exec_sandbox.runner.streams import StandardStreams
 from mcp_exec_sandbox.skills.finder import install_skills
 from mcp_exec_sandbox.skills.store import SkillStore, set_store
 from mcp_exec_sandbox.tools.display.show import ArtifactWriter, set_writer
+from mcp_exec_sandbox.tools.libraries.hints import set_libraries
 from mcp_exec_sandbox.tools.progress import ProgressReporter, set_reporter
 from mcp_exec_sandbox.tools.tool_session import BrokerAccess, ToolSession, set_session
 
@@ -57,6 +58,8 @@ class RunnerJob:
     session: bool = False
     """Whether the interpreter stays for another job."""
     skills: dict[str, Any] | None = None
+    libraries: dict[str, Any] | None = None
+    """Which pools have libraries that this one may lack."""
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> "RunnerJob":
@@ -69,6 +72,7 @@ class RunnerJob:
             broker=BrokerAccess.from_job(tools) if tools is not None else None,
             session=message.get("session") is True,
             skills=message.get("skills"),
+            libraries=message.get("libraries"),
         )
 
 
@@ -102,6 +106,7 @@ class JobRunner:
             ToolSession(broker=job.broker, emit=self._send_event, workspace=self._workspace, skills=skills.catalog)
         )
         install_skills(self._workspace)
+        set_libraries(job.libraries or {})
         self._notes = Notes()
         progress = ProgressReporter(self._send_event)
         set_reporter(progress)
@@ -197,6 +202,9 @@ class JobRunner:
         original = module.__dict__.get(RESULT_VARIABLE)
         try:
             program = compile_program(job.code, file=self._file)
+            for change in program.changes:
+                self._notes.add("CodeChanged", change)
+            link_source(module, self._file, job=self._jobs)
             if RETURN_NAME in program.code.co_names:
                 module.__dict__[RETURN_NAME] = TopLevelReturn
             value = self._run_program(program, module.__dict__)
@@ -218,7 +226,11 @@ class JobRunner:
                 exec(program.code, namespace)  # noqa: S102 - the product's purpose
         except TopLevelReturn as returned:
             return self._await_value(returned.value)
-        return self._await_value(namespace.pop(RESULT_NAME, None))
+        value = self._await_value(namespace.pop(RESULT_NAME, None))
+        if program.is_silent and value is not None:
+            self._notes.add("ValueChanged", "The last line ends with a semicolon, so its value is not the result.")
+            return None
+        return value
 
     def _await_value(self, value: Any) -> Any:
         """Return the value, awaited if the code forgot to."""

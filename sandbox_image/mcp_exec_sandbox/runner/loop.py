@@ -1,4 +1,4 @@
-"""Reentrant event loop, with which `asyncio.run()` works everywhere in the agent's code.
+"""Reentrant event loop, with which `asyncio.run()` and `asyncio.Runner` work everywhere in the agent's code.
 
 Code that awaits at the top level already runs inside a loop, in which plain asyncio refuses `asyncio.run()` and
 `loop.run_until_complete()`. This loop runs the inner coroutine to its end and then continues the outer one.
@@ -6,8 +6,10 @@ Code that awaits at the top level already runs inside a loop, in which plain asy
 
 import asyncio
 import collections
+import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextvars import Context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -44,11 +46,8 @@ class AgentLoop(asyncio.SelectorEventLoop):
             return super().run_until_complete(future)
         if running is self:
             return self._run_nested(future)
-        asyncio._set_running_loop(None)
-        try:
+        with _hidden_loop():
             return super().run_until_complete(future)
-        finally:
-            asyncio._set_running_loop(running)
 
     def _run_nested(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         inner = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
@@ -72,11 +71,37 @@ class AgentLoopPolicy(asyncio.DefaultEventLoopPolicy):
         return AgentLoop()
 
 
+class AgentRunner(asyncio.Runner):
+    """Runner of asyncio that also works inside a running loop, with a loop of its own."""
+
+    def run(self, coro: Coroutine[Any, Any, T], *, context: Context | None = None) -> T:
+        """Run a coroutine to its end and return its result."""
+        with _hidden_loop():
+            return super().run(coro, context=context)
+
+    def close(self) -> None:
+        """Cancel what is left and close the loop."""
+        with _hidden_loop():
+            super().close()
+
+
+@contextlib.contextmanager
+def _hidden_loop() -> Iterator[None]:
+    """Run a block as if no loop ran in this thread."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(running)
+
+
 def install_loop(loop: AgentLoop) -> None:
-    """Make `loop` the main thread's loop. In this thread only, let `asyncio.run` use it."""
+    """Make `loop` the main thread's loop. In this thread only, let `asyncio.run` use it. Replace `asyncio.Runner`."""
     asyncio.set_event_loop_policy(AgentLoopPolicy())
     asyncio.set_event_loop(loop)
     asyncio.run = _wrap_run(loop, asyncio.run)
+    asyncio.Runner = asyncio.runners.Runner = AgentRunner  # type: ignore[misc]
 
 
 def _wrap_run(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +115,9 @@ def _wrap_run(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., An
             return original(main, **options)  # type: ignore[no-any-return]
         if not asyncio.iscoroutine(main):
             raise ValueError(f"a coroutine was expected, got {main!r}")
+        if options.get("loop_factory") is not None:
+            with _hidden_loop():
+                return original(main, **options)  # type: ignore[no-any-return]
         before = asyncio.all_tasks(loop)
         try:
             return loop.run_until_complete(main)

@@ -2,6 +2,7 @@
 
 import builtins
 import keyword
+import linecache
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -9,11 +10,17 @@ from typing import Any
 
 from mcp_exec_sandbox.tools.calls import call_mcp_tool
 from mcp_exec_sandbox.tools.discovery import search_tools
-from mcp_exec_sandbox.tools.display.show import show
+from mcp_exec_sandbox.tools.display.show import display, show
 from mcp_exec_sandbox.tools.progress import progress
 
 CONTEXT_NAME = "context"
-PREDEFINED = {"call_mcp_tool": call_mcp_tool, "progress": progress, "search_tools": search_tools, "show": show}
+PREDEFINED = {
+    "call_mcp_tool": call_mcp_tool,
+    "display": display,
+    "progress": progress,
+    "search_tools": search_tools,
+    "show": show,
+}
 """Functions that code may use without an import."""
 
 
@@ -49,6 +56,21 @@ def renew_main_module(module: ModuleType, context: dict[str, Any]) -> None:
     """Add the context of a session's next job to the variables that the earlier ones left."""
     module.__dict__.update(select_variables(context))
     sys.modules["__main__"] = module
+
+
+def link_source(module: ModuleType, file: str, *, job: int) -> None:
+    """Let `inspect.getsource` find classes of the code, which it looks up in the module's file.
+
+    From Python 3.13 a class has the number of its line only, so in a session a class of an earlier job would get the
+    lines of the last one.
+    """
+    name = getattr(module, "__file__", None)
+    if not isinstance(name, str):
+        return
+    if job > 1 and sys.version_info >= (3, 13):
+        linecache.cache.pop(name, None)
+    elif file in linecache.cache:
+        linecache.cache[name] = linecache.cache[file]
 
 
 def select_variables(context: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
 from mcp_exec_sandbox.supervisor.cleaning.emptying import NotCleaned
 from mcp_exec_sandbox.supervisor.cleaning.places import WritablePlaces
 from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
@@ -78,6 +79,7 @@ class SandboxState:
         self._mirror = LogMirror(sys.stdout.fileno()).add if settings.log_output else None
         self._cleaned_up = False
         self._files = KeptFiles(root=settings.workspace)
+        self._files.make_artifacts_folder()
         self.log = EventLog(mirror=self._mirror)
         """Events of the last execution."""
         self.wrappers = WrapperStore(settings.workspace)
@@ -194,7 +196,7 @@ class SandboxState:
         """Find what has to be cleaned after the owner's first job, before it runs, and make the template."""
         if self._places is None:
             folders = (self._settings.workspace, self._settings.temporary)
-            self._places = WritablePlaces.find(folders, expected=(HIDDEN_FOLDER,))
+            self._places = WritablePlaces.find(folders, expected=(ARTIFACTS_FOLDER, HIDDEN_FOLDER))
         self._runners.prepare_owned()
 
     def _build_watchdog(self) -> Watchdog:
@@ -280,6 +282,7 @@ class SandboxState:
         assert self._places is not None  # noqa: S101 - found before the first job
         await self._places.clean(seconds=CLEAN_SECONDS)
         self._files.forget()
+        self._files.make_artifacts_folder()
         await self._runners.renew()
         await self.wrappers.restore()
 

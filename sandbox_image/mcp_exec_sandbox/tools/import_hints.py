@@ -1,4 +1,4 @@
-"""Explanation of failed imports of a server's wrappers, instead of Python's plain 'No module named'."""
+"""Explanation of failed imports of wrappers and libraries, instead of Python's plain 'No module named'."""
 
 import sys
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class ImportHintFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None. For `servers`, `servers.X` and `servers.X.Y` raise an error that lists what exists."""
+        """Return None. For `servers`, `servers.X`, `servers.X.Y` and libraries raise an error that says what exists."""
         if name == "servers" or (name.startswith("servers.") and name.count(".") == 1):
             # An error that names the module would be taken by `from servers import X` for its own, and hidden.
             raise ModuleNotFoundError(_explain_missing_server(name))
@@ -24,7 +24,16 @@ class ImportHintFinder:
         if package.startswith("servers.") and (known := getattr(sys.modules.get(package), "__all__", None)):
             # `from servers.X import Y` looks for a module Y too, before it raises that X has no Y.
             raise ModuleNotFoundError(_explain_missing_tool(package, tool, known))
+        if path is None and not name.startswith("_") and name not in sys.stdlib_module_names and _is_import():
+            from mcp_exec_sandbox.tools.libraries.hints import explain_missing_library
+
+            raise ModuleNotFoundError(explain_missing_library(name), name=name)
         return None
+
+
+def _is_import() -> bool:
+    """Return whether an import calls the finder. `importlib.util.find_spec` has to return None."""
+    return sys._getframe(3).f_code.co_name == "_find_and_load_unlocked"
 
 
 def _explain_missing_tool(package: str, tool: str, known: Sequence[str]) -> str:

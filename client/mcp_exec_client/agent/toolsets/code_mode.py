@@ -1,7 +1,6 @@
 """Work by code: the system prompt, two tools, and what they do. These are the parts for an application's own loop."""
 
 import json
-import re
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Final, Unpack, cast
@@ -20,6 +19,7 @@ from mcp_exec_client.types import Execution, ToolMatch
 from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.prompt import describe_libraries, system_prompt
 from mcp_exec_tools.search.index import DetailLevel
+from mcp_exec_tools.source.fences import join_python_blocks
 
 _MAX_TOOLS: Final = 50
 _ALL_TOOLS: Final = 1000
@@ -27,9 +27,6 @@ _ALL_TOOLS: Final = 1000
 _MODEL_FIELDS: Final = ("code", "context")
 """Fields of an execution that come from the model; all others come from the application."""
 _DETAIL_LEVELS: Final = ("name_only", "with_description", "full")
-_FENCE: Final = re.compile(
-    r"^[ ]{0,3}```[ \t]*(?:python|py|python3)[ \t]*\n(.*?)^[ ]{0,3}```[ \t]*$", re.M | re.S | re.I
-)
 _MAX_FENCED: Final = 256 * 1024
 """Most characters of an answer that is searched for code."""
 _VARIABLES: Final = "\nVariables that the application gives your code, whose values you don't see: {names}.\n"
@@ -126,8 +123,7 @@ class CodeMode:
     @staticmethod
     def extract_code(text: str) -> str | None:
         """Return the Python of an answer's fenced blocks, or None if it has none: for models without tools."""
-        blocks = [block.strip("\n") for block in _FENCE.findall(text[:_MAX_FENCED])]
-        return "\n\n".join(block for block in blocks if block.strip()) or None
+        return join_python_blocks(text[:_MAX_FENCED])
 
     async def work(self, name: str, given: object, *, on_event: OnEvent) -> ToolOutcome:
         """Use a tool and return the outcome. Raises AgentError and McpExecError."""

@@ -208,6 +208,7 @@ class CodeRun:
             tools=tools.to_message() if tools is not None else None,
             skills=skills.to_message() if skills is not None else None,
             session=self._request.session,
+            libraries=self._request.libraries,
         )
 
     def _end_on_failure(self, task: asyncio.Task[None]) -> None:

@@ -177,10 +177,11 @@ class RunnerProcess:
         tools: dict[str, Any] | None = None,
         skills: dict[str, Any] | None = None,
         session: bool = False,
+        libraries: Mapping[str, Any] | None = None,
     ) -> None:
         """Send the job. `tools` is its access to tools, None if it has none; `skills` the same of skills."""
         fields = {"code": code, "context": context, "outputBytes": output_bytes, "tools": tools, "skills": skills}
-        job = encode({**fields, "session": session})
+        job = encode({**fields, "session": session, **({"libraries": libraries} if libraries else {})})
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._control, job)
 

@@ -31,9 +31,19 @@ class KeptFiles:
     workspace: "WorkspaceFolder | None" = None
     artifacts: "ArtifactFolder | None" = None
 
+    def make_artifacts_folder(self) -> None:
+        """Make the folder of artifacts, which code may write to without making it."""
+        (self.root / ARTIFACTS_FOLDER).mkdir(exist_ok=True)
+
     def has_artifacts(self) -> bool:
-        """Return whether there is anything in the place of the folder of artifacts."""
-        return os.path.lexists(self.root / ARTIFACTS_FOLDER)
+        """Return whether there is anything in the folder of artifacts, or something else in its place."""
+        try:
+            with os.scandir(self.root / ARTIFACTS_FOLDER) as entries:
+                return next(entries, None) is not None
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
     def take_untouched(self) -> bool:
         """Return whether no code has run since the workspace was saved. From now on some may have."""

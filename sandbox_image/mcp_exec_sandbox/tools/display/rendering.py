@@ -33,6 +33,11 @@ _EXTENSIONS = {
     "text/markdown": "md",
     "text/plain": "txt",
 }
+_PREFERRED = (
+    *("image/png", "image/jpeg", "image/svg+xml", "application/octet-stream", "text/html", "text/markdown"),
+    *("application/json", "text/javascript", "text/plain"),
+)
+"""Media types, best first, of values that have several forms."""
 _DOCUMENT = '<!doctype html><meta charset="utf-8">\n'
 _MAX_PATH = 255
 
@@ -167,6 +172,26 @@ def _render_html(value: Any) -> Rendering:
     return Rendering(kind="view", data=data, media_type="text/html", preview=_describe(value))
 
 
+def _render_bundle(value: Any) -> Rendering:
+    """Return the best form of a value that has several, by media type."""
+    bundle = value._repr_mimebundle_()
+    forms = bundle[0] if isinstance(bundle, tuple) else bundle
+    media_type = next((name for name in _PREFERRED if name in forms), None)
+    if media_type is None:
+        return _render_other(value)
+    form = forms[media_type]
+    if media_type.startswith("image/") and isinstance(form, str) and media_type != "image/svg+xml":
+        import base64
+
+        form = base64.b64decode(form)
+    if isinstance(form, bytes):
+        return Rendering(kind="image", data=form, media_type=_detect_type(form), preview="")
+    is_text = isinstance(form, str)
+    text = form if is_text else json.dumps(form, ensure_ascii=False, indent=2, default=str)
+    page = _DOCUMENT + text if media_type == "text/html" else text
+    return Rendering(kind="view", data=page.encode("utf-8", "replace"), media_type=media_type, preview=text)
+
+
 def _render_other(value: Any) -> Rendering:
     """Return JSON of plain data, and the text of anything else."""
     if isinstance(value, (dict, list, tuple)):
@@ -188,4 +213,5 @@ _CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Rendering]], ..
     (_has("_repr_png_"), _render_png),
     (_has("_repr_svg_"), _render_svg),
     (_has("_repr_html_"), _render_html),
+    (_has("_repr_mimebundle_"), _render_bundle),
 )

@@ -111,3 +111,9 @@ def show(value: Any, name: str | None = None, title: str | None = None, media_ty
     """
     if _current:
         _current[0].show(value, name, title, media_type)
+
+
+def display(*values: Any, **options: Any) -> None:
+    """Show values as `show` does, one after the other: the name that notebooks have for it. Options have no effect."""
+    for value in values:
+        show(value)

@@ -1,0 +1,1 @@
+"""Libraries that code expects and this sandbox lacks."""

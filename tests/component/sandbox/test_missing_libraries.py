@@ -1,0 +1,105 @@
+"""A missing library is explained: which pools have it, or what this sandbox has."""
+
+import pytest
+
+LIBRARIES = {
+    "rarelib": [["data", "2.3.1"]],
+    "sklearn": [["data", "1.5"], ["ml", "1.6"]],
+    "opencv-python": [["vision", "4.10"]],
+}
+
+
+def test_an_import_names_the_pool_that_has_the_library(sandbox):
+    run = sandbox.run("x = 1\nimport rarelib.part", libraries=LIBRARIES)
+    assert (run.reason, run.error["type"], run.error["line"]) == ("UserError", "ModuleNotFoundError", 2)
+    expected = "No module named 'rarelib': pool `data` has rarelib 2.3.1; set poolRef.name to data"
+    assert run.error["message"] == expected
+
+
+def test_an_import_names_several_pools(sandbox):
+    code = "import importlib\nimport sys\nsys.path[:] = []\ntry:\n    importlib.import_module('sklearn')\nexcept ImportError as error:\n    text = str(error)\ntext"
+    expected = "the pools `data` (1.5), `ml` (1.6) have scikit-learn; set poolRef.name to one of them"
+    assert sandbox.run(code, libraries=LIBRARIES).result == f"No module named 'sklearn': {expected}"
+
+
+def test_a_library_is_found_by_the_name_of_its_package(sandbox):
+    run = sandbox.run("import cv2", libraries=LIBRARIES)
+    assert "pool `vision` has opencv-python 4.10" in run.error["message"]
+
+
+def test_an_unknown_library_is_answered_with_what_the_sandbox_has(sandbox):
+    message = sandbox.run("import unknown_library").error["message"]
+    assert message.startswith("No module named 'unknown_library': this sandbox has Python 3.")
+    assert "nothing can be installed in a sandbox" in message
+
+
+def test_code_can_handle_a_missing_library(sandbox):
+    code = """
+import importlib.util
+try:
+    import rarelib
+except ModuleNotFoundError as error:
+    name = error.name
+try:
+    from rarelib import part
+except ImportError:
+    found = importlib.util.find_spec("rarelib")
+[name, found]
+"""
+    assert sandbox.run(code, libraries=LIBRARIES).result == ["rarelib", None]
+
+
+def test_a_later_job_of_a_session_has_hints_of_its_own(sandbox):
+    owner = "a" * 32
+    assert "data" in sandbox.run("import rarelib", libraries=LIBRARIES, owner=owner, session=True).error["message"]
+    run = sandbox.run("import rarelib", id="uid-2", owner=owner, session=True)
+    assert "data" not in run.error["message"].partition("(")[0].partition("with")[0]
+
+
+INSTALLS = [
+    'import subprocess\nsubprocess.run(["pip", "install", "rarelib"])',
+    'import subprocess, sys\nsubprocess.check_call([sys.executable, "-m", "pip", "install", "-q", "rarelib==2"])',
+    'import subprocess\nsubprocess.Popen("pip install rarelib > log", shell=True)',
+    'import os\nos.system("python -m pip install rarelib")',
+    'import os\nos.popen("uv pip install rarelib").read()',
+    'import asyncio\nawait asyncio.create_subprocess_exec("pip3", "install", "rarelib")',
+]
+
+
+@pytest.mark.parametrize("code", INSTALLS)
+def test_an_installation_fails_at_its_line_with_the_answer(sandbox, code):
+    run = sandbox.run("import sys\nsys.modules['pip'] = None\n" + code, libraries=LIBRARIES)
+    assert (run.error["type"], run.error["line"]) == ("ModuleNotFoundError", 4)
+    assert "pool `data` has rarelib 2.3.1; set poolRef.name to data" in run.error["message"]
+
+
+def test_an_installation_by_a_magic_names_the_pool(sandbox):
+    run = sandbox.run("!pip install rarelib", libraries=LIBRARIES)
+    assert (run.error["type"], run.error["line"]) == ("SyntaxError", 1)
+    assert "pool `data` has rarelib 2.3.1" in run.error["message"]
+
+
+def test_other_programs_run(sandbox):
+    code = 'import os, subprocess\n[subprocess.run(["echo", "install"], capture_output=True, text=True).stdout, os.system("true")]'
+    assert sandbox.run(code).result == ["install\n", 0]
+
+
+@pytest.mark.parametrize(
+    "libraries",
+    [
+        [],
+        {"a b": []},
+        {"a": [["pool"]]},
+        {"a": [["Pool", "1"]]},
+        {"a": [["pool", "1\n2"]]},
+        {"a": [["pool", 1]]},
+        {"a": [["pool", "1"]] * 9},
+        {f"m{number}": [] for number in range(65)},
+        {"a" * 101: []},
+    ],
+)
+def test_invalid_hints_are_refused(sandbox, libraries):
+    response = sandbox.start("1", libraries=libraries)
+    response.read()
+    assert response.status_code == 400
+    assert response.json()["error"].startswith("libraries")
