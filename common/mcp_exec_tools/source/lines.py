@@ -17,6 +17,7 @@ _ENDS: Final = {
     '"""': re.compile(r'\\(?s:.)|"""'),
     "'''": re.compile(r"\\(?s:.)|'''"),
 }
+_DEPTHS: Final = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 _NO_LINE_BREAK: Final = re.compile(r"[^\n]")
 
 
@@ -36,22 +37,17 @@ def scan(source: str) -> ScannedSource:
     parts: list[str] = []
     depth = position = 0
     while (match := _TOKEN.search(source, position)) is not None:
-        token, end = match[0], match.end()
+        found, end = match[0], match.end()
         parts.append(source[position : match.start()])
-        if token in _ENDS:
-            end = _find_end(source, token, end)
+        if found in _ENDS:
+            end = _find_end(source, found, end)
             starts.extend(["string"] * source.count("\n", match.start(), end))
-        elif token in "([{":
-            depth += 1
-        elif token in ")]}":
-            depth = max(0, depth - 1)
-        elif token == "\n":
-            starts.append("continued" if depth else "statement")
-        elif token == "\\\n":
-            starts.append("continued")
-        is_literal = token in _ENDS or token[0] == "#"
+        elif found in _DEPTHS:
+            depth = max(0, depth + _DEPTHS[found])
+        elif found in ("\n", "\\\n"):
+            starts.append("statement" if found == "\n" and not depth else "continued")
         text = source[match.start() : end]
-        parts.append(_NO_LINE_BREAK.sub(" ", text) if is_literal else text)
+        parts.append(_NO_LINE_BREAK.sub(" ", text) if found in _ENDS or found[0] == "#" else text)
         position = end
     parts.append(source[position:])
     return ScannedSource(starts=tuple(starts), code="".join(parts))

@@ -14,8 +14,8 @@ ExplainInstall = Callable[[Sequence[str]], str]
 
 _HARMLESS: Final = frozenset(
     {
-        *("matplotlib", "load_ext", "reload_ext", "unload_ext", "autoreload", "aimport", "config", "precision", "xmode"),
-        *("colors", "pdb", "automagic", "autocall", "autosave", "autoindent", "gui", "reset", "reset_selective"),
+        *("matplotlib", "load_ext", "reload_ext", "unload_ext", "autoreload", "aimport", "config"),
+        *("precision", "xmode", "colors", "pdb", "automagic", "autocall", "autosave", "gui", "reset"),
         *("capture", "notebook", "page", "pprint", "doctest_mode", "dhist", "logstart", "logstop", "warnings"),
     }
 )
@@ -36,7 +36,6 @@ _REPLACEMENTS: Final = {
     "run": "write `runpy.run_path(file)`",
     "pylab": "write `import numpy as np` and `import matplotlib.pyplot as plt`",
     "who": "write `print(sorted(globals()))`",
-    "whos": "write `print(sorted(globals()))`",
     "writefile": "write `pathlib.Path(name).write_text(text)`",
     "file": "write `pathlib.Path(name).write_text(text)`",
     **dict.fromkeys(("bash", "sh", "script", "system", "sx", "sc"), _SHELL),

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Final
 
 from mcp_exec_tools.source.fences import Block, find_blocks
@@ -82,7 +81,8 @@ def _remove_fences(text: str) -> _Draft:
     if (match := _SPAN.fullmatch(text.strip())) is not None:
         first = next(number for number, line in enumerate(lines) if line.strip())
         lines[first] = _SPAN_LANGUAGE.sub("", match[2].strip(), count=1)
-        return _Draft(lines=lines, parts=[(0, len(lines))], changes=["The Markdown marks around the code were removed."])
+        change = "The Markdown marks around the code were removed."
+        return _Draft(lines=lines, parts=[(0, len(lines))], changes=[change])
     blocks = list(find_blocks(lines, starts))
     if not blocks:
         return _Draft(lines=lines, parts=[(0, len(lines))], changes=[])
@@ -100,9 +100,7 @@ def _remove_fences(text: str) -> _Draft:
     )
 
 
-def _choose_blocks(
-    lines: Sequence[str], blocks: Sequence[Block]
-) -> tuple[list[tuple[int, int]], LineProblem | None]:
+def _choose_blocks(lines: Sequence[str], blocks: Sequence[Block]) -> tuple[list[tuple[int, int]], LineProblem | None]:
     """Return the ranges of lines that are Python: blocks that say so, else blocks without a language."""
     first = blocks[0]
     if not first.language and not first.is_closed and not any(line.strip() for line in lines[first.opening + 1 :]):
@@ -121,7 +119,8 @@ def _replace_idioms(draft: _Draft, explain_install: ExplainInstall) -> _Draft:
     lines, changes = list(draft.lines), list(draft.changes)
     for start, end in draft.parts:
         if width := _dedent(lines, starts, start, end):
-            changes.append(f"The indentation that all lines had ({width} {'space' if width == 1 else 'spaces'}) was removed.")
+            size = "1 space" if width == 1 else f"{width} spaces"
+            changes.append(f"The indentation that all lines had ({size}) was removed.")
     notebook = NotebookLines(explain_install=explain_install)
     for line, line_start in zip(lines, starts, strict=True):
         notebook.add(line, line_start)
@@ -143,12 +142,23 @@ def _dedent(lines: list[str], starts: Sequence[LineStart], begin: int, end: int)
         for number in range(begin, end)
         if starts[number] == "statement" and lines[number].strip() and lines[number].lstrip()[0] != "#"
     ]
-    margin = commonprefix([line[: len(line) - len(line.lstrip(" \t"))] for line in statements])
+    margins = [_get_margin(line) for line in statements]
+    margin = _get_common_start(min(margins), max(margins)) if margins else ""
     for number in range(begin, end) if margin else ():
         if starts[number] != "string":
             line = lines[number]
-            lines[number] = line[len(commonprefix([line, margin])) :]
+            lines[number] = line[len(_get_common_start(line, margin)) :]
     return len(margin)
+
+
+def _get_margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _get_common_start(first: str, second: str) -> str:
+    """Return the characters with which both texts begin. Of the least and the greatest of texts, those of all."""
+    count = next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
+    return first[: min(len(first), len(second)) if count is None else count]
 
 
 def _build_error(problem: LineProblem, error: SyntaxError, text: str) -> SyntaxError:

@@ -15,7 +15,8 @@ _REPLACEMENTS: Final = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63", "-"),
     **{"\u00d7": "*", "\u22c5": "*", "\u00b7": "*", "\u00f7": "/", "\u2215": "/", "\u2044": "/"},
     **{"\u2264": "<=", "\u2265": ">=", "\u2260": "!=", "\u2026": "...", "\u2192": "->", "\u2261": "=="},
-    **{"\u00b2": "**2", "\u00b3": "**3", "\u3001": ",", "\u3002": ".", "\u2028": "a line break", "\u2029": "a line break"},
+    **{"\u00b2": "**2", "\u00b3": "**3", "\u3001": ",", "\u3002": "."},
+    **dict.fromkeys("\u2028\u2029", "a line break"),
 }
 """What Python has for characters of typesetting."""
 
@@ -101,7 +102,7 @@ def _explain_newer_syntax(error: SyntaxError, line: str, version: tuple[int, int
             return f"{running}, and {name} came with Python {needed[0]}.{needed[1]}: {advice}"
     original = error.msg or ""
     if version < (3, 12) and _F_STRING_ERROR.match(original) and _F_STRING.search(line):
-        rule = "before 3.12 the braces of an f-string can't contain its own quotes, a backslash, a comment or a line break"
+        rule = "before 3.12 the braces of an f-string can't have its own quotes, a backslash, a comment or a line break"
         return f"{original}: {running}, and {rule}; write f\"{{d['k']}}\", or use a variable"
     return None
 

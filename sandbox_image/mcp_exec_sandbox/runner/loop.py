@@ -71,7 +71,7 @@ class AgentLoopPolicy(asyncio.DefaultEventLoopPolicy):
         return AgentLoop()
 
 
-class AgentRunner(asyncio.Runner):
+class AgentRunner(asyncio.Runner):  # type: ignore[misc]
     """Runner of asyncio that also works inside a running loop, with a loop of its own."""
 
     def run(self, coro: Coroutine[Any, Any, T], *, context: Context | None = None) -> T:

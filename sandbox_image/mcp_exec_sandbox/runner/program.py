@@ -1,8 +1,8 @@
 """Compilation of the agent's code: every shape that models write becomes one code object that runs in `__main__`.
 
 The syntax tree changes in three places, all invisible to the code: the value of the last expression is assigned to a
-reserved name, a top-level `return`, which Python refuses, raises `TopLevelReturn`, and imports from `__future__` move to
-the top. Top-level `await` only needs a compiler flag. Code that is no Python is repaired, if it is a notebook's or
+reserved name, a top-level `return`, which Python refuses, raises `TopLevelReturn`, and imports from `__future__` move
+to the top. Top-level `await` only needs a compiler flag. Code that is no Python is repaired, if it is a notebook's or
 stands in Markdown.
 """
 

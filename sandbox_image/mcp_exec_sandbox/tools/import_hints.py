@@ -33,7 +33,7 @@ class ImportHintFinder:
 
 def _is_import() -> bool:
     """Return whether an import calls the finder. `importlib.util.find_spec` has to return None."""
-    return sys._getframe(3).f_code.co_name == "_find_and_load_unlocked"
+    return sys._getframe(3).f_code.co_name == "_find_and_load_unlocked"  # noqa: SLF001 - nothing else differs
 
 
 def _explain_missing_tool(package: str, tool: str, known: Sequence[str]) -> str:

@@ -114,7 +114,6 @@ def test_hostile_artifacts_are_bounded_and_lead_nowhere(sandbox: Any, files: Fak
     lines = "".join(json.dumps(message) + "\n" for message in FORGED)
     code = f"""
 import os, pathlib
-os.mkdir("artifacts")
 os.symlink("/proc/self/environ", "artifacts/link")
 os.mkfifo("artifacts/pipe")
 pathlib.Path("artifacts/a.svg").write_text("<svg/>")
@@ -139,7 +138,9 @@ print("no line break", end="", file=__import__("sys").stderr)
 
 
 def test_a_folder_that_is_a_link_is_not_followed(sandbox: Any, files: FakeFiles) -> None:
-    run = sandbox.run("import os\nos.symlink('/proc/self', 'artifacts')", files=files.job(mode=None))
+    run = sandbox.run(
+        "import os\nos.rmdir('artifacts')\nos.symlink('/proc/self', 'artifacts')", files=files.job(mode=None)
+    )
     assert (artifacts_of(run), files.requests) == ({}, [])
     assert "not kept as an artifact: the folder artifacts" in run.end["notes"][0]["message"]
 

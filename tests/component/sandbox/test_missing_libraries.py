@@ -17,7 +17,15 @@ def test_an_import_names_the_pool_that_has_the_library(sandbox):
 
 
 def test_an_import_names_several_pools(sandbox):
-    code = "import importlib\nimport sys\nsys.path[:] = []\ntry:\n    importlib.import_module('sklearn')\nexcept ImportError as error:\n    text = str(error)\ntext"
+    code = """
+import importlib, sys
+sys.path[:] = []
+try:
+    importlib.import_module('sklearn')
+except ImportError as error:
+    text = str(error)
+text
+"""
     expected = "the pools `data` (1.5), `ml` (1.6) have scikit-learn; set poolRef.name to one of them"
     assert sandbox.run(code, libraries=LIBRARIES).result == f"No module named 'sklearn': {expected}"
 
@@ -80,7 +88,10 @@ def test_an_installation_by_a_magic_names_the_pool(sandbox):
 
 
 def test_other_programs_run(sandbox):
-    code = 'import os, subprocess\n[subprocess.run(["echo", "install"], capture_output=True, text=True).stdout, os.system("true")]'
+    code = (
+        'import os, subprocess\nrun = subprocess.run(["echo", "install"], capture_output=True, text=True)\n'
+        '[run.stdout, os.system("true")]'
+    )
     assert sandbox.run(code).result == ["install\n", 0]
 
 

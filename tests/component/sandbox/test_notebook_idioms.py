@@ -74,7 +74,9 @@ from IPython import get_ipython
 display({"a": 1}, [2])
 show_it(Markdown("# Title"), HTML("<b>x</b>"), Image(data=b"\\x89PNG\\r\\n\\x1a\\n..."))
 clear_output(wait=True)
-import os
+import IPython, os
+from IPython import display as module
+module.display_again = IPython.display.display
 [sorted(os.listdir("artifacts")), open("artifacts/view-1.md").read(), get_ipython()]
 """
     run = sandbox.run(code)
@@ -89,8 +91,12 @@ def test_the_folder_of_artifacts_is_there_before_the_code(sandbox):
 
 RUNNERS = {
     "a runner": "with asyncio.Runner() as runner:\n    value = runner.run(main())\nvalue",
-    "two runs of one runner": "with asyncio.Runner() as runner:\n    runner.run(main())\n    value = runner.run(main())\nvalue",
-    "a runner of another module": "from asyncio.runners import Runner\nwith Runner() as runner:\n    value = runner.run(main())\nvalue",
+    "two runs of one runner": (
+        "with asyncio.Runner() as runner:\n    runner.run(main())\n    value = runner.run(main())\nvalue"
+    ),
+    "a runner of another module": (
+        "from asyncio.runners import Runner\nwith Runner() as runner:\n    value = runner.run(main())\nvalue"
+    ),
     "the loop of a runner": (
         "with asyncio.Runner() as runner:\n    value = runner.get_loop().run_until_complete(main())\nvalue"
     ),
@@ -150,7 +156,7 @@ def test_what_can_not_run_says_what_to_write(sandbox, code, line, words):
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python accepts it")
 def test_a_newer_f_string_says_what_to_write(sandbox):
-    run = sandbox.run("d = {'k': 1}\nf\"{d[\"k\"]}\"")
+    run = sandbox.run('d = {\'k\': 1}\nf"{d["k"]}"')
     assert run.error["line"] == 2
     assert "Python 3.11 runs here" in run.error["message"]
 
@@ -158,4 +164,5 @@ def test_a_newer_f_string_says_what_to_write(sandbox):
 def test_a_late_future_import_is_in_the_notes(sandbox):
     run = sandbox.run('"""Text."""\nx = 1\nfrom __future__ import annotations\nx')
     assert run.result == 1
-    assert [note["message"] for note in run.end["notes"]] == ["Line 3: `from __future__` took effect from the first line."]
+    (note,) = run.end["notes"]
+    assert note["message"] == "Line 3: `from __future__` took effect from the first line."

@@ -41,8 +41,10 @@ def session(sandbox):
 
 def test_variables_imports_and_files_stay(session):
     assert session.run("import math\nrows = context['rows']\nopen('kept', 'w').close()", context={"rows": [1, 2]}).end
-    run = session.run("import os\nrows.append(math.floor(3.5))\n[rows, os.listdir(), context]", context={"a": 1})
-    assert run.result == [[1, 2, 3], ["kept"], {"a": 1}]
+    run = session.run(
+        "import os\nrows.append(math.floor(3.5))\n[rows, sorted(os.listdir()), context]", context={"a": 1}
+    )
+    assert run.result == [[1, 2, 3], ["artifacts", "kept"], {"a": 1}]
     assert session.run("a, __name__, os.getcwd() == os.environ['HOME']").result == [1, "__main__", True]
     assert [event["seq"] for event in run.events] == [1, 2, 3]
     report = session.report()
@@ -134,7 +136,7 @@ def test_a_session_that_is_recycled_begins_again(session):
     assert answer.json()["state"] == "idle"
     assert session.sandbox.client.get("/v1/session").status_code == 404
     run = session.run("import os\n['kept' in globals(), os.listdir()]")
-    assert run.result == [False, []]
+    assert run.result == [False, ["artifacts"]]
     assert session.report()["executions"] == 1
 
 

@@ -199,7 +199,7 @@ def test_other_content_than_announced_is_not_put_in_place(sandbox: Any, files: F
         files.contents[digest] = b"?"
     run = sandbox.run("1", files=files.job())
     assert "other content than announced" in run.error["message"]
-    assert os.listdir(sandbox.workspace) == []
+    assert os.listdir(sandbox.workspace) == ["artifacts"]
 
 
 def test_a_cancelled_run_does_not_wait_for_its_files(sandbox: Any, files: FakeFiles) -> None:

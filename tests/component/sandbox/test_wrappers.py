@@ -85,7 +85,7 @@ text = inspect.getsource(inspect.getmodule(create_issue))
 def test_what_an_execution_may_not_use_is_soon_gone(filled, broker):
     code = "import os\nwhile os.path.exists('.mcp-exec'):\n    pass\nsorted(os.listdir('.')), os.listdir('servers')"
     run = filled.run(code, tools={**broker.job, "allow": ["slack.*"]})
-    assert run.result[0] == ["servers"]
+    assert run.result[0] == ["artifacts", "servers"]
     assert sorted(run.result[1]) == ["__init__.py", "__pycache__", "slack"]
 
 
@@ -317,7 +317,7 @@ def test_later_wrappers_replace_earlier_ones_wholly(filled, broker):
     assert filled.client.put("/v1/wrappers", json=wrappers("h2", ["slack"])).json() == {"hash": "h2"}
     assert filled.client.put("/v1/wrappers", json=wrappers("h3", ["slack", "github"])).json() == {"hash": "h3"}
     assert filled.client.get("/healthz").json()["wrappers"] == "h3"
-    assert [path.name for path in filled.workspace.iterdir()] == [".mcp-exec"]
+    assert sorted(path.name for path in filled.workspace.iterdir()) == [".mcp-exec", "artifacts"]
     assert len(list((filled.workspace / ".mcp-exec").iterdir())) == 1
     run = filled.run("import os\nsorted(os.listdir('servers'))", tools=broker.job)
     assert run.result == ["__init__.py", "__pycache__", "github", "slack"]
@@ -340,7 +340,7 @@ def test_wrappers_are_taken_only_while_the_sandbox_is_idle(sandbox):
     response.read()
     assert sandbox.client.put("/v1/wrappers", json=wrappers()).status_code == 409
     assert sandbox.client.get("/healthz").json()["wrappers"] is None
-    assert list(sandbox.workspace.iterdir()) == []
+    assert [path.name for path in sandbox.workspace.iterdir()] == ["artifacts"]
 
 
 @pytest.mark.parametrize(

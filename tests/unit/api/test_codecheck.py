@@ -52,6 +52,28 @@ def test_unusual_code_is_found(code: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("```python\nimport subprocess\n```", 2),
+        ("Text\n~~~\nimport subprocess\n~~~\n", 3),
+        ("\ufeffimport subprocess", 1),
+        ("    import subprocess", 1),
+        ("%matplotlib inline\nimport subprocess", 2),
+        ("%time import subprocess", 1),
+        ("%%timeit -n 1\nimport subprocess", 2),
+        ("for x in 'a':\n    %timeit -n 1 import subprocess", 2),
+    ],
+)
+def test_an_idiom_that_the_sandbox_accepts_hides_nothing(code: str, line: int) -> None:
+    assert rules(code) == [("Subprocess", line)]
+
+
+def test_code_that_only_a_newer_python_reads_is_not_checked() -> None:
+    assert rules("try:\n    import subprocess\nexcept A, B:\n    pass") == [("NotChecked", 1)]
+    assert rules("import subprocess\nx = (") == []
+
+
+@pytest.mark.parametrize(
     "code",
     [
         "print(1)",

@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any
 
-from mcp_exec_sandbox.tools.display.show import display
+from mcp_exec_sandbox.tools.display.show import display as display
 
 __all__ = [
     *("HTML", "JSON", "SVG", "Code", "DisplayObject", "Image", "Javascript", "Latex", "Markdown", "Math", "Pretty"),

@@ -161,9 +161,7 @@ def test_what_can_not_run_gets_an_error_that_says_what_to_write(code: str, line:
         ),
     ],
 )
-def test_syntax_of_a_newer_python_is_named_with_what_to_write(
-    code: str, version: tuple[int, int], words: str
-) -> None:
+def test_syntax_of_a_newer_python_is_named_with_what_to_write(code: str, version: tuple[int, int], words: str) -> None:
     assert words in explain(code, version)[1]
 
 
@@ -178,7 +176,7 @@ STATEMENTS = st.sampled_from(
         "def f(a):\n    return a\n",
         "class A:\n    '''Text.\n\n  ```python\n  more\n  ```\n    '''\n    b = 2",
         "text = '''\n%time\n!ls\n    ?x\n'''",
-        "rows = [\n  1,\n%s\n]" % "  2,",
+        "time = rows = [\n  9\n%time\n]",
         "y = (a\n%b)",
         "if x:\n    # \u201cquoted\u201d \u00a0\n    y = f'{x!r:>{10}}'\nelse:\n    pass",
         "z = 'it\\'s' \\\n    'one'",
