@@ -37,7 +37,7 @@ def find_installed_packages(command: str) -> list[str] | None:
 
 def _is_prefix(word: str) -> bool:
     name = _get_name(word)
-    return name.startswith(("-", "python")) or name in _PREFIXES
+    return name.startswith(("-", "python", "{")) or name in _PREFIXES
 
 
 def _get_name(word: str) -> str:

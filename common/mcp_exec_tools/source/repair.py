@@ -61,7 +61,7 @@ def repair(
         SyntaxError: it can't be made Python. The message says what to write instead, if that is known.
     """
     text = _BREAKS.sub("\n", source.lstrip(_MARKS))
-    draft = _remove_fences(text)
+    draft = _remove_fences(text, parse)
     if draft.problem is None:
         draft = _replace_idioms(draft, explain_install)
     code = "\n".join(draft.lines)
@@ -75,7 +75,7 @@ def repair(
         raise explain_syntax_error(left, code, version=version) from None
 
 
-def _remove_fences(text: str) -> _Draft:
+def _remove_fences(text: str, parse: Parse) -> _Draft:
     """Return the lines of the Python blocks, or all lines if there is no block."""
     lines, starts = text.split("\n"), scan(text).starts
     if (match := _SPAN.fullmatch(text.strip())) is not None:
@@ -86,7 +86,7 @@ def _remove_fences(text: str) -> _Draft:
     blocks = list(find_blocks(lines, starts))
     if not blocks:
         return _Draft(lines=lines, parts=[(0, len(lines))], changes=[])
-    chosen, problem = _choose_blocks(lines, blocks)
+    chosen, problem = _choose_blocks(lines, blocks, parse)
     kept = {number for start, end in chosen for number in range(start, end)}
     known = kept.union(*((block.opening, block.closing) for block in blocks))
     lost = [number + 1 for number, line in enumerate(lines) if line.strip() and number not in known]
@@ -100,18 +100,30 @@ def _remove_fences(text: str) -> _Draft:
     )
 
 
-def _choose_blocks(lines: Sequence[str], blocks: Sequence[Block]) -> tuple[list[tuple[int, int]], LineProblem | None]:
+def _choose_blocks(
+    lines: Sequence[str], blocks: Sequence[Block], parse: Parse
+) -> tuple[list[tuple[int, int]], LineProblem | None]:
     """Return the ranges of lines that are Python: blocks that say so, else blocks without a language."""
     first = blocks[0]
-    if not first.language and not first.is_closed and not any(line.strip() for line in lines[first.opening + 1 :]):
-        # The fence that opens the code is missing.
-        return [(0, first.opening)], None
+    if not first.language and not first.is_closed:
+        # It may be the end of code whose opening fence is missing.
+        has_code_after = any(line.strip() for line in lines[first.opening + 1 :])
+        if not has_code_after or _is_code(lines[: first.opening], parse):
+            return [(0, first.opening)], None
     chosen = [block for block in blocks if block.is_python] or [block for block in blocks if not block.language]
     if not chosen:
         language = first.language[:40]
         message = f"the Markdown fence names {language}, and a sandbox runs Python: write Python, without a fence"
         return [], LineProblem(line=first.opening + 1, message=message)
     return [(block.opening + 1, block.closing) for block in chosen], None
+
+
+def _is_code(lines: Sequence[str], parse: Parse) -> bool:
+    """Return whether there is Python in lines."""
+    try:
+        return bool(parse("\n".join(lines)).body)
+    except (SyntaxError, ValueError):
+        return False
 
 
 def _replace_idioms(draft: _Draft, explain_install: ExplainInstall) -> _Draft:

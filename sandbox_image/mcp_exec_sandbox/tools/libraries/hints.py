@@ -4,7 +4,6 @@ The supervisor sends what the namespace's pools have, as far as the platform kno
 """
 
 import functools
-import importlib.util
 import os
 import re
 import sys
@@ -66,7 +65,7 @@ def explain_missing_library(name: str) -> str:
 def explain_install(packages: Sequence[str]) -> str:
     """Return what to do instead of an installation of packages."""
     modules = [_MODULES.get(_normalize(package), package.replace("-", "_")) for package in packages]
-    missing = [module for module in modules if not _is_installed(module)]
+    missing = [module for module in modules if not is_installed(module)]
     if modules and not missing:
         return f"{shorten_line(', '.join(packages), _MAX_NAME)} can be imported without an installation"
     known = (_find_pools(module) for module in missing)
@@ -105,7 +104,11 @@ def _list_packages() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(_SUFFIX).partition("-")[0].replace("_", "-").lower() for name in names))
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported."""
+    # Imported for the answer, not in every idle sandbox.
+    import importlib.util
+
     try:
         return module.isidentifier() and importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

@@ -1,13 +1,12 @@
 """Installations of packages by a child process: they fail at once, with an answer, instead of by a missing `pip`."""
 
 import functools
-import importlib.util
 import os
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
-from mcp_exec_sandbox.tools.libraries.hints import explain_install
+from mcp_exec_sandbox.tools.libraries.hints import explain_install, is_installed
 from mcp_exec_tools.source.installers import find_installed_packages
 
 _MAX_WORDS = 50
@@ -39,5 +38,5 @@ def _join(command: Any) -> str:
 
 def _refuse_install(command: str) -> None:
     packages = find_installed_packages(command)
-    if packages is not None and importlib.util.find_spec("pip") is None:
+    if packages is not None and not is_installed("pip"):
         raise ModuleNotFoundError(f"`{command[:60]}`: {explain_install(packages)}", name="pip")
