@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from typing import Final, cast
 
 import httpx
 
@@ -72,7 +72,8 @@ async def _read_connection(
 async def _split_lines(response: httpx.Response, address: str) -> AsyncGenerator[bytes, None]:
     """Yield complete lines; an incomplete last line is dropped, because the stream will be resumed before it."""
     rest = bytearray()
-    async with aclosing(response.aiter_raw()) as chunks:
+    # httpx declares it as an iterator, and it is a generator
+    async with aclosing(cast(AsyncGenerator[bytes], response.aiter_raw())) as chunks:
         async for chunk in chunks:
             *lines, last = chunk.split(b"\n")
             for line in lines:

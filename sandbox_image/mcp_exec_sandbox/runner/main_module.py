@@ -28,7 +28,7 @@ class MainModule(ModuleType):
     """`__main__`, whose file exists only for the modules that start interpreters."""
 
     @property
-    def __file__(self) -> str:  # type: ignore[override]
+    def __file__(self) -> str:
         """Path of the file. The code's own variable of this name is a path in the workspace."""
         caller = sys._getframe(1).f_globals.get("__name__")
         if isinstance(caller, str) and caller.rpartition(".")[2] == "spawn":
