@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.constants import DEADLINE
+from tests.support.processes import SECONDS
 
 PROGRAM = """
 import asyncio
@@ -164,7 +164,7 @@ async def test_a_program_that_leaves_an_iteration_ends_in_silence(iteration: str
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(SECONDS):
             out, err = await process.communicate()
         assert err.decode() == ""
         assert (process.returncode, out.decode().split()) == (0, WAYS)

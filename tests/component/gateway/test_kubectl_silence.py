@@ -14,8 +14,7 @@ from tests.component.gateway.commands import Ended, call
 from tests.component.gateway.conftest import CEX, SBP
 from tests.component.gateway.test_kubectl_plugin import DONE, at_creation
 from tests.support.api_server import FakeApiServer, Fault
-from tests.support.constants import DEADLINE
-from tests.support.processes import write_kubeconfig
+from tests.support.processes import SECONDS, write_kubeconfig
 from tests.support.until import until
 
 from mcp_exec_client.cli.following import silence
@@ -157,7 +156,7 @@ async def started(
 async def interrupted(process: asyncio.subprocess.Process, number: int = signal.SIGINT) -> tuple[int | None, str]:
     """Interrupt a process once, and return its exit code and the last line on its standard error."""
     process.send_signal(number)
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(SECONDS):
         assert process.stderr is not None
         lines = (await process.stderr.read()).decode().splitlines()
         await process.wait()
@@ -234,7 +233,7 @@ async def test_one_interrupt_ends_a_command_that_looks_up_a_name(
         api, tmp_path, "get", *options, entry=entry, mode="no names", url="http://api.test:1"
     ) as process:
         assert process.stderr is not None
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(SECONDS):
             assert await process.stderr.readline() == b"looks up\n"
         assert (await interrupted(process))[0] == 130
 
@@ -254,6 +253,6 @@ async def test_one_interrupt_ends_a_chat_that_waits_for_a_line(api: FakeApiServe
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(b"/usage\n")
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(SECONDS):
             assert b"0 tasks" in await process.stderr.readline()
         assert (await interrupted(process))[0] == 130

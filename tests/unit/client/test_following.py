@@ -16,6 +16,7 @@ class FakeBackend:
     """A backend whose requests are answered when the test says so."""
 
     streams_output = True
+    namespace = None
 
     def __init__(self, *events: Object) -> None:
         self.events = events
@@ -35,6 +36,12 @@ class FakeBackend:
     async def cancel(self, name: str) -> Object:
         self.cancelled.append(name)
         return {}
+
+    async def withdraw(self, name: str) -> str:
+        raise NotImplementedError
+
+    async def find_unserved(self) -> str | None:
+        return None
 
     async def get(self, name: str, *, with_code: bool = False) -> Object:
         raise NotImplementedError
