@@ -110,6 +110,9 @@ def answer(path: str) -> bytes:
     """Return the start of an answer: of a stream, an event, and of a page, items with a token of the next one."""
     if path == "/api/v1/mcp/tools/search":
         return b"[]"
+    if path == "/v1/stats":
+        counts = {"active": 0, "own": 0}
+        return json.dumps({"namespace": "agents", "caller": "k", "executions": counts, "pools": []}).encode()
     at = "2026-11-21T20:00:00.000000Z"
     if path.endswith("/events"):
         return b'{"id": "1.0", "at": "%s", "type": "status", "phase": "Running", "reason": ""}\n' % at.encode()
