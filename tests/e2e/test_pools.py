@@ -180,3 +180,9 @@ def test_a_pool_lists_the_python_of_its_image(installed: Cluster) -> None:
     code = "import platform; platform.python_version()"
     assert installed.execute(name="which-python", code=code)["output"]["result"] == python
     installed.delete("CodeExecution", "which-python")
+
+
+def test_code_may_use_what_models_write_today(installed: Cluster) -> None:
+    code = 'd = {"k": 1}\ntype Pair = tuple[int, int]\ndef first[T](x: T) -> T:\n    return x\nfirst(f"{d["k"]}")'
+    assert installed.execute(name="of-today", code=code)["output"]["result"] == "1"
+    installed.delete("CodeExecution", "of-today")

@@ -12,7 +12,9 @@ from mcp_exec_sandbox.protocol import CPU_COUNT_VARIABLE
 def limit_cpu_count() -> None:
     """Make the functions of `os` return the number in the environment, if it is less than theirs."""
     text = os.environ.get(CPU_COUNT_VARIABLE, "")
-    if not text.isdecimal() or not 0 < int(text) < (os.cpu_count() or 1):
+    # Python 3.13 reads the variable itself, for all but the affinity.
+    available = max(os.cpu_count() or 1, len(os.sched_getaffinity(0)))
+    if not text.isdecimal() or not 0 < int(text) < available:
         return
     number = int(text)
     os.sched_getaffinity = _bound_affinity(number)
