@@ -261,10 +261,10 @@ def test_a_session_fetches_nothing_that_it_has_and_undoes_what_was_not_saved(san
     assert third.end["workspace"]["changedFiles"] == 0
 
 
-def test_files_are_saved_if_only_a_thread_runs_at_the_time_limit(sandbox: Any, files: FakeFiles) -> None:
+def test_files_are_saved_if_only_a_thread_runs_at_the_time_limit(make_sandbox: Any, files: FakeFiles) -> None:
     code = "import threading\nf = open('a.txt', 'w')\nf.write('kept')\n"
     code += "threading.Thread(target=threading.Event().wait).start()\n5"
-    run = sandbox.run(code, files=files.job(), timeoutSeconds=1)
+    run = make_sandbox(grace_milliseconds="10000").run(code, files=files.job(), timeoutSeconds=1)
     assert (run.phase, run.reason, run.result) == ("TimedOut", "Timeout", 5)
     assert "1 thread was still running" in run.error["message"]
     assert run.end["workspace"]["version"] == 1
