@@ -38,6 +38,7 @@ async def bridged(url: str, revision: str, *options: str, key: str = KEY, **sett
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_the_bridge_passes_progress_forms_results_and_cancellation(scene: Scene, revision: str) -> None:
+    scene.gateway.dependencies.abandoned.grace_seconds = 0
     async with bridged(scene.gateway.url, revision, "--pool", "long", elicitation_callback=scene.fill_form) as client:
         running = run(client, scene, progress_callback=scene.note_progress)
         await scene.bind()

@@ -24,16 +24,6 @@ async def test_the_path_may_end_with_a_slash(gateway: Gateway) -> None:
     assert (await gateway.ask("POST", "/mcp/", key=None, json=message("ping"))).status == 401
 
 
-async def test_the_root_names_the_endpoints(api: FakeApiServer) -> None:
-    for docs in (True, False):
-        async with serving(api, docs=docs) as gateway:
-            answer = await gateway.ask("GET", "/", key=None)
-            assert (answer.status, answer.json["mcp"], answer.json["api"]) == (200, "/mcp", "/v1")
-            for path in (answer.json.get("docs"), answer.json["health"]):
-                assert path is None or (await gateway.ask("GET", path, key=None)).status == 200
-            assert ("docs" in answer.json) == docs
-
-
 async def test_a_ping_is_answered_in_every_revision(gateway: Gateway) -> None:
     answer = await gateway.ask("POST", "/mcp", **modern("ping"))
     assert (answer.status, "error" in answer.json) == (200, False)
