@@ -122,7 +122,7 @@ def test_what_has_not_changed_is_not_built_again(docker: Machine) -> None:
     docker.run("images")
     docker.run("images")
     assert len(builds(docker)) == 5
-    assert len(docker.calls("python")) == 6
+    assert len(docker.calls("python")) == 7
 
 
 def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(docker: Machine) -> None:
@@ -138,7 +138,7 @@ def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(d
         docker.run("images")
         files = [call.split("--file ")[1].split()[0] for call in builds(docker)[before:]]
         assert [file.split("/")[0].removesuffix("_image") for file in files] == images
-    assert len(docker.calls("python")) == 6
+    assert len(docker.calls("python")) == 7
 
 
 def test_npm_runs_in_a_container_by_the_lock_and_no_script_of_a_package_runs(docker: Machine) -> None:

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox", "data", "npm")
+LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox", "libraries", "data", "npm")
 
 
 def locked(name: str) -> dict[str, list[str]]:
@@ -39,7 +39,7 @@ def test_every_requirement_is_exact_and_hashed(name: str) -> None:
 def test_a_lock_satisfies_what_is_declared(name: str) -> None:
     versions = locked(name)
     wanted = [requirement for requirement in declared(name) if requirement.name != PROJECT["name"]]
-    if name not in ("sandbox", "data", "npm"):
+    if name not in ("sandbox", "libraries", "data", "npm"):
         wanted += [Requirement(line) for line in PROJECT["dependencies"]]
     for requirement in wanted:
         found = versions.get(canonicalize_name(requirement.name), [])
@@ -47,7 +47,7 @@ def test_a_lock_satisfies_what_is_declared(name: str) -> None:
         assert all(requirement.specifier.contains(version) for version in found), f"{requirement}: run `make lock`"
 
 
-@pytest.mark.parametrize("name", ["operator", "gateway", "broker", "servers", "sandbox"])
+@pytest.mark.parametrize("name", ["operator", "gateway", "broker", "servers", "sandbox", "libraries"])
 def test_images_hold_the_versions_that_the_tests_run_with(name: str) -> None:
     dev = locked("dev")
     assert {package: versions for package, versions in locked(name).items() if dev.get(package) != versions} == {}
@@ -64,6 +64,7 @@ def test_the_data_image_has_the_versions_of_the_libraries_that_tests_have_too() 
     dev, data = locked("dev"), locked("data")
     assert {"numpy", "pandas", "matplotlib"} <= dev.keys() & data.keys()
     assert {package: versions for package, versions in data.items() if dev.get(package, versions) != versions} == {}
+    assert locked("libraries").items() <= data.items()
 
 
 def test_what_npm_has_is_locked_by_digest_and_from_no_particular_registry() -> None:
