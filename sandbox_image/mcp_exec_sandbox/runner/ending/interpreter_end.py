@@ -117,6 +117,9 @@ class InterpreterEnd:
                     files.flush()
                 files.release()
             threading._shutdown()  # type: ignore[attr-defined]
+            if self._interrupts.was_requested:
+                # Python 3.13 only prints the exception that ended the wait.
+                return
             show()
             atexit._run_exitfuncs()
             if self._interrupts.was_requested:
