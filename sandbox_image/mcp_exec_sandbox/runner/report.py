@@ -73,13 +73,14 @@ def describe_error(error: BaseException, workspace: Path, *, file: str = AGENT_F
 
     The traceback of a very deep recursion loses its middle, here and in the error itself.
     """
+    message = read_message(error)
     left_out = _cut_tracebacks(error)
     text = _format(error, workspace)
     if left_out:
         text = text.replace(_HEAD, f"{_HEAD[:-2]}, {left_out} calls are left out):", 1)
     return ErrorFields(
         type=shorten(type(error).__name__, TYPE_CHARACTERS),
-        message=shorten(read_message(error), MESSAGE_CHARACTERS),
+        message=shorten(message, MESSAGE_CHARACTERS),
         line=_find_line(error, file),
         traceback=shorten(text, TRACEBACK_CHARACTERS),
     )

@@ -23,9 +23,18 @@ def limit_stacks(memory_bytes: int) -> None:
 def explain_recursion(error: RecursionError) -> str:
     """Return the error's text, with the limit if it is the highest that the memory allows."""
     limit = sys.getrecursionlimit()
-    if limit != getattr(sys.setrecursionlimit, "most", None):
+    # Calls of C code have a limit of their own in Python 3.13.
+    if limit != getattr(sys.setrecursionlimit, "most", None) or not _has_calls(error, limit // 2):
         return str(error)
     return f"{error}: the memory of the sandbox allows {limit} calls"
+
+
+def _has_calls(error: BaseException, number: int) -> bool:
+    """Return whether the traceback of an error has at least so many calls."""
+    entry = error.__traceback__
+    while entry is not None and number > 0:
+        entry, number = entry.tb_next, number - 1
+    return number == 0
 
 
 def _bound_recursion(most: int) -> object:
