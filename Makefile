@@ -62,7 +62,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.monitoring
+	mypy --strict -p hack.monitoring -p hack.python_values
 	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
 
 unit: venv  ## run the tests of code inside one process: no cluster, no network
@@ -115,10 +115,11 @@ bench: venv  ## measure everything on a real cluster, and compare with docs/inte
 bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ONLY=latency,... chooses
 	@hack/bench --smoke $(if $(ONLY),--only $(ONLY))
 
-generate: venv  ## write all generated files: CRDs, chart, boards, wrappers
+generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, wrappers
 	python -m mcp_exec_api
 	python hack/chart
 	python -m hack.monitoring
+	python -m hack.python_values
 	hack/catalogs
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 

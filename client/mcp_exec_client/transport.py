@@ -20,6 +20,7 @@ from mcp_exec_client.errors import (
     find_error_class,
 )
 from mcp_exec_client.retry import RetryPolicy
+from mcp_exec_tools.stored_json import find_unstorable
 
 MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024
 """Largest body that a gateway can be configured to accept."""
@@ -169,7 +170,10 @@ class Transport:
 
 def encode_body(body: Any) -> bytes:
     """Encode a request's body. Raises ValueError or TypeError if it is no JSON or too large for every gateway."""
-    content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+    try:
+        content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError as error:
+        raise ValueError(find_unstorable(body) or str(error)) from None
     if len(content) > MAX_REQUEST_BYTES:
         raise ValueError(f"the request has {len(content)} bytes; at most {MAX_REQUEST_BYTES} are possible")
     return content

@@ -114,9 +114,17 @@ def _parse_text(text: str) -> tuple[bool, Any]:
     if text.lstrip()[:1] not in ("{", "["):
         return False, None
     try:
-        return True, json.loads(text, parse_constant=_reject_constant)
+        return True, json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_build_object)
     except (ValueError, RecursionError):
         return False, None
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. A text whose object has a key twice stays text, which loses nothing."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return members
 
 
 def _reject_constant(word: str) -> Any:

@@ -38,6 +38,7 @@ from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, is_bound
 from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_tools.stored_json import write_long_integers
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +169,9 @@ class EventFollower:
         if isinstance(event, TextEvent):
             return self._advance(event.type, at=at, text=event.text)
         if isinstance(event, ResultEvent):
-            return self._advance("result", at=at, value=event.value, truncated=event.truncated)
+            # as the status will have it
+            value, _ = write_long_integers(event.value, json.dumps(event.value))
+            return self._advance("result", at=at, value=value, truncated=event.truncated)
         if isinstance(event, ProgressEvent):
             return self._advance("progress", at=at, done=event.done, total=event.total, text=event.text)
         if isinstance(event, ToolCallEvent | ToolResultEvent | ApprovalEvent):

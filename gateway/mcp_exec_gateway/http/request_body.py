@@ -12,7 +12,6 @@ server in place of the cluster, both versions alternated 80 times with 100 reque
 
 import asyncio
 import json
-import math
 from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -25,14 +24,13 @@ from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.http.memory import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem, invalid
 from mcp_exec_gateway.http.repeated import find_repeated
+from mcp_exec_tools.stored_json import find_unstorable
 
 FIELDS_SET_LATER: Final = ("cancelRequested", "approvals")
 """Fields of a spec that a creation cannot set: they request a cancellation and decide on approvals that came later."""
 _BODY_SECONDS: Final = 30.0
 _DISCARDED_BYTES: Final = 8 * 1024 * 1024
 """Bytes read beyond a body's limit: most clients send the whole body before they read the response."""
-_INT_MIN: Final = -(2**63)
-_INT_MAX: Final = 2**63 - 1
 
 ParsedModel = TypeVar("ParsedModel", bound=Model)
 ParsedSpec = TypeVar("ParsedSpec", bound=CodeExecutionSpec)
@@ -44,6 +42,10 @@ class ClientDisconnected(Exception):
 
 class _RejectedJson(ValueError):
     """JSON that is syntactically correct and not accepted."""
+
+
+class _NotFinite(_RejectedJson):
+    """NaN or an infinity."""
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
@@ -108,7 +110,7 @@ def parse_spec(model: type[ParsedSpec], body: bytes, memory: Reservation | None 
         spec = model.model_validate_json(body, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise invalid(*errors, *field_errors(error, model, hidden=FIELDS_SET_LATER)) from None
-    if not errors and (reason := _find_lossy_number(spec.context)):
+    if not errors and (reason := find_unstorable(spec.context)):
         errors = [FieldError(field="context", message=reason)]
     if errors:
         raise invalid(*errors)
@@ -132,6 +134,9 @@ def parse_json(body: bytes) -> object:
         return json.loads(body.decode(), object_pairs_hook=_build_object, parse_constant=_reject_constant)
     except RecursionError:
         reason = "it is nested too deeply"
+    except _NotFinite as error:
+        # the body is read a second time to find the place
+        reason = find_unstorable(json.loads(body)) or str(error)
     except ValueError as error:
         reason = str(error)
     errors = [FieldError(field="body", message=reason)]
@@ -147,22 +152,4 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _reject_constant(constant: str) -> NoReturn:
-    raise _RejectedJson(f"{constant} is not a JSON value")
-
-
-def _find_lossy_number(context: dict[str, Any]) -> str | None:
-    """Return why the API server could not store the context unchanged, or None."""
-    remaining: list[Any] = [context]
-    while remaining:
-        value = remaining.pop()
-        if isinstance(value, dict):
-            remaining.extend(value.values())
-        elif isinstance(value, list):
-            remaining.extend(value)
-        elif isinstance(value, bool):
-            continue
-        elif isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-            return "an integer of more than 64 bits would be rounded; send it as a string"
-        elif isinstance(value, float) and not math.isfinite(value):
-            return "a number is too large for a double; send it as a string"
-    return None
+    raise _NotFinite(f"{constant} is not a JSON value")

@@ -10,11 +10,13 @@ from pydantic import JsonValue
 
 from mcp_exec_api.code_execution import ExecutionError, Output, Phase
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.notes import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import ArtifactEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
-from mcp_exec_common.util.text import shorten
+from mcp_exec_common.util.text import shorten, shorten_line
 from mcp_exec_operator.executions.files.report import ArtifactCollector, find_failure
+from mcp_exec_tools.stored_json import write_long_integers
 
 _MARKER_CHARACTERS: Final = 256
 """Characters that a stream may have beyond its limit, for the cut marker of the supervisor."""
@@ -52,6 +54,7 @@ class OutputCollector:
     artifacts: ArtifactCollector = field(default_factory=ArtifactCollector)
     _streams: dict[str, _Stream] = field(default_factory=lambda: {"stdout": _Stream(), "stderr": _Stream()})
     _result: JsonValue = None
+    _notes: list[Note] = field(default_factory=list)
     _truncated: bool = False
 
     def add(self, event: Event) -> bool:
@@ -97,6 +100,13 @@ class OutputCollector:
         if self.end.phase in _END_REASONS:
             return _END_REASONS[self.end.phase]
         return self.end.reason if ReasonTrait.SANDBOX in self.end.reason.traits else Reason.USER_ERROR
+
+    def build_notes(self) -> list[Note]:
+        """Return the notes of the collector and of the sandbox."""
+        notes = list(self.end.notes) if self.end else []
+        for note in reversed(self._notes):
+            notes = add_note(notes, note)
+        return notes
 
     @property
     def workspace_problem(self) -> str:
@@ -145,8 +155,18 @@ class OutputCollector:
         except (ValueError, RecursionError):
             # no JSON: an infinity or not a number
             self._result, self._truncated = shorten(repr(event.value), self.limit), True
+            self._note(NoteKind.VALUE_CHANGED, "The sandbox sent no JSON, so this is its text.")
             return
         if len(text) > self.limit + _MARKER_CHARACTERS:
             self._result, self._truncated = shorten(text, self.limit), True
-        else:
-            self._result = event.value
+            self._note(NoteKind.OUTPUT_CUT, f"The result has more than {self.limit} characters.")
+            return
+        self._result, path = write_long_integers(event.value, text)
+        if path:
+            message = "The API server would round an integer of more than 64 bits, so it is a text."
+            self._note(NoteKind.VALUE_CHANGED, message, path=path)
+
+    def _note(self, kind: NoteKind, message: str, *, path: str = "result") -> None:
+        self._notes = add_note(
+            self._notes, Note(kind=kind, path=shorten_line(path, MAX_NOTE_CHARACTERS), message=message)
+        )

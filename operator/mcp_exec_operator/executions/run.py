@@ -415,7 +415,7 @@ class ExecutionRun:
             started_at=self._limit_start(output.started_at),
             usage=self._build_usage(),
             artifacts=output.artifacts.build(),
-            notes=list(output.end.notes) if output.end else [],
+            notes=output.build_notes(),
             workspace=build_workspace(output.end.workspace if output.end and binding.spec.workspace else None),
             durations=Durations(**{name: round(value, 3) for name, value in values.items() if value is not None}),
         )

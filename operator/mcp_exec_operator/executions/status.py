@@ -99,7 +99,8 @@ def build_finished_status(
         if _estimate_bytes(output) > limit:
             output = fit_output(output, limit)
             notes = add_note(notes, _CUT_TO_FIT)
-        output = drop_empty_fields(output)
+        # an empty text is a result, and its field has no type that would refuse it
+        output = {**drop_empty_fields(output), **({"result": ""} if output.get("result") == "" else {})}
     total = _to_milliseconds(moment - created)
     durations = {**(status.get("durations") or {}), **outcome.durations.to_api(), "total": total}
     finished = outcome.reason or outcome.phase

@@ -25,6 +25,7 @@ from mcp_exec_sandbox.protocol import (
 from mcp_exec_sandbox.runner.limits import resources
 from mcp_exec_sandbox.runner.limits.stacks import explain_recursion
 from mcp_exec_sandbox.runner.result_json import convert_to_json
+from mcp_exec_sandbox.values.walk import escape_surrogates
 from mcp_exec_tools.text import shorten
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
@@ -80,9 +81,9 @@ def describe_error(error: BaseException, workspace: Path, *, file: str = AGENT_F
         text = text.replace(_HEAD, f"{_HEAD[:-2]}, {left_out} calls are left out):", 1)
     return ErrorFields(
         type=shorten(type(error).__name__, TYPE_CHARACTERS),
-        message=shorten(message, MESSAGE_CHARACTERS),
+        message=shorten(escape_surrogates(message), MESSAGE_CHARACTERS),
         line=_find_line(error, file),
-        traceback=shorten(text, TRACEBACK_CHARACTERS),
+        traceback=shorten(escape_surrogates(text), TRACEBACK_CHARACTERS),
     )
 
 

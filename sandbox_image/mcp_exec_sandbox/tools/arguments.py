@@ -1,14 +1,12 @@
 """Arguments of a tool call: merged from the forms in which code writes them, and encoded as JSON."""
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, time
-from enum import Enum
-from pathlib import PurePath
 from typing import Any
 
 from mcp_exec_sandbox.tools.errors import ToolError
+from mcp_exec_sandbox.values.arguments import encode_as_json
+from mcp_exec_sandbox.values.changes import ValueRefused
 
 MAX_ARGUMENT_BYTES = 8 * 1024 * 1024
 """Maximum size of the arguments of one call."""
@@ -87,17 +85,16 @@ def to_mapping(input: object) -> Mapping[str, Any] | None:
 
 
 def encode_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Encode the arguments as a JSON object, with dates, decimals, paths, sets and dataclasses in their usual form.
+    """Encode the arguments as a JSON object, with dates, tables, sets and so on in the forms that results have.
 
     Raises:
-        ToolError: (reason InvalidArguments) a value has no JSON form, or the arguments are too large.
+        ToolError: (reason InvalidArguments) a value has no JSON that means the same, or the arguments are too large.
     """
     try:
-        text = json.dumps(arguments, default=_simplify, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise _build_error(tool, f"the arguments can't be encoded as JSON: {error}", {}) from None
-    # A character has up to four bytes, so only texts near the limit are encoded to count.
-    if 4 * len(text) > MAX_ARGUMENT_BYTES and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES:
+        text = encode_as_json(arguments, MAX_ARGUMENT_BYTES)
+    except ValueRefused as error:
+        raise _build_error(tool, str(error), {}) from None
+    if text is None:
         raise _build_error(tool, f"the arguments have more than {MAX_ARGUMENT_BYTES // 1024 // 1024} MiB", {})
     return text
 
@@ -123,32 +120,6 @@ def _match_other_spelling(spelling: object, parameters: Mapping[str, bool], spel
         if name in parameters or name in spellings:
             return name if name in parameters else spellings[name]
     return None
-
-
-def _simplify(value: Any) -> Any:
-    """Convert a value that `json` can't encode to one that it can."""
-    # Imported for such a value, not in every idle sandbox.
-    from decimal import Decimal
-    from uuid import UUID
-
-    if isinstance(value, (date, time)):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, (PurePath, UUID)):
-        return str(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    for method in ("model_dump", "tolist"):  # pydantic, numpy
-        if callable(convert := getattr(value, method, None)):
-            return convert()
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def _build_unknown_error(

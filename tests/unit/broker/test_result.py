@@ -34,6 +34,8 @@ def text(*texts: str) -> list[dict[str, Any]]:
         ({"content": text('"word"')}, None, '"word"'),
         ({"content": text("{not json")}, None, "{not json"),
         ({"content": text("[NaN]")}, None, "[NaN]"),
+        ({"content": text('{"a": 1, "a": 2}')}, None, '{"a": 1, "a": 2}'),
+        ({"content": text('{"id": 18446744073709551619}')}, None, {"id": 2**64 + 3}),
         ({"content": text("[" * 100_000)}, None, "[" * 100_000),
         ({"content": text('{"a": 1}', "[2]")}, None, [{"a": 1}, [2]]),
         ({"content": text("one", '{"a": 1}')}, None, 'one\n{"a": 1}'),

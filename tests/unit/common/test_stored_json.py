@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_tools.stored_json import to_stored_json
+from mcp_exec_client.transport import encode_body
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.http.request_body import parse_json
+from mcp_exec_tools.stored_json import find_unstorable, to_stored_json, write_long_integers
 
 STORED = [
     ("1.0", "1"),
@@ -66,3 +69,33 @@ DATA: st.SearchStrategy[Any] = st.recursive(
 def test_the_form_of_a_form_is_itself(data: Any) -> None:
     form = to_stored_json(data)
     assert to_stored_json(json.loads(form)) == form
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        ({"rows": [{"id": 2**63 - 1}, {"id": -(2**63)}], "a": 1.5, "b": True}, None),
+        ({"rows": [{"id": 1}, {"id": 2**63}]}, "rows[1].id: an integer of more than 64 bits would be rounded"),
+        ({"rows": [{"a b": float("nan")}]}, "rows[0]['a b']: nan is no JSON value"),
+        ({"x": float("inf")}, "x: inf is no JSON value, or too large for a double; send null or a string"),
+    ],
+)
+def test_a_context_that_would_change_is_named_by_its_path(context: Any, reason: str | None) -> None:
+    found = find_unstorable(context)
+    assert found is None if reason is None else found is not None and found.startswith(reason)
+
+
+def test_gateway_and_client_name_the_path_of_what_json_does_not_have() -> None:
+    context = {"context": {"rows": [{"price": 1}, {"price": float("nan")}]}}
+    with pytest.raises(ValueError, match=r"^context\.rows\[1\]\.price: nan is no JSON value"):
+        encode_body(context)
+    with pytest.raises(HttpProblem) as problem:
+        parse_json(json.dumps(context).encode())
+    assert "context.rows[1].price: nan is no JSON value" in problem.value.detail
+
+
+def test_long_integers_become_texts_and_all_else_stays() -> None:
+    data = {"a": [2**64, {"b": 2**63}], "c": "1" * 30, "d": 2**63 - 1}
+    changed = {**data, "a": [str(2**64), {"b": str(2**63)}]}
+    assert write_long_integers(data, json.dumps(data)) == (changed, "result.a[0]")
+    assert write_long_integers({"c": "1" * 30}, json.dumps("1" * 30)) == ({"c": "1" * 30}, "")

@@ -1,5 +1,6 @@
 """Texts of run_code for a model: bounded, with head and tail of what is long, and important parts first."""
 
+import json
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ def test_a_run_without_output_says_so() -> None:
 @pytest.mark.parametrize("value", [0, False, [], {}, ""])
 def test_a_value_that_is_false_is_a_result(value: Any) -> None:
     text = format_text(outcome(result=value, stdout="x\n"))
-    assert text.startswith("result: ") == (value != "")
+    assert text.startswith(f"result: {json.dumps(value)}\n")
 
 
 def test_long_parts_keep_head_and_tail_and_the_text_its_limit() -> None:

@@ -2,24 +2,27 @@
 
 import collections
 import dataclasses
-import datetime
 import decimal
-import enum
+import io
+import itertools
 import json
-import pathlib
+import math
 import re
-import typing
-import uuid
+import sqlite3
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import pydantic
 import pytest
+from hack.python_values.table import IMPORTS, LIBRARIES, ROWS, ValueRow
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_sandbox.notes import Notes
 from mcp_exec_sandbox.runner.result_json import JsonResult, convert_to_json
+from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments
+from mcp_exec_sandbox.tools.errors import ToolError
+from mcp_exec_sandbox.values.marks import Pairs
 from mcp_exec_tools.text import measure_json
 
 LIMIT = 64 * 1024
@@ -29,93 +32,160 @@ def convert(value, limit=LIMIT):
     return convert_to_json(value, limit, notes=Notes()).value
 
 
-@dataclasses.dataclass
-class Row:
-    name: str
-    tags: set
-
-
-class Colour(enum.Enum):
-    RED = "red"
-
-
-class Level(enum.IntEnum):
-    HIGH = 3
-
-
-class Point(typing.NamedTuple):
-    x: int
-    y: int
-
-
-class Model(pydantic.BaseModel):
-    name: str
-    when: datetime.date
-
-
 class Text(str):
     pass
 
 
-CASES = [
-    (None, None),
-    (True, True),
-    (2**60, 2**60),
-    (1.5, 1.5),
-    (float("nan"), None),
-    (float("-inf"), None),
-    (Text("sub"), "sub"),
-    ((1, 2), [1, 2]),
-    ({3, 1, 2}, [1, 2, 3]),
-    (frozenset({"b", "a"}), ["a", "b"]),
-    (collections.deque([1]), [1]),
-    (range(3), [0, 1, 2]),
-    ({"a": 1}.keys(), ["a"]),
-    ({2: "a", None: "b", True: "c", (1, 2): "d"}, {"2": "a", "null": "b", "true": "c", "[1, 2]": "d"}),
-    (collections.OrderedDict(a=1), {"a": 1}),
-    (collections.Counter("aab"), {"a": 2, "b": 1}),
-    (Row("r", {1}), {"name": "r", "tags": [1]}),
-    (Point(1, 2), {"x": 1, "y": 2}),
-    (Colour.RED, "red"),
-    (Level.HIGH, 3),
-    (Model(name="m", when=datetime.date(2026, 1, 2)), {"name": "m", "when": "2026-01-02"}),
-    (datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), "2026-01-02T03:04:05+00:00"),
-    (datetime.date(2026, 1, 2), "2026-01-02"),
-    (datetime.time(3, 4), "03:04:00"),
-    (datetime.timedelta(hours=1), "1:00:00"),
-    (decimal.Decimal("10.50"), "10.50"),
-    (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-    (pathlib.Path("/workspace/a"), "/workspace/a"),
-    (b"ab\x00", "b'ab\\x00'"),
-    (3 + 4j, "(3+4j)"),
-    (int, "<class 'int'>"),
-    (np.float64(1.5), 1.5),
-    (np.int32(7), 7),
-    (np.bool_(True), True),
-    (np.float32("nan"), None),
-    (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
-    (np.array([1.0, np.inf]), [1.0, None]),
-    (np.array(5), 5),
-    (np.datetime64("2026-01-02"), "2026-01-02"),
-    (pd.Timestamp("2026-01-02"), "2026-01-02T00:00:00"),
-    (pd.NaT, None),
-    (pd.NA, None),
-    (pd.Timedelta(hours=1), "0 days 01:00:00"),
-    (pd.Series([1, 2]), [1, 2]),
-    (pd.Series([1, 2], index=["a", "b"]), {"a": 1, "b": 2}),
-    (pd.Index(["a", "b"]), ["a", "b"]),
-    (pd.DataFrame({"a": [1, 2], "b": ["x", None]}), [{"a": 1, "b": "x"}, {"a": 2, "b": None}]),
-    (pd.DataFrame({"n": [1]}, index=pd.Index(["k"], name="key")), [{"key": "k", "n": 1}]),
-]
+def build_namespace(row: ValueRow) -> dict[str, Any]:
+    """Return what the expression of a row may use. The test is skipped if a library of the row is not here."""
+    namespace: dict[str, Any] = {"__name__": __name__}
+    for line in IMPORTS:
+        exec(line, namespace)
+    for name, library in LIBRARIES.items():
+        if re.search(rf"\b{name}\.", row.python):
+            namespace[name] = pytest.importorskip(library)
+    return namespace
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"), CASES, ids=[f"{type(value).__name__}-{number}" for number, (value, _) in enumerate(CASES)]
-)
-def test_a_value_has_its_json(value, expected):
-    result = convert_to_json(value, LIMIT, notes=Notes())
-    assert json.dumps(result.value) == json.dumps(expected)
-    assert not result.truncated
+def name_row(row: ValueRow) -> str:
+    return row.python[:60]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name_row)
+def test_a_value_has_the_result_of_the_table_and_its_note(row):
+    notes = Notes()
+    result = convert_to_json(eval(row.python, build_namespace(row)), LIMIT, notes=notes)
+    assert json.dumps(result.value) == json.dumps(json.loads(row.result))
+    assert {note["kind"] for note in notes.to_message()} == ({row.note} if row.note else set())
+    assert result.truncated == (row.note == "OutputCut")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name_row)
+def test_a_value_has_the_argument_of_the_table_or_is_refused_with_its_path(row):
+    arguments = {"rows": [0, {"price": eval(row.python, build_namespace(row))}]}
+    if row.refused:
+        with pytest.raises(ToolError, match=r"^s\.t: rows\[1\]\.price\b") as failure:
+            encode_arguments("s.t", arguments)
+        assert failure.value.reason == "InvalidArguments"
+        assert row.refused in str(failure.value)
+        return
+    price = json.loads(encode_arguments("s.t", arguments))["rows"][1]["price"]
+    assert json.dumps(price) == json.dumps(json.loads(row.argument or row.result))
+
+
+def find_notes(value, limit=LIMIT):
+    notes = Notes()
+    convert_to_json(value, limit, notes=notes)
+    return [(note["kind"], note["path"]) for note in notes.to_message()]
+
+
+def test_a_note_names_the_first_place_and_the_number_of_places():
+    notes = Notes()
+    rows = [{"price": 1.5}, {"price": math.nan}, {"price": math.nan}, {"a b": 2**64}]
+    convert_to_json({"rows": rows}, LIMIT, notes=notes)
+    assert notes.to_message() == [
+        {
+            "kind": "ValueChanged",
+            "path": "result.rows[1].price",
+            "message": "JSON has no NaN and no infinity, so this is the text NaN. So in 2 places.",
+        },
+        {
+            "kind": "ValueChanged",
+            "path": "result.rows[3]['a b']",
+            "message": "An integer of more than 64 bits is a text with all its digits.",
+        },
+    ]
+
+
+def test_only_integers_that_a_double_cannot_hold_have_a_note():
+    assert find_notes([2**53, 2**60, 10**18]) == []
+    assert find_notes([2**53 + 1]) == [("ValueChanged", "result[0]")]
+
+
+def test_a_value_of_each_sort_is_named_though_there_are_thousands():
+    kinds = [type(f"Kind{number}", (), {})() for number in range(100)]
+    notes = Notes()
+    convert_to_json(kinds, 1 << 20, notes=notes)
+    assert len(notes.to_message()) == 16
+    assert notes.to_message()[-1]["kind"] == "NotesDropped"
+
+
+def test_every_entry_of_a_mapping_is_kept_however_its_keys_collide():
+    keys = [1, "1", "1 (2)", Text("1"), decimal.Decimal(1), 1.5, "1.5", np.int64(1), (1,), "[1]"]
+    value = Pairs([(key, place) for place, key in enumerate(keys)])
+    assert list(convert_to_json(value, LIMIT, notes=Notes()).value.values()) == list(range(len(keys)))
+
+
+def test_many_keys_with_one_text_take_linear_time():
+    class Same:
+        def __repr__(self):
+            return "same"
+
+    value = convert_to_json({Same(): place for place in range(5000)}, 1 << 22, notes=Notes()).value
+    assert len(value) == 5000
+
+
+def test_an_iterator_without_end_is_read_in_part_and_the_rest_is_there():
+    numbers = itertools.count()
+    assert convert([numbers])[0][-1] == 999
+    assert next(numbers) == 1001
+    assert find_notes({"a": itertools.cycle([1])}) == [("OutputCut", "result.a")]
+
+
+def test_iterators_within_iterators_share_a_time_limit(monkeypatch):
+    seconds = itertools.count()
+    monkeypatch.setattr("mcp_exec_sandbox.values.walk.time.monotonic", lambda: float(next(seconds)))
+    assert find_notes(itertools.count() for _ in itertools.count()) != []
+    assert next(seconds) < 100
+
+
+def test_a_file_is_not_read():
+    file = io.StringIO("line\n")
+    assert "StringIO" in convert(file)
+    assert file.read() == "line\n"
+
+
+def test_a_cut_says_how_long_the_result_is():
+    notes = Notes()
+    convert_to_json("€" * 1000, 200, notes=notes)
+    assert notes.to_message() == [
+        {
+            "kind": "OutputCut",
+            "path": "result",
+            "message": "It has 3002 bytes as JSON, more than the 200 of limits.outputBytes: its middle is cut.",
+        }
+    ]
+    notes = Notes()
+    convert_to_json(list(range(100_000)), 200, notes=notes)
+    message = (
+        "It has more than the 200 bytes of limits.outputBytes, 100000 items in all: it is a text with the beginning."
+    )
+    assert [note["message"] for note in notes.to_message()] == [message]
+
+
+def test_an_array_that_is_too_large_is_cut_along_its_first_axis():
+    assert convert(np.arange(10**6).reshape(1000, 1000), 100).startswith("[[0, 1, 2")
+    assert convert(np.zeros((10**6, 2), dtype=int), 100).startswith("[[0, 0], [0, 0]")
+
+
+def test_a_subclass_of_a_library_has_the_form_of_its_base():
+    class Frame(pd.DataFrame):
+        pass
+
+    assert convert(Frame({"a": [1]})) == [{"a": 1}]
+
+
+def test_rows_of_a_database_keep_columns_with_the_same_name():
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    assert convert(connection.execute("select 1 as a, 2 as a")) == [{"a": 1, "a (2)": 2}]
+    connection.close()
+
+
+def test_an_argument_of_too_many_bytes_is_refused():
+    for value in ("x" * MAX_ARGUMENT_BYTES, ["é" * 1000] * 5000):
+        with pytest.raises(ToolError, match="more than 8 MiB"):
+            encode_arguments("s.t", {"value": value})
 
 
 class Hostile:
@@ -178,8 +248,9 @@ def test_depth_is_bounded():
     assert "levels deep" in json.dumps(result.value)
 
 
-def test_huge_integers_are_described():
-    assert convert(1 << 10_000) == "<int of 10001 bits>"
+def test_integers_that_do_not_fit_are_described():
+    assert convert(1 << 10_000, 1000) == "<int of 10001 bits>"
+    assert find_notes(1 << 10_000, 1000) == [("OutputCut", "result")]
 
 
 def test_a_huge_repr_is_cut():
@@ -226,7 +297,7 @@ def test_large_tables_are_cut_without_being_converted_whole():
 plain = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**70), 2**70)
+    | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

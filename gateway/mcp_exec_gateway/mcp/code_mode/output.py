@@ -206,7 +206,7 @@ def _format_value(structured: dict[str, Any]) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return value or '""'
     short, _ = shorten_json(value, _MAX_VALUE)
     return short if isinstance(short, str) else json.dumps(short, ensure_ascii=False)
 

@@ -353,9 +353,10 @@ class CodeRun:
                 notes.add("OutputCut", output.describe_cut(), path=output.kind)
         for text in self._files_report.notes:
             notes.add("FileNotKept", text)
-        for note in self._report.notes if self._report else ():
+        reported = self._report.notes if self._report else ()
+        for note in reported:
             notes.add(note["kind"], note["message"], path=note["path"])
-        if is_cut:
+        if is_cut and not any(note["kind"] == "OutputCut" for note in reported):
             notes.add("OutputCut", f"The result has more than {self._request.output_bytes} bytes.", path="result")
         return notes.to_message()
 
