@@ -66,9 +66,7 @@ PARTLY_READ = ValueChange(
 )
 CYCLE = ValueChange("OutputCut", "It contains itself.", "contains itself")
 TOO_DEEP = ValueChange("OutputCut", "It has more than {what} levels.", "has more than {what} levels")
-FAILED = ValueChange(
-    "ValueChanged", "{what} was raised while it was converted.", "raised {what} while it was converted"
-)
+FAILED = ValueChange("ValueChanged", "{what} was raised by its code.", "raised {what} while it was converted")
 LONG_REPR = ValueChange("OutputCut", "Its repr or its bytes are cut in the middle.", "")
 
 

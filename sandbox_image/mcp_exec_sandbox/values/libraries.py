@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mcp_exec_sandbox.values.marks import UNKNOWN, Missing, Records
+from mcp_exec_sandbox.values.marks import UNKNOWN, LabelledRows, Missing
 
 _REPEATED = "Its index has repeated labels"
 _LEVELS = "Its index has several levels"
@@ -28,7 +28,7 @@ def _find_numpy_form(value: Any, room: int) -> Any:
     if names is not None:
         rows = [_list_fields(row, names) for row in part.reshape(-1)] if part.ndim else [_list_fields(part, names)]
         if part.ndim == 1:
-            return Records(names, rows)
+            return LabelledRows(names, rows)
         return dict(zip(names, rows[0], strict=True)) if not part.ndim else [_zip(names, row) for row in rows]
     if part.dtype.kind in "mM" and hasattr(part, "filled"):
         part = part.filled("NaT")
@@ -118,11 +118,11 @@ def _find_pandas_form(value: Any, room: int) -> Any:
     return str(value) if names & _PANDAS_TEXTS else UNKNOWN
 
 
-def _find_frame_form(frame: Any) -> Records:
+def _find_frame_form(frame: Any) -> LabelledRows:
     labels, columns = _list_levels(frame.index)
     labels += list(frame.columns)
     columns += [_list_column(frame.iloc[:, place]) for place in range(frame.shape[1])]
-    return Records(labels, zip(*columns, strict=True) if columns else [()] * len(frame))
+    return LabelledRows(labels, zip(*columns, strict=True) if columns else [()] * len(frame))
 
 
 def _find_series_form(series: Any) -> Any:
@@ -134,7 +134,7 @@ def _find_series_form(series: Any) -> Any:
         return dict(zip(levels[0], values, strict=True))
     name = "value" if series.name is None else series.name
     why = _LEVELS if len(levels) > 1 else _REPEATED
-    return Records([*labels, name], zip(*levels, values, strict=True), why=why)
+    return LabelledRows([*labels, name], zip(*levels, values, strict=True), why=why)
 
 
 def _list_levels(index: Any) -> tuple[list[Any], list[list[Any]]]:
@@ -171,7 +171,7 @@ def _find_polars_form(value: Any, room: int) -> Any:
     names = {base.__name__ for base in type(value).__mro__}
     if "DataFrame" in names:
         part = value.head(_count_rows(room, max(1, value.width)))
-        return Records(part.columns, part.iter_rows())
+        return LabelledRows(part.columns, part.iter_rows())
     return value.head(_count_rows(room, 1)).to_list() if "Series" in names else UNKNOWN
 
 
@@ -181,7 +181,7 @@ def _find_arrow_form(value: Any, room: int) -> Any:
     if hasattr(value, "column_names") and hasattr(value, "slice"):
         part = value.slice(0, _count_rows(room, max(1, value.num_columns)))
         columns = [column.to_pylist() for column in part.columns]
-        return Records(part.column_names, zip(*columns, strict=True) if columns else [()] * part.num_rows)
+        return LabelledRows(part.column_names, zip(*columns, strict=True) if columns else [()] * part.num_rows)
     return value.slice(0, _count_rows(room, 1)).to_pylist() if hasattr(value, "to_pylist") else UNKNOWN
 
 

@@ -21,8 +21,8 @@ class Pairs:
         self.items = items
 
 
-class Records:
-    """Records with the same labels, which may repeat."""
+class LabelledRows:
+    """LabelledRows with the same labels, which may repeat."""
 
     def __init__(self, labels: Sequence[Any], rows: Iterable[Sequence[Any]], *, why: str = "") -> None:
         self.labels = labels

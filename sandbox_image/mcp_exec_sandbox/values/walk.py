@@ -15,7 +15,7 @@ from typing import Any
 from mcp_exec_sandbox.values import changes
 from mcp_exec_sandbox.values.changes import ValueChange
 from mcp_exec_sandbox.values.forms import find_form
-from mcp_exec_sandbox.values.marks import UNKNOWN, Missing, Pairs, Records
+from mcp_exec_sandbox.values.marks import UNKNOWN, LabelledRows, Missing, Pairs
 from mcp_exec_tools.text import cut_marker, shorten
 
 MAX_DEPTH = 64
@@ -104,7 +104,7 @@ class Walk:
             return self._pay(None, _WORD_COST)
         if kind is Pairs:
             return self._object(value.items, depth)
-        if kind is Records:
+        if kind is LabelledRows:
             return self._table(value, depth)
         if (form := self._find_form(value)) is not UNKNOWN:
             return self.convert(form, depth)
@@ -161,7 +161,7 @@ class Walk:
         path.pop()
         return result
 
-    def _table(self, table: Records, depth: int) -> list[Any]:
+    def _table(self, table: LabelledRows, depth: int) -> list[Any]:
         if table.why:
             self.report(changes.RECORDS, table.why)
         names: dict[str, Any] = {}

@@ -18,6 +18,15 @@ def test_a_cause_is_kept_in_the_traceback(sandbox):
     assert "direct cause" in run.error["traceback"]
 
 
+def test_notes_and_groups_of_exceptions_are_kept_in_the_traceback(sandbox):
+    run = sandbox.run(
+        "e = ValueError('a\\ud800b')\ne.add_note('try b')\nraise ExceptionGroup('two', [e, KeyError('k')])\n"
+    )
+    assert (run.error["type"], run.error["line"]) == ("ExceptionGroup", 3)
+    for text in ("ValueError: a\\ud800b", "try b", "KeyError: 'k'"):
+        assert text in run.error["traceback"]
+
+
 def test_frames_of_libraries_are_left_out(sandbox):
     run = sandbox.run("import json\n\njson.loads('{')\n")
     assert (run.error["type"], run.error["line"]) == ("JSONDecodeError", 3)

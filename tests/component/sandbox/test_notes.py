@@ -33,6 +33,17 @@ def test_a_result_that_was_cut_is_noted(sandbox: Any) -> None:
     assert [(note["kind"], note["path"]) for note in run.end["notes"]] == [("OutputCut", "result")]
 
 
+def test_a_value_that_json_cannot_express_is_noted_with_its_path(sandbox: Any) -> None:
+    run = sandbox.run("{'rows': [{'price': float('nan')}], 'id': 2**64 + 3, 1: 'a', '1': 'b'}")
+    assert run.result == {"rows": [{"price": "NaN"}], "id": "18446744073709551619", "1": "a", "1 (2)": "b"}
+    places = [(note["kind"], note["path"]) for note in run.end["notes"]]
+    assert places == [
+        ("ValueChanged", "result.rows[0].price"),
+        ("ValueChanged", "result.id"),
+        ("KeysCollided", "result['1 (2)']"),
+    ]
+
+
 def test_forged_notes_are_bounded_and_displace_none_of_the_supervisor(sandbox: Any) -> None:
     report = {"type": "done", "hasValue": False, "notes": FORGED}
     line = f"{json.dumps(report)}\n".encode()
