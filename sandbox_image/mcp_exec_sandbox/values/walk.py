@@ -7,6 +7,7 @@ import io
 import json
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
 from itertools import islice
@@ -31,7 +32,7 @@ _BINARY = (bytes, bytearray, memoryview)
 _WORD_COST = 4
 
 
-class Walk:
+class Walk(ABC):
     """One conversion: a budget of bytes, the path, and the containers that are being converted (to find cycles).
 
     Costs are lower bounds, so that only a value that can't fit exceeds the budget.
@@ -50,9 +51,9 @@ class Walk:
         self._active: set[int] = set()
         self._deadline: float | None = None
 
+    @abstractmethod
     def report(self, change: ValueChange, what: str = "") -> None:
         """Report a change of the value at the current path."""
-        raise NotImplementedError
 
     def convert(self, value: Any, depth: int = 0) -> Any:
         """Return a plain JSON value. A text replaces a value whose own code raises."""

@@ -131,7 +131,6 @@ async def test_other_routes_refuse_wrong_parameters_too(gateway: Gateway, method
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
         ("GET", "/v1/executions/", 404),
         ("GET", "/v1/executions/exec-000000000000", 404),
         ("GET", "/v1/executions/exec-000000000000/events", 404),
