@@ -44,6 +44,7 @@ async def abandon(created: Object | Exception | None) -> list[ObjectKey]:
             ignored,
             metadata=ignored,
             marks={},
+            marks_of_call={},
             caller=ignored,
             idempotency_key=None,
             until=lambda execution: False,
@@ -52,7 +53,8 @@ async def abandon(created: Object | Exception | None) -> list[ObjectKey]:
             pytest.fail("the request was cancelled")
 
     starting = asyncio.create_task(start())
-    await entered.wait()
+    async with asyncio.timeout(10):
+        await entered.wait()
     starting.cancel()
     release.set()
     with pytest.raises(asyncio.CancelledError):
