@@ -126,7 +126,10 @@ class GatewayChecks:
         if execution.succeeded and execution.stdout == "1\n":
             self.report.ok(subject, f"{execution.name}: {execution.start} start, {execution.duration}")
             return
-        message = (execution.error and execution.error.summary) or "it did not print 1"
+        error = execution.error
+        message = "it did not print 1" if error is None else error.summary
+        if error is not None and error.type == execution.reason:
+            message = error.message
         outcome = f"{execution.name}: {execution.phase} {execution.reason}: {message}"
         self.report.problem(subject, outcome, hint_for_reason(execution.reason))
 

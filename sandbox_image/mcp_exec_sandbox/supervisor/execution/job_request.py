@@ -17,7 +17,9 @@ MAX_PATTERNS = 1000
 MAX_PATTERN_CHARACTERS = 512
 MAX_LIBRARIES = 64
 MAX_POOLS = 8
-MAX_LIBRARY_CHARACTERS = 253
+_LIBRARY = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_POOL = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_VERSION = re.compile(r"[0-9A-Za-z!+._ ]{1,160}")
 LibraryHints = dict[str, list[list[str]]]
 """Name and version of each pool that has a library, by the names that code imports."""
 _FIELDS = (
@@ -130,7 +132,7 @@ def _parse_session(value: object, owner: str | None) -> bool:
 
 
 def _parse_libraries(value: object) -> LibraryHints:
-    if isinstance(value, dict) and len(value) <= MAX_LIBRARIES and all(map(_is_text, value)):
+    if isinstance(value, dict) and len(value) <= MAX_LIBRARIES and all(map(_LIBRARY.fullmatch, value)):
         lists = [pools for pools in value.values() if isinstance(pools, list) and len(pools) <= MAX_POOLS]
         if len(lists) == len(value) and all(_is_pool(pool) for pools in lists for pool in pools):
             return value
@@ -141,11 +143,10 @@ def _parse_libraries(value: object) -> LibraryHints:
 
 
 def _is_pool(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= MAX_LIBRARY_CHARACTERS
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(part, str) for part in value):
+        return False
+    pool, version = value
+    return _POOL.fullmatch(pool) is not None and _VERSION.fullmatch(version) is not None
 
 
 def _parse_timeout(value: object) -> float:
