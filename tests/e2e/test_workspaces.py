@@ -92,7 +92,7 @@ def test_a_workspace_outlives_pods_and_a_broker_and_is_never_half_of_a_run(insta
     assert first["phase"] == "Succeeded", first
     assert (first["workspace"]["base"], first["workspace"]["version"]) == (0, 1)
     assert (first["workspace"]["changedFiles"], first["workspace"]["leftOut"]) == (202, 1)
-    assert "'link': a symbolic link" in first["output"]["stderr"]
+    assert any("'link': a symbolic link" in note["message"] for note in first["notes"])
     found = {each["name"]: (each["mediaType"], each.get("title"), each.get("preview")) for each in first["artifacts"]}
     assert found == {
         "total.csv": ("text/csv", "Total", "total\n1\n"),
