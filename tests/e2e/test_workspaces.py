@@ -99,7 +99,7 @@ def test_a_workspace_outlives_pods_and_a_broker_and_is_never_half_of_a_run(insta
         "own.txt": ("text/plain", None, "from the folder"),
     }
     second = run("go-on", GO_ON)
-    assert second["output"]["result"] == [["data", "run.sh"], "ran\n"]
+    assert second["output"]["result"] == [["artifacts", "data", "run.sh"], "ran\n"]
     assert second["workspace"]["changedFiles"] == 3
     state = ["id\n1\n2\n", True, 200]
     reader = run("read", CHECK, mode="Read")
