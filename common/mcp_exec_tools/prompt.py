@@ -75,5 +75,5 @@ def describe_libraries(python: str | None, libraries: Sequence[tuple[str, str]])
 
 
 def _shorten(version: str) -> str:
-    """Return a version without its last numbers, of which models need nothing."""
+    """Return a version without its last numbers, which models do not need."""
     return ".".join(version.split(".")[:2]) if " " not in version else version

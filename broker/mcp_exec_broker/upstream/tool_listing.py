@@ -31,7 +31,7 @@ class RepairingDispatcher:
 def accept_malformed_tools(session: ClientSession, *, is_modern: bool) -> None:
     """Make a session list the other tools of a server that lists malformed ones.
 
-    `is_modern` is whether it uses the protocol of 2026-07-28 or later, in which results need not be objects.
+    `is_modern` is whether it uses the protocol of 2026-07-28 or later, whose results need not be objects.
     """
     if not isinstance(session._dispatcher, RepairingDispatcher):  # noqa: SLF001 - there is no public way
         dispatcher: Any = RepairingDispatcher(session._dispatcher, is_modern=is_modern)  # noqa: SLF001

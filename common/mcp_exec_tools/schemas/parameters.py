@@ -176,7 +176,7 @@ def _iterate_certain(schema: Schema, root: Schema) -> Iterator[Any]:
 
 
 def _iterate_alternatives(schema: Schema) -> Iterator[list[Any]]:
-    """Yield the groups of schemas of which one holds."""
+    """Yield the groups of alternative schemas."""
     for keyword in ("anyOf", "oneOf"):
         if parts := as_sequence(schema.get(keyword))[:_MAX_PARTS]:
             yield list(parts)
