@@ -16,7 +16,7 @@ from mcp_exec_sandbox.runner.ending.interpreter_end import InterpreterEnd
 from mcp_exec_sandbox.runner.interruption import InterruptHandler
 from mcp_exec_sandbox.runner.limits import resources
 from mcp_exec_sandbox.runner.loop import AgentLoop, cancel_tasks, install_loop
-from mcp_exec_sandbox.runner.main_module import create_main_module, link_source, renew_main_module
+from mcp_exec_sandbox.runner.main_module import create_main_module, link_source, register, renew_main_module
 from mcp_exec_sandbox.runner.program import (
     RESULT_NAME,
     RETURN_NAME,
@@ -171,7 +171,7 @@ class JobRunner:
         main = sys.modules["__main__"]
         job = RunnerJob(code="import json\n[1, 'a', {'b': 1.5}]", context={}, output_bytes=1024)
         encode(self._build_report(job, create_main_module(job.context, self._workspace)))
-        sys.modules["__main__"] = main
+        register(main)
 
     def _build_report(self, job: RunnerJob, module: ModuleType) -> dict[str, Any]:
         try:

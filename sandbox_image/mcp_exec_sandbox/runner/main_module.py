@@ -14,6 +14,8 @@ from mcp_exec_sandbox.tools.display.show import display, show
 from mcp_exec_sandbox.tools.progress import progress
 
 CONTEXT_NAME = "context"
+_SPAWNED_NAME = "__mp_main__"
+"""Name of `__main__` in interpreters that `multiprocessing` spawns."""
 PREDEFINED = {
     "call_mcp_tool": call_mcp_tool,
     "display": display,
@@ -48,14 +50,22 @@ def create_main_module(context: dict[str, Any], workspace: Path) -> ModuleType:
     module.__file__ = str(workspace / "agent.py")
     module.__dict__["__builtins__"] = builtins
     module.__dict__.update(PREDEFINED | select_variables(context))
-    sys.modules["__main__"] = module
+    register(module)
     return module
+
+
+def register(module: ModuleType) -> None:
+    """Make the module `__main__`, by both names that pickles of `multiprocessing` use for it."""
+    sys.modules["__main__"] = module
+    if _SPAWNED_NAME in sys.modules:
+        # `multiprocessing` was imported before, by a module of the pool: it noted the `__main__` of that time.
+        sys.modules[_SPAWNED_NAME] = module
 
 
 def renew_main_module(module: ModuleType, context: dict[str, Any]) -> None:
     """Add the context of a session's next job to the variables that the earlier ones left."""
     module.__dict__.update(select_variables(context))
-    sys.modules["__main__"] = module
+    register(module)
 
 
 def link_source(module: ModuleType, file: str, *, job: int) -> None:

@@ -164,8 +164,11 @@ atexit.register(print, "last")
     assert 'File "<agent>", line 6, in fail' in run.stderr
 
 
-def test_finalizers_run_and_see_the_modules_that_they_use(sandbox):
-    code = """
+@pytest.mark.parametrize("module", ["json", "multiprocessing"])
+def test_finalizers_run_and_see_the_modules_that_they_use(sandbox, module):
+    code = (
+        f"import {module}"
+        + """
 import json
 class Last:
     def __init__(self, name):
@@ -178,6 +181,7 @@ last = Last("one")
 cycle = [Last("two")]
 cycle.append(cycle)
 """
+    )
     run = sandbox.run(code)
     assert sorted(run.stdout.splitlines()) == ['"one" 1', '"two" 1']
     assert run.stderr == ""

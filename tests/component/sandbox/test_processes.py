@@ -66,6 +66,19 @@ items = multiprocessing.get_context("spawn").Pool(1).map(price, [Pair("a", 1), P
     assert (run.phase, run.result) == ("Succeeded", [25, 35]), run.stderr
 
 
+def test_children_return_objects_of_the_code_if_the_pool_imports_multiprocessing(make_sandbox):
+    code = """
+import multiprocessing
+class Item:
+    price = 7
+def make(_):
+    return Item()
+[item.price for item in multiprocessing.get_context("spawn").Pool(1).map(make, [1])]
+"""
+    run = make_sandbox(preimport="multiprocessing").run(code)
+    assert (run.phase, run.result) == ("Succeeded", [7]), run.stderr
+
+
 def test_an_error_in_a_child_has_its_line(sandbox):
     code = "import multiprocessing\ndef fail(x):\n    return 1 / x\n"
     run = sandbox.run(code + "multiprocessing.get_context('spawn').Pool(1).map(fail, [0])")

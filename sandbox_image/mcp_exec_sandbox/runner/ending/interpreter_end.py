@@ -28,6 +28,7 @@ from mcp_exec_sandbox.protocol import SERVERS_FOLDER
 from mcp_exec_sandbox.runner.ending.open_files import OpenFiles
 from mcp_exec_sandbox.runner.interruption import Interrupted, InterruptHandler
 from mcp_exec_sandbox.runner.limits import resources
+from mcp_exec_sandbox.runner.main_module import register
 
 LEFT_NAMES = 5
 """Names in the text about what was still running."""
@@ -161,7 +162,7 @@ class InterpreterEnd:
         """Drop the code's modules, so that the finalizers of their objects run."""
         for name in self._list_code_modules():
             sys.modules.pop(name, None)
-        sys.modules["__main__"] = ModuleType("__main__")
+        register(ModuleType("__main__"))
         forget()
         gc.collect()
 
