@@ -62,8 +62,9 @@ debian_root() {
   has apt-get && [ "$(id -u)" = 0 ]
 }
 
-apt_get() {
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+apt_get() {  # one at a time: apt fails at once if another process holds its lists
+  DEBIAN_FRONTEND=noninteractive flock -w 900 /run/lock/mcp-exec-apt.lock \
+    apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }
 
 content_hash() {  # FILE|FOLDER...: print a hash of names and contents below the checkout, without bytecode

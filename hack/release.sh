@@ -8,12 +8,23 @@ tag=${TAG:-dev}
 system=mcp-exec-system agents=agents
 
 ready_cluster() {  # start a cluster, load the images and set KUBECONFIG
+  local images=
   "$root/hack/tools" >/dev/null
-  provider=$("$root/hack/cluster" up)
+  # A registry or the nodes may already have the images. Otherwise both take minutes, and neither uses all processors.
+  if [ -z "${IMAGE_REPOSITORY:-}" ] && [ "${IMAGES_LOADED:-}" != yes ]; then
+    "$root/hack/images" < /dev/null &
+    images=$!
+    # A job in the background ignores Ctrl-C.
+    trap 'kill "$images"; exit 130' INT TERM
+  fi
+  if ! provider=$("$root/hack/cluster" up); then
+    [ -z "$images" ] || kill "$images"
+    exit 1
+  fi
   # The choice may take long, for example to find that kind can't be fetched.
   export CLUSTER=$provider
-  # A registry or the nodes already have the images.
-  [ -n "${IMAGE_REPOSITORY:-}" ] || [ "${IMAGES_LOADED:-}" = yes ] || "$root/hack/images"
+  [ -z "$images" ] || wait "$images"
+  trap - INT TERM
   "$root/hack/cluster" load
   KUBECONFIG=$("$root/hack/cluster" kubeconfig)
   export KUBECONFIG

@@ -3,8 +3,9 @@
 # The machine's own package sources stay unchanged.
 # Reads: work (a folder that the caller removes).
 
-apt_get() {
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+apt_get() {  # one at a time: apt fails at once if another process holds its lists
+  DEBIAN_FRONTEND=noninteractive flock -w 900 /run/lock/mcp-exec-apt.lock \
+    apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }
 
 apt_install() {  # PACKAGE...: install the missing ones; needs no network if none is missing
