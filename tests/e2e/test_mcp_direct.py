@@ -103,7 +103,8 @@ def test_a_form_approves_a_call_and_hybrid_mode_follows_the_tool_servers(
     servers: Object, installed: Cluster, url: str
 ) -> None:
     async def approve(context: Any, params: Any) -> ElicitResult:
-        assert params.message == 'Call files.write_file with these arguments: {"content": "a\\n", "path": "/data/a"}'
+        assert params.message.startswith('Call files.write_file with the parameters "content", "path".\n')
+        assert params.message.endswith('All arguments are shown.\nArguments: {"content": "a\\n", "path": "/data/a"}')
         return ElicitResult(action="accept", content={"decision": "Approve"})
 
     async def work(key: str) -> None:

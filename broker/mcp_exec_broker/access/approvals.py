@@ -125,6 +125,7 @@ def find_consent(grant: DirectGrant, *, tool: str, arguments: CallArguments) -> 
             "arguments": arguments.text,
             "argumentsComplete": arguments.is_complete,
             "argumentsDigest": arguments.digest,
+            "argumentsBytes": arguments.size,
         }
         raise ToolCallError(
             ErrorKind.DENIED,

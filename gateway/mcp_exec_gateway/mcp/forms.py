@@ -1,16 +1,19 @@
 """Forms by which a client asks its user to approve a tool call (elicitation), and what they return."""
 
+import json
+from contextlib import suppress
 from typing import Any, Final
 
 from mcp_types import ElicitRequest, ElicitRequestFormParams
 
 from mcp_exec_api.approvals import ApprovalChoice
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import shorten
 from mcp_exec_gateway.executions.approvals import NewDecision
 from mcp_exec_gateway.http.json import replace_surrogates
 
-_MAX_ARGUMENTS: Final = 2000
+_MAX_ARGUMENTS: Final = 16 * 1024
+"""Maximum length of the shown arguments. What the broker shows is shorter."""
+_DIGEST_DIGITS: Final = 12
 _MAX_COMMENT: Final = 1024
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -33,11 +36,41 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 def build_form(question: str, approval: Object, *, note: str = "") -> ElicitRequest:
-    """Return the form for one call. `question` comes before its arguments, `note` after them."""
-    complete = "" if approval.get("argumentsComplete", True) else " (not all of them)"
-    arguments = shorten(str(approval.get("arguments", "")), _MAX_ARGUMENTS)
-    message = f"{question} with these arguments{complete}: {arguments}{note}"
+    """Return the form for one call. `question` comes before its arguments, `note` after them.
+
+    The code chooses the arguments, so what they can't imitate or push away comes first: the number and the names of
+    the parameters, size and digest of all arguments, and whether anything is left out.
+    """
+    text = str(approval.get("arguments", ""))
+    shown = text[:_MAX_ARGUMENTS]
+    is_complete = len(shown) == len(text) and approval.get("argumentsComplete") is True
+    lines = [
+        f"{question} with {_describe_names(shown)}",
+        f"Size: {approval.get('argumentsBytes', 'unknown')} bytes. Digest: {_shorten_digest(approval)}. "
+        + (
+            "All arguments are shown."
+            if is_complete
+            else "Not all of the arguments are shown: deny what you can't see."
+        ),
+        f"Arguments: {shown}",
+    ]
+    message = "\n".join(lines) + note
     return ElicitRequest(params=ElicitRequestFormParams(message=replace_surrogates(message), requested_schema=_SCHEMA))
+
+
+def _describe_names(arguments: str) -> str:
+    """Return the names of the parameters, as the broker shows them: quoted, escaped and each at most 48 characters."""
+    names: Any = None
+    with suppress(ValueError, RecursionError):
+        # Of each object its names, of the outer one in the end. Two that are cut may be equal.
+        names = json.loads(arguments, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
+    if not isinstance(names, list):
+        return "parameters whose names are not known."
+    return f"the parameters {', '.join(map(json.dumps, names))}." if names else "no parameters."
+
+
+def _shorten_digest(approval: Object) -> str:
+    return str(approval.get("argumentsDigest", "unknown"))[: len("sha256:") + _DIGEST_DIGITS]
 
 
 def read_decision(answer: Any, *, digest: str) -> NewDecision | None:

@@ -277,7 +277,8 @@ async def test_an_approval_is_given_in_a_form_by_who_may_approve(made: Installat
     assert (approved.is_error, approved.structured_content) == (False, {"result": "gone"})
     assert denied.content[0].text == "box.destroy was not approved by team-a: not today"
     assert dismissed.is_error
-    assert shown[0] == 'Call box.destroy with these arguments: {"name": "db"}'
+    assert shown[0].startswith('Call box.destroy with the parameters "name".\nSize: 13 bytes. Digest: sha256:')
+    assert shown[0].endswith('. All arguments are shown.\nArguments: {"name": "db"}')
     assert made.box.calls == ["destroy db"]
     made_call = next(record for record in await made.read_audit() if record["outcome"] == "ok")
     assert (made_call["decision"], made_call["approvedBy"]) == ("Approve", "team-a")
