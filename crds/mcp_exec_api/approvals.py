@@ -1,11 +1,14 @@
 """Approvals of tool calls: pending ones and decisions."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from mcp_exec_api.meta import MicroTime, Model
+
+APPROVAL_ID: Final = r"^approval-[0-9a-f]{16}$"
+"""Pattern of the ids that the broker makes."""
 
 
 class ApprovalChoice(StrEnum):

@@ -219,7 +219,7 @@ class FakeSupervisor:
         elif word == "interrupt":  # an exception without a message
             self._end("Failed", "UserError", {"type": "KeyboardInterrupt", "message": "", "line": 1})
         elif word == "ask":  # a call waits for an approval until it is released
-            self.say("approval", id="call-1", tool="github.create_issue", expiresAt=None)
+            self.say("approval", id="approval-0000000000000001", tool="github.create_issue", expiresAt=None)
             await self._stage.release.wait()
             self._end("Succeeded")
         elif word == "say":

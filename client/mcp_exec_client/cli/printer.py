@@ -1,6 +1,7 @@
 """Events of an execution as a person reads them: output as it comes, progress, approvals, the result, the error."""
 
 import json
+import shlex
 import sys
 from typing import Any
 
@@ -34,8 +35,6 @@ class EventPrinter:
             self._show_result(event.get("value"))
         elif kind == "status":
             self._show_status(event)
-        elif kind == "approval":
-            self._show_approval(event)
         elif kind == "end":
             self._bar.hide()
             self._show_error(event.get("error"))
@@ -48,6 +47,19 @@ class EventPrinter:
         self._err.end_line()
         self._err.write(escape_line(text) + "\n")
         self._bar.show()
+
+    def show_approval(self, approval: Object | None) -> None:
+        """Write that a call waits, as the gateway or the API server has it.
+
+        None stands for an approval that only the sandbox has reported: nothing of that is part of a command.
+        """
+        if approval is None:
+            command = shlex.join([*self._program.split(), "approvals", self._name])
+            self.note(f"{self._name} reports a call that waits for an approval, which is not known; see: {command}")
+            return
+        until = f" until {approval['expiresAt']}" if approval.get("expiresAt") else ""
+        command = shlex.join([*self._program.split(), "approve", self._name, str(approval["id"])])
+        self.note(f"{self._name} waits{until} for an approval of {approval['tool']}; decide by: {command} (or deny)")
 
     def _write(self, writer: TextWriter, text: str) -> None:
         self._bar.hide()
@@ -72,11 +84,6 @@ class EventPrinter:
         if (text := f"{self._name} waits: {reason}{place}") != self._waiting:
             self._waiting = text
             self.note(text)
-
-    def _show_approval(self, event: Object) -> None:
-        until = f" until {event['expiresAt']}" if event.get("expiresAt") else ""
-        command = f"{self._program} approve {self._name} {event.get('approval')}"
-        self.note(f"{self._name} waits{until} for an approval of {event.get('tool')}; decide by: {command} (or deny)")
 
     def _show_error(self, error: Object | None) -> None:
         self._out_line()

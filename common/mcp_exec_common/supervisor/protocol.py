@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
+from mcp_exec_api.approvals import APPROVAL_ID
 from mcp_exec_api.code_execution import ExecutionError, Phase
 from mcp_exec_api.constants import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS
 from mcp_exec_api.files.artifact import MAX_ARTIFACT_NAME, MAX_PREVIEW, MAX_TITLE, MEDIA_TYPE
@@ -161,7 +162,7 @@ class ApprovalEvent(_Event):
     """A tool call waits for an approval."""
 
     type: Literal["approval"]
-    id: Annotated[str, Field(max_length=64)]
+    id: Annotated[str, Field(pattern=APPROVAL_ID)]
     tool: Annotated[str, Field(max_length=300)]
     expires_at: _Time | None = None
 

@@ -43,7 +43,7 @@ def build_form(question: str, approval: Object, *, note: str = "") -> ElicitRequ
     """
     text = str(approval.get("arguments", ""))
     shown = text[:_MAX_ARGUMENTS]
-    is_complete = len(shown) == len(text) and approval.get("argumentsComplete") is True
+    is_complete = len(shown) == len(text) and approval.get("argumentsComplete", True) is True
     lines = [
         f"{question} with {_describe_names(shown)}",
         f"Size: {approval.get('argumentsBytes', 'unknown')} bytes. Digest: {_shorten_digest(approval)}. "

@@ -301,15 +301,17 @@ async def test_at_a_terminal_a_person_is_asked_for_approvals(api: FakeApiServer,
         def bind(collection: str, item: dict[str, Any]) -> None:
             if collection == CEX:
                 Scene(gateway, supervisor, item["metadata"]["name"]).bind()
-                api.merge(CEX, item["metadata"]["name"], {"status": {"approvals": [approval("a1")]}})
+                api.merge(
+                    CEX, item["metadata"]["name"], {"status": {"approvals": [approval("approval-0123456789abcdef")]}}
+                )
 
         api.on_create = bind
         environment = {"MCP_EXEC_GATEWAY": gateway.url, "MCP_EXEC_API_KEY": BOSS}
         async with at_terminal("run", "-c", "x", "--name", "asks", environment=environment) as session:
             await until(lambda: supervisor.readers == 1)
             supervisor.say("status", phase="Running")
-            supervisor.say("approval", id="a1", tool="github.merge")
-            await session.shows("mcp-exec approve asks a1")
+            supervisor.say("approval", id="approval-0123456789abcdef", tool="github.merge")
+            await session.shows("mcp-exec approve asks approval-0123456789abcdef")
             await session.shows("Type yes or no:")
             session.type("yes\n")
             await session.shows("Approved")

@@ -398,7 +398,7 @@ async def test_tool_calls_and_approvals_arrive_as_they_happen(scene: Scene) -> N
     say = scene.supervisor.say
     say("status", phase="Running")
     say("tool_call", id="c1", tool="github.merge", argumentBytes=12)
-    say("approval", id="a1", tool="github.merge", expiresAt="2026-11-21T20:05:00Z")
+    say("approval", id="approval-0123456789abcdef", tool="github.merge", expiresAt="2026-11-21T20:05:00Z")
     say("tool_result", id="c1", tool="github.merge", ok=False, kind="ToolDenied", bytes=0, ms=float("inf"))
     frames = await scene.read().upto(4)
     assert [{name: value for name, value in frame.items() if name not in ("id", "at")} for frame in frames[1:]] == [
@@ -406,7 +406,7 @@ async def test_tool_calls_and_approvals_arrive_as_they_happen(scene: Scene) -> N
         {
             "seq": 3,
             "type": "approval",
-            "approval": "a1",
+            "approval": "approval-0123456789abcdef",
             "tool": "github.merge",
             "expiresAt": "2026-11-21T20:05:00Z",
         },
@@ -439,7 +439,7 @@ async def test_every_event_has_exactly_the_fields_of_its_model(scene: Scene) -> 
     scene.bind()
     scene.say_all()
     say("tool_call", id="c1", tool="github.merge", argumentBytes=12)
-    say("approval", id="a1", tool="github.merge", expiresAt="2026-11-21T20:05:00Z")
+    say("approval", id="approval-0123456789abcdef", tool="github.merge", expiresAt="2026-11-21T20:05:00Z")
     say("tool_result", id="c1", tool="github.merge", ok=False, kind="ToolDenied", message="no", bytes=0, ms=1.5)
     say("progress", done=1, total=None, text="")
     live = await scene.read().upto(len(scene.supervisor.events))

@@ -83,7 +83,9 @@ async def test_a_forged_wait_does_not_extend_a_run_beyond_its_own_limit(
         uid = await start(world, broker, say("Pending", 10, 600), approvalTimeoutSeconds=60)
         assert world.supervisor_of("one").extensions[0] == 60
         broker.calls[uid] = {"toolCalls": {"total": 1}, "approvals": []}
-        world.supervisor_of("one").say("approval", id="forged", tool="github.create_issue", expiresAt=None)
+        world.supervisor_of("one").say(
+            "approval", id="approval-00000000000f0f0f", tool="github.create_issue", expiresAt=None
+        )
         await world.until(lambda: world.supervisor_of("one").extensions[-1] == 10)
         world.release.set()
         status = await world.finished("one")
@@ -129,7 +131,9 @@ async def test_a_broker_that_restarts_withdraws_the_approval_and_forgets_no_time
         await world.until(lambda: not world.status("one").get("reason"))
         assert [each["state"] for each in world.status("one")["approvals"]] == ["Withdrawn"]
         broker.calls[uid] = say("Pending", 5, 595, process="p2")
-        world.supervisor_of("one").say("approval", id="call-2", tool="github.create_issue", expiresAt=None)
+        world.supervisor_of("one").say(
+            "approval", id="approval-0000000000000002", tool="github.create_issue", expiresAt=None
+        )
         await world.until(lambda: extensions[-1] == 600)
         broker.calls[uid] = say("Approved", 6, 0, process="p2")
         await world.until(lambda: extensions[-1] == 36)

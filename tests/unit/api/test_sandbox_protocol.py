@@ -32,7 +32,9 @@ def test_text_and_end_are_read() -> None:
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_call", "id": "1", "tool": "' + b"x" * 400 + b'"}',
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_result", "id": "1", "tool": "a.b"}',
         b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "tool_result", "id": "1", "tool": "a", "ok": 1, "ms": NaN}',
-        b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "approval", "id": "1", "tool": "a.b", "expiresAt": "soon"}',
+        b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "approval", "id": "a $(sh)", "tool": "a.b"}',
+        b'{"seq": 1, "at": "2026-11-21T20:00:00Z", "type": "approval", "id": "approval-0123456789abcdef",'
+        b' "tool": "a.b", "expiresAt": "soon"}',
     ],
 )
 def test_an_invalid_event_is_refused(line: bytes) -> None:

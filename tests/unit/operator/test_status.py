@@ -96,7 +96,7 @@ def test_text_is_joined_in_order_and_repeats_are_ignored() -> None:
         event(2, "stdout", text="a"),
         event(4, "stdout", text="b"),
         event(5, "tool_call", id="c", tool="a.b", argumentBytes=2),
-        event(6, "approval", id="a", tool="a.b", expiresAt="2026-11-21T20:05:00Z"),
+        event(6, "approval", id="approval-0123456789abcdef", tool="a.b", expiresAt="2026-11-21T20:05:00Z"),
         event(7, "tool_result", id="c", tool="a.b", ok=True, bytes=1, ms=0.5),
         event(8, "result", value={"n": None}),
     ]

@@ -29,7 +29,7 @@ _DECIDE: Final = """{verb} a tool call that waits for an approval.{more}
 The command shows the call that it decides on. `mcp-exec approvals` lists the calls that wait, with their ids.
 
 example:
-  mcp-exec {command} exec-01k9x3v5t8q2 4f7c21d09e5b8a36
+  mcp-exec {command} exec-01k9x3v5t8q2 approval-4f7c21d09e5b8a36
 """
 
 

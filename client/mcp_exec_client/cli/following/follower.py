@@ -19,6 +19,9 @@ _ABANDON_SECONDS: Final = 3.0
 _CANCEL_SECONDS: Final = 5.0
 """Time for the end of an execution that was cancelled by an interrupt."""
 
+_APPEARANCE_DELAYS: Final = (0.0, 0.2, 0.4, 0.8, 1.6)
+"""Seconds between the requests for an approval that an event names: events are up to a second faster."""
+
 
 @dataclass(kw_only=True)
 class Follower:
@@ -88,8 +91,8 @@ class Follower:
                 if until_observed and self._observed.is_set():
                     return event
                 self.printer.show(event)
-                if event["type"] == "approval" and self.asks:
-                    self._start(self._ask(str(event["approval"])))
+                if event["type"] == "approval":
+                    self._announce(event)
                 if event["type"] == "end":
                     return event
         raise CommandError(f"the events of {self.name} ended early; it goes on", ExitCode.UNAVAILABLE)
@@ -132,6 +135,32 @@ class Follower:
         except asyncio.CancelledError:
             rest = f"{self.name} may still run"
         raise CommandError(rest, ExitCode.CANCELLED)
+
+    def _announce(self, event: Object) -> None:
+        """Say that a call waits. An event of the sandbox is confirmed first, because its code may have forged it."""
+        if self.backend.streams_output:
+            self._start(self._confirm_approval(str(event["approval"])))
+        else:
+            self.printer.show_approval({**event, "id": event["approval"]})
+            if self.asks:
+                self._start(self._ask(str(event["approval"])))
+
+    async def _confirm_approval(self, approval: str) -> None:
+        with suppress(CommandError):
+            found = await self._find(approval)
+            if found is not None and found["state"] != "Pending":
+                return
+            self.printer.show_approval(found)
+            if found is not None and self.asks:
+                await self._ask(approval)
+
+    async def _find(self, approval: str) -> Object | None:
+        for delay in _APPEARANCE_DELAYS:
+            await asyncio.sleep(delay)
+            for item in await self.backend.list_approvals(self.name):
+                if item["id"] == approval:
+                    return item
+        return None
 
     async def _ask(self, approval: str) -> None:
         """Show the arguments of a call and ask whether to approve it, one call after the other."""

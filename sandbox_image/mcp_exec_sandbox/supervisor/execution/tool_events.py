@@ -1,6 +1,7 @@
 """Tool calls as events of the run. The runner's messages about them are hostile input: checked and bounded."""
 
 import contextlib
+import re
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,8 @@ MAX_COUNT = 1 << 53
 _ID_CHARACTERS = 64
 _NAME_CHARACTERS = 300
 _KIND_CHARACTERS = 64
+_APPROVAL_ID = re.compile(r"approval-[0-9a-f]{16}")
+"""What the broker makes. People paste it into a command."""
 
 
 class ToolCallEvents:
@@ -51,6 +54,8 @@ def parse_written(message: dict[str, Any]) -> dict[int, int]:
 def _parse_fields(kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
     identifier, tool = message.get("id"), message.get("tool")
     if not isinstance(identifier, str) or not isinstance(tool, str):
+        return None
+    if kind == "approval" and _APPROVAL_ID.fullmatch(identifier) is None:
         return None
     fields: dict[str, Any] = {"id": identifier[:_ID_CHARACTERS], "tool": tool[:_NAME_CHARACTERS]}
     if kind == "approval":
