@@ -32,6 +32,32 @@ def is_within(pattern: str, bounds: Iterable[str]) -> bool:
     )
 
 
+def intersect(patterns: Iterable[str], bounds: Iterable[str]) -> list[str]:
+    """Return patterns that together match what one of the patterns and one of the bounds match."""
+    bounds = list(bounds)
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if is_within(pattern, bounds):
+            found[pattern] = None
+            continue
+        server, _, tool = pattern.partition(".")
+        for bound_server, _, bound_tool in (bound.partition(".") for bound in bounds):
+            parts = _intersect_names(server, bound_server), _intersect_names(tool, bound_tool)
+            if None not in parts:
+                found[f"{parts[0]}.{parts[1]}"] = None
+    return list(found)
+
+
+def _intersect_names(one: str, other: str) -> str | None:
+    """Return the narrower of two patterns of a name, or None if no name matches both."""
+    if not one.endswith("*"):
+        return one if name_matches(other, one) else None
+    if not other.endswith("*"):
+        return other if name_matches(one, other) else None
+    narrow, wide = sorted((one, other), key=len, reverse=True)
+    return narrow if name_matches(wide, narrow[:-1]) else None
+
+
 def name_matches(pattern: str, name: str) -> bool:
     """Return whether the name equals the pattern, or begins with it if the pattern ends with a star."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -1,6 +1,6 @@
 """Limits of caller and pool applied to the spec of a new execution."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.meta import FieldError
@@ -9,7 +9,7 @@ from mcp_exec_gateway.auth.users import check_user
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
 from mcp_exec_gateway.pools.cache import CachedPool, PoolCache
 from mcp_exec_gateway.pools.choice import check_pool, find_pool
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_tools.patterns import intersect, is_within
 
 
 def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> CodeExecutionSpec:
@@ -38,6 +38,20 @@ def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:
     ]
     if errors:
         raise HttpProblem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)
+
+
+def narrow_tools(patterns: Sequence[str] | None, *, caller: Caller) -> list[str] | None:
+    """Return patterns of the tools that a client has chosen and its API key may use; None stands for all.
+
+    Raises HttpProblem, a 403, if the key may use none of those that were chosen.
+    """
+    allowed = caller.limits.tools
+    if patterns is None or allowed is None:
+        return allowed if patterns is None else list(patterns)
+    narrowed = intersect(patterns, allowed)
+    if patterns and not narrowed:
+        check_tools(patterns, caller=caller)
+    return narrowed
 
 
 def find_longest_timeout(caller: Caller, *, pools: PoolCache, pool: str) -> int | None:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from mcp_exec_gateway.auth.authenticator import Caller, Verb
 from mcp_exec_gateway.dependencies import Dependencies
+from mcp_exec_gateway.executions.spec_limits import narrow_tools
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.memory import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
@@ -34,6 +35,14 @@ class Sender:
     def namespace(self) -> str:
         """Namespace of everything that the message reads and runs."""
         return self.caller.namespace
+
+    @property
+    def allowed_tools(self) -> list[str] | None:
+        """Patterns of the tools that searches show and code may call: those of the URL within the key's; None for all.
+
+        Raises HttpProblem, a 403, if the key may use none of those of the URL.
+        """
+        return narrow_tools(self.options.tools, caller=self.caller)
 
     async def authorize(self, verb: Verb) -> Caller:
         """Return the caller, who may do this as well. Raises HttpProblem: 403."""

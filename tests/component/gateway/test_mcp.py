@@ -166,6 +166,28 @@ async def test_tools_are_found_described_and_named_in_the_prompt(api: FakeApiSer
             assert (await client.call_tool("search_tools", {"query": "issue"})).structured_content == {"tools": []}
 
 
+@pytest.mark.parametrize("mode", ["code", "hybrid"])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_tools_of_the_url_are_within_those_of_the_key(api: FakeApiServer, revision: str, mode: str) -> None:
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, tools=["my-docs.*"])}))
+    async with telling(api), serving(api, broker_service="mcp-exec-broker") as gateway:
+        query = f"?tools=*.*&mode={mode}"
+        async with connecting(gateway.url, revision, query=query) as client:
+            assert (await client.call_tool("search_tools", {"query": "create issue"})).structured_content == {
+                "tools": []
+            }
+            described = await client.call_tool("describe_tools", {"names": ["github.create_issue", "my-docs.get-page"]})
+            assert [each["name"] for each in described.structured_content["tools"]] == ["get_page"]
+            assert "github" not in str(await client.list_prompts())
+            if mode == "code":
+                prompt = await client.get_prompt("code-mode")
+                assert "may call: my-docs." in prompt.messages[0].content.text
+        async with connecting(gateway.url, revision, query=f"?tools=github.*&mode={mode}") as client:
+            for tool, arguments in (("search_tools", {"query": "x"}), ("run_code", {"code": "1"})):
+                with pytest.raises(MCPError, match="may use only my-docs"):
+                    await client.call_tool(tool, arguments)
+
+
 async def test_models_are_told_what_code_can_import_in_the_pool_that_it_runs_in(api: FakeApiServer) -> None:
     limited = {"team-a": key_entry(KEY, pools=["data"])}
     libraries = [{"name": name, "version": "2.3.1", "imports": [name]} for name in ("numpy", "pandas")]

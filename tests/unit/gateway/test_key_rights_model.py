@@ -14,7 +14,7 @@ from mcp_exec_gateway.auth.authenticator import Caller, format_caller_label
 from mcp_exec_gateway.executions.spec_limits import fit_spec
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.pools.cache import PoolCache
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_tools.patterns import intersect, is_within, matches_any
 
 pytestmark = pytest.mark.fuzz
 
@@ -142,3 +142,13 @@ def test_two_callers_never_have_the_same_label(names: list[str]) -> None:
     labels = [format_caller_label(name) for name in [*names, *accounts]]
     assert len(set(labels)) == len(labels)
     assert all(len(label) <= 63 and label.isascii() for label in labels)
+
+
+@fuzz_settings(300)
+@given(chosen=rights.tool_pattern_lists, allowed=rights.tool_pattern_lists, server=rights.servers, tool=rights.tools)
+def test_chosen_tools_are_narrowed_to_those_of_the_key(
+    chosen: list[str], allowed: list[str], server: str, tool: str
+) -> None:
+    name = {"server": server, "tool": tool}
+    both = matches_any(chosen, **name) and matches_any(allowed, **name)
+    assert matches_any(intersect(chosen, allowed), **name) == both

@@ -7,7 +7,7 @@ from typing import Any, Final
 from mcp_exec_gateway.executions.metadata import NewExecution
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import parse_spec
-from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names, read_allowed_tools
+from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names
 from mcp_exec_gateway.mcp.code_mode.output import choose_output_bytes
 from mcp_exec_gateway.mcp.code_mode.skills import REFERENCE, SkillReference
 from mcp_exec_gateway.mcp.request import McpRequest
@@ -39,7 +39,7 @@ def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExe
         body |= {"skillRef": reference.to_api()}
     elif "code" not in body:
         raise InvalidArguments("code is missing: send the Python to run")
-    allowed = read_allowed_tools(request.sender)
+    allowed = request.sender.allowed_tools
     body.setdefault("tools", _EVERY_TOOL if allowed is None else allowed)
     _check_tools(body["tools"], options.tools)
     body |= {"poolRef": {"name": options.pool}, "limits": {"outputBytes": choose_output_bytes(options.max_tokens)}}

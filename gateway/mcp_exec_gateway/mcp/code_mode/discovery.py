@@ -48,7 +48,7 @@ async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
             arguments.get("query", ""),
             detail_level=arguments.get("detail_level", "with_description"),
             limit=limit,
-            allow=read_allowed_tools(sender),
+            allow=sender.allowed_tools,
         )
     except ValueError as error:
         raise InvalidArguments(str(error)) from None
@@ -63,7 +63,7 @@ async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult
     if not isinstance(names, list) or not 1 <= len(names) <= MAX_DESCRIBED:
         raise InvalidArguments(f"names must be a list of 1 to {MAX_DESCRIBED} names, SERVER.TOOL each")
     index = await sender.dependencies.catalogs.get_index(sender.namespace)
-    allow = read_allowed_tools(sender)
+    allow = sender.allowed_tools
     found, unknown = [], []
     for name in names:
         tool = _find(index, str(name)[:_MAX_NAME], allow)
@@ -74,13 +74,6 @@ async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult
     if not found:
         return build_error("; ".join(unknown))
     return _build_result(found, notes=unknown, budget=sender.options.budget)
-
-
-def read_allowed_tools(sender: Sender) -> list[str] | None:
-    """Return patterns of the tools that code may call: those of the URL, else the caller's limit, None for all."""
-    if sender.options.tools is not None:
-        return list(sender.options.tools)
-    return sender.caller.limits.tools
 
 
 def _search(index: Index, query: Any, *, allow: Iterable[str] | None, **options: Any) -> list[dict[str, Any]]:

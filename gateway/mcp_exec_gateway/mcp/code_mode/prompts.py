@@ -5,7 +5,6 @@ from typing import Final
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, GetPromptRequestParams, GetPromptResult, Prompt, PromptMessage, TextContent
 
-from mcp_exec_gateway.mcp.code_mode.discovery import read_allowed_tools
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_tools.prompt import VERSION, system_prompt
 from mcp_exec_tools.search.index import MAX_LIMIT
@@ -22,7 +21,7 @@ async def get_prompt(sender: Sender, params: GetPromptRequestParams) -> GetPromp
     if params.name != CODE_MODE.name or params.arguments:
         raise MCPError(INVALID_PARAMS, f"there is one prompt, {CODE_MODE.name}, without arguments")
     index = await sender.dependencies.catalogs.get_index(sender.namespace)
-    tools = index.search("", limit=MAX_LIMIT, allow=read_allowed_tools(sender))
+    tools = index.search("", limit=MAX_LIMIT, allow=sender.allowed_tools)
     servers = sorted({str(tool["server"]) for tool in tools})
     text = system_prompt(servers, run_tool="run_code", describe_tool="describe_tools", libraries=sender.describe_pool())
     return GetPromptResult(

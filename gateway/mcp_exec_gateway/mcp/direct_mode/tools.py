@@ -141,7 +141,7 @@ def check_access(request: McpRequest) -> DirectAccess:
         sender.caller,
         pools=sender.dependencies.pools,
         pool=options.pool,
-        tools=options.tools,
+        tools=sender.allowed_tools,
         user=options.user,
         conversation=options.conversation,
     )
