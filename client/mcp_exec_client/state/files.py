@@ -11,10 +11,13 @@ from mcp_exec_client.iteration import streamed
 from mcp_exec_client.state.channel import RequestChannel
 from mcp_exec_client.state.folders import (
     EXCLUDED,
+    UNSAFE,
     LocalFile,
     LocalNames,
+    find_repositories,
     find_target,
     is_excluded,
+    is_within,
     pack_changes,
     scan_folder,
 )
@@ -130,17 +133,15 @@ class Files:
         """Bring a local folder's files into a workspace, as one version; only those that changed travel.
 
         With `delete`, files that the folder does not have are deleted. Links and names in `exclude` are left out, and
-        files of the workspace with such names stay. If others save to the workspace meanwhile, the folder is compared
-        again.
+        files of the workspace with such names stay, as do those that `pull` leaves out. If others save to the
+        workspace meanwhile, the folder is compared again.
         """
         local = await scan_folder(Path(folder), exclude=exclude)
         for attempt in range(_SYNC_ATTEMPTS):
             remote = await self._list_all(workspace, user)
             try:
-                gone = (
-                    {path for path in remote.files if not is_excluded(path, exclude)} - local.keys() if delete else ()
-                )
-                return await self._send_changes(workspace, local, remote, gone=sorted(gone), user=user)
+                gone = _find_gone(remote.files, local, exclude=exclude) if delete else ()
+                return await self._send_changes(workspace, local, remote, gone=gone, user=user)
             except Outdated:
                 if attempt == _SYNC_ATTEMPTS - 1:
                     raise
@@ -182,14 +183,15 @@ class Files:
         folder: str | Path,
         *,
         version: int | None = None,
-        exclude: Collection[str] = EXCLUDED,
+        exclude: Collection[str] = UNSAFE,
         user: str | None = None,
     ) -> SyncResult:
         """Bring a version's files into a local folder; only those that differ travel. No local file is deleted.
 
-        Files with names in `exclude` are left out: code in a sandbox may have written a hook of git, which the next
-        command of git would execute. Raises ValueError if two files are one for the local file system, which may
-        ignore case or forms of letters.
+        Files and folders with names in `exclude`, such as `.git` and `*.pth`, are left out, and folders that git takes
+        for repositories: code in a sandbox may have written what programs on this machine execute because it is there.
+        With an empty `exclude` everything is written. Raises ValueError if two files are one for the local file system,
+        which may ignore case or forms of letters.
         """
         root = Path(folder)
         local = await scan_folder(root, exclude=())
@@ -199,12 +201,15 @@ class Files:
         shown = version or (await self._list_page(workspace, user)).version
         version = shown or None  # that of all files, whatever others save meanwhile
         names = LocalNames(root)
-        async for file in self.list(workspace, version=version, user=user):
+        files = [file async for file in self.list(workspace, version=version, user=user)]
+        # Together with what is there: a repository may arrive in parts, by several versions.
+        repositories = find_repositories([*local, *(file.path for file in files)]) if exclude else ()
+        for file in files:
             names.claim(file.path)
             if _is_same(local.get(file.path), file):
                 unchanged += 1
                 continue
-            if is_excluded(file.path, exclude):
+            if is_excluded(file.path, exclude) or is_within(file.path, repositories):
                 left_out.append(file.path)
                 continue
             target = find_target(root, file.path)
@@ -258,3 +263,13 @@ def _path(workspace: str, path: str) -> str:
 
 def _text(number: int | None) -> str | None:
     return None if number is None else str(number)
+
+
+def _find_gone(remote: Collection[str], local: Collection[str], *, exclude: Collection[str]) -> list[str]:
+    """Return the files of the workspace to delete: those that the folder lacks, without those it never gets."""
+    kept, repositories = (UNSAFE | set(exclude), find_repositories(remote)) if exclude else ((), ())
+    return sorted(
+        path
+        for path in remote
+        if path not in local and not is_excluded(path, kept) and not is_within(path, repositories)
+    )

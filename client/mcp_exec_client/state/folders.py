@@ -7,17 +7,66 @@ import os
 import tarfile
 import tempfile
 import unicodedata
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from mcp_exec_tools.workspace_files import check_path
 
-EXCLUDED: Final = frozenset({".git", ".venv", "__pycache__", "node_modules"})
-"""Names of files and folders that a synchronization leaves out by default, in both directions: tools on the machine of
-the user execute what is in them, and code in a sandbox may have written what is in the workspace."""
+EXCLUDED: Final = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
+"""Names of files and folders that a synchronization leaves out by default, in both directions."""
+UNSAFE: Final = EXCLUDED | {
+    # of git: without it no folder is a repository, whose configuration names commands
+    "HEAD",
+    # of Python
+    "*.pth",
+    "conftest.py",
+    "sitecustomize.py",
+    "usercustomize.py",
+    ".pylintrc",
+    # of editors and debuggers
+    ".devcontainer",
+    ".devcontainer.json",
+    ".dir-locals.el",
+    ".exrc",
+    ".gdbinit",
+    ".idea",
+    ".lldbinit",
+    ".nvimrc",
+    ".vimrc",
+    ".vscode",
+    ".zed",
+    # of agents, whose settings start MCP servers
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".mcp.json",
+    # of shells and of managers of packages and environments
+    ".bash_profile",
+    ".bashrc",
+    ".cargo",
+    ".envrc",
+    ".mise.toml",
+    ".npmrc",
+    ".profile",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".zshenv",
+    ".zshrc",
+    "mise.toml",
+    # of desktops
+    "*.desktop",
+    "*.lnk",
+    "autorun.inf",
+    "desktop.ini",
+}
+"""Names that are not written to a local folder by default. Programs on the machine of the user execute what is in such
+files because they are there, and code in a sandbox may have written them. No such list is complete."""
+_REPOSITORY: Final = frozenset({"head", "objects", "refs"})
 _PART_BYTES: Final = 1024 * 1024
 
 
@@ -45,10 +94,31 @@ async def scan_folder(folder: Path, *, exclude: Collection[str]) -> dict[str, Lo
 def is_excluded(path: str, exclude: Collection[str]) -> bool:
     """Return whether a name of the path is excluded, also as file systems see it that ignore case or some characters.
 
-    Windows ignores dots and blanks at the end of a name, and macOS characters that are not visible.
+    Windows ignores dots and blanks at the end of a name, and macOS characters that are not visible. A star stands for
+    any characters.
     """
-    excluded = {_fold(name) for name in exclude}
-    return any(_fold(name) in excluded for name in path.split("/"))
+    names = [_fold(name) for name in path.split("/")]
+    return any(fnmatchcase(name, _fold(pattern)) for pattern in exclude for name in names)
+
+
+def find_repositories(paths: Iterable[str]) -> frozenset[str]:
+    """Return the folders that git takes for repositories though they have no `.git`; "" is the outer one.
+
+    A command of git in such a folder, also that of a shell's prompt, executes what `config` there names.
+    """
+    entries: dict[str, set[str]] = {}
+    for path in paths:
+        names = path.split("/")
+        for depth, name in enumerate(names):
+            if (folded := _fold(name)) in _REPOSITORY:
+                entries.setdefault("/".join(names[:depth]), set()).add(folded)
+    return frozenset(folder for folder, found in entries.items() if found == _REPOSITORY)
+
+
+def is_within(path: str, folders: Collection[str]) -> bool:
+    """Return whether one of the folders, or a folder inside it, has the file."""
+    names = path.split("/")
+    return any("/".join(names[:depth]) in folders for depth in range(len(names)))
 
 
 def _fold(name: str) -> str:

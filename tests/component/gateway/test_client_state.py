@@ -134,6 +134,56 @@ async def test_what_programs_of_the_user_would_execute_is_left_out_of_a_local_fo
     assert sorted(everything.downloaded) == sorted(hostile)
 
 
+REPOSITORY = {
+    "HEAD": b"ref: refs/heads/main\n",
+    "config": b'[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\nfsmonitor = "touch %s; false"\n',
+    "objects/keep": b"",
+    "refs/keep": b"",
+}
+"""An embedded bare repository: no `.git`, and a command in its configuration."""
+
+
+@pytest.mark.parametrize(
+    "parts", [("HEAD", "config"), ("config", "objects/keep"), ("HEAD", "objects/keep", "refs/keep")]
+)
+async def test_git_executes_nothing_of_a_folder_that_code_wrote(
+    client: AsyncClient, broker: FakeBroker, tmp_path: Path, parts: tuple[str, ...]
+) -> None:
+    mark, folder = tmp_path / "executed", tmp_path / "in"
+    files = {f"report/{name}": text.replace(b"%s", os.fsencode(mark)) for name, text in REPOSITORY.items()}
+    await client.files.write("w", "a", "1")
+    versions = broker.files.workspaces[OWNER, "w"].versions
+    versions.append({"a": b"1", **{f"report/{name}": files[f"report/{name}"] for name in parts}})
+    await client.files.pull("w", folder)
+    versions.append({"a": b"1", **files})
+    pulled = await client.files.pull("w", folder)
+    assert "report/HEAD" in pulled.left_out
+    (folder / "report").mkdir(exist_ok=True)
+    environment = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(tmp_path)}
+    status = await asyncio.create_subprocess_exec("git", "status", cwd=folder / "report", env=environment)
+    await asyncio.wait_for(status.wait(), 20)
+    assert not mark.exists()
+    kept = await client.files.sync("w", folder, delete=True)
+    assert kept.deleted == ()
+    assert sorted((await client.files.pull("w", folder, exclude=())).downloaded)[0] == "report/HEAD"
+    status = await asyncio.create_subprocess_exec("git", "status", cwd=folder / "report", env=environment)
+    await asyncio.wait_for(status.wait(), 20)
+    assert mark.exists(), "the attack works without the measure"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a.pth", "sub/CONFTEST.py", ".envrc", ".vscode/tasks.json", ".mcp.json", "sub/head", ".hg/hgrc", "x.desktop"],
+)
+async def test_what_programs_execute_because_it_is_there_is_left_out(
+    client: AsyncClient, broker: FakeBroker, tmp_path: Path, path: str
+) -> None:
+    await client.files.write("w", path, "evil")
+    await client.files.write("w", "headlines.csv", "1")
+    pulled = await client.files.pull("w", tmp_path / "in")
+    assert (pulled.downloaded, pulled.left_out) == (("headlines.csv",), (path,))
+
+
 async def test_a_synchronization_sees_what_others_save_meanwhile_and_deletes_none_of_it_unseen(
     client: AsyncClient, broker: FakeBroker, tmp_path: Path
 ) -> None:

@@ -39,9 +39,9 @@ examples:
 """
 _GET: Final = """Writes a workspace's files to a local folder, or one file to a local file.
 
-Only files that differ travel. With - as TARGET, one file is written to standard output. Files in .git, .venv,
-__pycache__ and node_modules are left out, because programs here execute them and code in a sandbox may have written
-them; --all writes them, too.
+Only files that differ travel. With - as TARGET, one file is written to standard output. Code in a sandbox may have
+written what programs here execute because it is there. So folders such as .git and .vscode, bare repositories of git
+and files such as *.pth, conftest.py and .envrc are left out and named; --all writes them, too.
 
 examples:
   mcp-exec workspace get sales ./sales
@@ -56,8 +56,8 @@ examples:
 """
 _SYNC: Final = """Brings a local folder's files into a workspace. Only files that changed travel.
 
-Links, .git, .venv, __pycache__ and node_modules are left out; --delete leaves the workspace's files of these names
-alone.
+Links, .git, .hg, .svn, .venv, __pycache__ and node_modules are left out. --delete keeps the workspace's files of these
+names and those that `get` leaves out.
 
 example:
   mcp-exec workspace sync sales ./sales --delete
@@ -89,7 +89,9 @@ def add_to(commands: Subcommands) -> None:
     get = _add(group, "get", _get, "write files of a workspace to a local folder", _GET)
     set_completer(get.add_argument("target", metavar="TARGET", help="local folder; with -f, file or -"), "file")
     get.add_argument("-f", "--file", metavar="PATH", help="one file of the workspace")
-    get.add_argument("--all", action="store_true", help="also write files in .git, .venv, __pycache__, node_modules")
+    get.add_argument(
+        "--all", action="store_true", help="also write files that programs here may execute, such as those in .git"
+    )
     get.add_argument("--version", metavar="N", type=int, help="another version than the newest")
     put = _add(group, "put", _put, "write a local file into a workspace", _PUT)
     set_completer(put.add_argument("source", metavar="FILE", type=Path, help="local file"), "file")
@@ -155,10 +157,10 @@ async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
     if options.file is None:
         if options.target == "-":
             raise CommandError("- needs -f with one file", ExitCode.USAGE)
-        from mcp_exec_client.state.folders import EXCLUDED
+        from mcp_exec_client.state.folders import UNSAFE
 
         pulled = await client.files.pull(
-            options.name, options.target, version=version, exclude=() if options.all else EXCLUDED, user=user
+            options.name, options.target, version=version, exclude=() if options.all else UNSAFE, user=user
         )
         _tell(pulled, options)
     elif options.target == "-":
