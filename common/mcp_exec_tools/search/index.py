@@ -109,11 +109,22 @@ class Index:
         results: list[dict[str, Any]] = []
         for number in self._rank(query):
             entry = self._entries[number]
-            if patterns is None or all(matches_any(patterns, server=entry.server, tool=tool) for tool in entry.needs):
+            if _is_allowed(entry, patterns):
                 results.append(entry.to_json(detail_level))
                 if len(results) == limit:
                     break
         return results
+
+    def find(self, name: str, *, allow: Iterable[str] | None = None) -> dict[str, Any] | None:
+        """Return the tool with this name, as `search` does with the level `full`, or None.
+
+        The name may have any spelling, with its server or without; of several tools the first server's is meant.
+        """
+        patterns = None if allow is None else list(allow)
+        for number in self._exact.get(fold(name.removeprefix("mcp__")), ()):
+            if _is_allowed(self._entries[number], patterns):
+                return self._entries[number].to_json("full")
+        return None
 
     def _rank(self, query: str) -> list[int]:
         if not query.strip():
@@ -172,6 +183,11 @@ class Index:
         return list(dict.fromkeys([*family, *(part for part in map(stem, parts) if part in self._postings)]))[
             :_MAX_RELATED
         ]
+
+
+def _is_allowed(entry: SearchEntry, patterns: list[str] | None) -> bool:
+    """Return whether the patterns match all tools that the entry needs; None matches all."""
+    return patterns is None or all(matches_any(patterns, server=entry.server, tool=tool) for tool in entry.needs)
 
 
 def _check_arguments(query: object, detail_level: object, limit: object) -> None:

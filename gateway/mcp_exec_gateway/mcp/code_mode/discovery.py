@@ -1,7 +1,8 @@
 """`search_tools` and `describe_tools`."""
 
-import contextlib
+import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -13,13 +14,18 @@ from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_jso
 from mcp_exec_gateway.mcp.code_mode.definitions import DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND
 from mcp_exec_gateway.mcp.code_mode.output import build_error
 from mcp_exec_gateway.mcp.request import Sender
-from mcp_exec_tools.names import split_tool
+from mcp_exec_tools.names import fold
 from mcp_exec_tools.search.index import Index
 
 Arguments = Mapping[str, Any]
 _SUGGESTED: Final = 3
+_EXPLAINED: Final = 3
+"""Unknown names that get suggestions."""
 _MAX_NAME: Final = 200
-_MAX_DESCRIPTION: Final = 1000
+_FOUND_DESCRIPTION: Final = 300
+"""Characters of a description in a search: a server's text can't push away the tools of others."""
+_DESCRIPTION: Final = 2000
+_MIN_OF_SERVER: Final = 3
 _ROOM_TOKENS: Final = 300
 """Room for what the text says besides the tools."""
 
@@ -39,21 +45,43 @@ async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
     """Return the tools that match a query. Raises InvalidArguments and HttpProblem."""
     check_names(arguments, "query", "detail_level", "limit")
     limit = arguments.get("limit", DEFAULT_FOUND)
-    if isinstance(limit, int) and limit > MAX_FOUND:
-        raise InvalidArguments(f"limit must be an integer from 1 to {MAX_FOUND}, not {limit}")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_FOUND:
+        raise InvalidArguments(f"limit must be an integer from 1 to {MAX_FOUND}, not {str(limit)[:100]}")
     index = await sender.dependencies.catalogs.get_index(sender.namespace)
+    query, level = arguments.get("query", ""), arguments.get("detail_level", "with_description")
     try:
-        tools = _search(
-            index,
-            arguments.get("query", ""),
-            detail_level=arguments.get("detail_level", "with_description"),
-            limit=limit,
-            allow=sender.allowed_tools,
+        tools = await asyncio.to_thread(
+            index.search, query, detail_level=level, limit=MAX_FOUND, allow=sender.allowed_tools
         )
     except ValueError as error:
         raise InvalidArguments(str(error)) from None
+    tools = spread(tools, query=query, limit=limit)
     none = "no tool matches; try other words, or an empty query to list all tools"
-    return _build_result(tools, none=none, budget=sender.options.budget)
+    characters = _FOUND_DESCRIPTION if level == "with_description" else _DESCRIPTION
+    return _build_result(_cut_descriptions(tools, characters), none=none, budget=sender.options.budget)
+
+
+def spread(tools: list[dict[str, Any]], *, query: str, limit: int) -> list[dict[str, Any]]:
+    """Return the first `limit` tools, of which no server has more than half if others have tools that match.
+
+    A server that the query names may have all.
+    """
+    named = fold(query)
+    most = max(limit // 2, _MIN_OF_SERVER)
+    counts: Counter[str] = Counter()
+    first, rest = [], []
+    for tool in tools:
+        counts[tool["server"]] += 1
+        is_named = bool(query.strip()) and fold(tool["server"]) in named
+        (first if is_named or not query.strip() or counts[tool["server"]] <= most else rest).append(tool)
+    return (first + rest)[:limit]
+
+
+def _cut_descriptions(tools: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
+    return [
+        {**tool, "description": shorten(tool["description"], characters)} if tool.get("description") else tool
+        for tool in tools
+    ]
 
 
 async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
@@ -63,35 +91,25 @@ async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult
     if not isinstance(names, list) or not 1 <= len(names) <= MAX_DESCRIBED:
         raise InvalidArguments(f"names must be a list of 1 to {MAX_DESCRIBED} names, SERVER.TOOL each")
     index = await sender.dependencies.catalogs.get_index(sender.namespace)
-    allow = sender.allowed_tools
-    found, unknown = [], []
-    for name in names:
-        tool = _find(index, str(name)[:_MAX_NAME], allow)
-        if tool is None:
-            unknown.append(_explain_unknown(index, str(name)[:_MAX_NAME], allow))
-        else:
-            found.append(tool)
+    names = [str(name)[:_MAX_NAME] for name in names]
+    found, unknown = await asyncio.to_thread(_find_all, index, names, sender.allowed_tools)
     if not found:
         return build_error("; ".join(unknown))
-    return _build_result(found, notes=unknown, budget=sender.options.budget)
+    return _build_result(_cut_descriptions(found, _DESCRIPTION), notes=unknown, budget=sender.options.budget)
 
 
-def _search(index: Index, query: Any, *, allow: Iterable[str] | None, **options: Any) -> list[dict[str, Any]]:
-    return index.search(query, allow=allow, **options)
-
-
-def _find(index: Index, name: str, allow: list[str] | None) -> dict[str, Any] | None:
-    """Return the tool whose name is meant exactly, in any spelling."""
-    for tool in index.search(name, detail_level="full", limit=2, allow=allow):
-        if _normalize(name) in (_normalize(tool["name"]), _normalize(f"{tool['server']}.{tool['name']}")):
-            return tool
-    return None
-
-
-def _normalize(name: str) -> str:
-    with contextlib.suppress(ValueError):
-        name = ".".join(split_tool(name))
-    return "".join(character for character in name.lower() if character.isalnum())
+def _find_all(index: Index, names: list[str], allow: list[str] | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the tools of these names, and a sentence for each name that is none. Suggestions need a search each."""
+    found, unknown = [], []
+    for name in names:
+        tool = index.find(name, allow=allow)
+        if tool is not None:
+            found.append(tool)
+        elif len(unknown) < _EXPLAINED:
+            unknown.append(_explain_unknown(index, name, allow))
+        else:
+            unknown.append(f"there is no tool {name!r}")
+    return found, unknown
 
 
 def _explain_unknown(index: Index, name: str, allow: list[str] | None) -> str:
@@ -124,5 +142,5 @@ def _fit(tools: list[dict[str, Any]], *, tokens: int) -> list[dict[str, Any]]:
 def _shorten_tool(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool without its schemas, which are larger than a result."""
     shown: dict[str, Any] = {name: tool[name] for name in ("name", "server", "import") if name in tool}
-    description = shorten(str(tool.get("description") or ""), _MAX_DESCRIPTION)
+    description = shorten(str(tool.get("description") or ""), _DESCRIPTION)
     return {**shown, "description": f"{description}\n(its schemas are too large to show)"}
