@@ -7,7 +7,7 @@ from typing import Final
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.skills.skill import ReviewDecision, SkillSpec, SkillState, content_digest, object_name
-from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.skill_manifests import build_skill
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -155,14 +155,17 @@ class SkillService:
         raise unavailable(f"{_MAX_ATTEMPTS} versions in a row were taken")
 
     def _check_author(self, skill: Object, caller: Caller) -> None:
-        """Raise HttpProblem, a 403, if the caller saved the skill itself and nobody may approve what is their own."""
-        if skill["status"].get("author") == caller.label and not self.self_approval:
-            raise HttpProblem(
-                "forbidden",
-                403,
-                f"{caller.label} saved {skill['metadata']['name']}, so another approver must approve it "
-                "(the chart's value skills.selfApproval lifts this rule)",
-            )
+        """Raise HttpProblem, a 403, if the caller saved the skill, or may have: nobody approves what is their own."""
+        author, name = skill["status"].get("author") or "", skill["metadata"]["name"]
+        if self.self_approval:
+            return
+        rule = "(the chart's value skills.selfApproval lifts this rule)"
+        if author == caller.label:
+            detail = f"{caller.label} saved {name}, so another approver must approve it {rule}"
+            raise HttpProblem("forbidden", 403, detail)
+        if not author or author.startswith(CLAIMED):
+            detail = f"nobody knows who wrote {name}, so nobody may approve it: save it through the gateway {rule}"
+            raise HttpProblem("forbidden", 403, detail)
 
     @staticmethod
     def _path(caller: Caller, name: str, version: int) -> str:

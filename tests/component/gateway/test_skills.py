@@ -16,7 +16,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.constants import SANDBOX_KEY
 from tests.support.until import until
 
-from mcp_exec_api.constants import SKILLS
+from mcp_exec_api.constants import LABEL_CALLER, SKILLS
 from mcp_exec_api.meta import now
 from mcp_exec_api.skills.skill import SkillSpec, content_digest
 from mcp_exec_client import AsyncClient
@@ -133,6 +133,17 @@ async def test_an_approver_approves_no_skill_of_their_own(gateway: Gateway) -> N
     )
     assert (await gateway.ask("GET", path, key=ANN)).json["state"] == "Draft"
     assert (await gateway.ask("POST", f"{path}/deprecate", json={}, key=ANN)).json["state"] == "Deprecated"
+
+
+@pytest.mark.parametrize("labels", [{}, {LABEL_CALLER: "bob"}, {LABEL_CALLER: "ann"}])
+async def test_nobody_approves_a_skill_whose_author_is_not_proven(gateway: Gateway, labels: dict[str, str]) -> None:
+    spec = SkillSpec.model_validate({**NEW, "version": 1})
+    manifest = {"metadata": {"name": "report-v1", "namespace": "agents", "labels": labels}, "spec": spec.to_api()}
+    gateway.api.put(SKL, manifest)
+    await until(lambda: gateway.dependencies.skills.cache.list_all("agents"))
+    refused = await gateway.ask("POST", "/v1/skills/report/versions/1/approve", json={}, key=ANN)
+    assert refused.status == 403
+    assert "nobody knows who wrote report-v1, so nobody may approve it: save it through the gateway" in refused.text
 
 
 async def test_approvers_approve_their_own_skills_if_the_installation_allows_it(api: FakeApiServer) -> None:
