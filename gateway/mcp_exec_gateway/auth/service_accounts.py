@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from cachetools import TTLCache
+from cachetools import TLRUCache, TTLCache
 from pydantic_core import from_json
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP
@@ -33,6 +33,7 @@ NEGATIVE_SECONDS: Final = 5.0
 _MAX_TOKEN_CHARACTERS: Final = 16384
 _MAX_REJECTED: Final = 8192
 """Rejected tokens that are remembered, by their digests."""
+_MAX_VALID: Final = 8192
 _USER_PREFIX: Final = "system:serviceaccount:"
 
 _TOKEN_REVIEWS: Final = resource_path("tokenreviews", group="authentication.k8s.io/v1")
@@ -100,6 +101,11 @@ class ServiceAccountTokens:
         default_factory=lambda: TTLCache(_MAX_REJECTED, NEGATIVE_SECONDS), init=False
     )
     """Digests of tokens that are invalid."""
+    _once_valid: TLRUCache[bytes, float] = field(init=False)
+    """Expiry by the digest of each token that a review found valid."""
+
+    def __post_init__(self) -> None:
+        self._once_valid = TLRUCache(_MAX_VALID, ttu=lambda digest, expires, moment: expires, timer=self.wall_clock)
 
     @classmethod
     def create(cls, *, kube: KubeClient, audience: str = "", wall_clock: Callable[[], float] = time.time) -> Self:
@@ -128,11 +134,14 @@ class ServiceAccountTokens:
         user = await self.users.get(digest, lambda: self._review_token(token, expires))
         if user is None:
             self._rejected[digest] = None
+            self._once_valid.pop(digest, None)
+        else:
+            self._once_valid[digest] = user.expires
         return user
 
     def is_known(self, token: str) -> bool:
-        """Return whether the token was reviewed within the last minute and is valid."""
-        return self.users.peek(_digest(token)) is not None
+        """Return whether the token was valid at its last review and has not expired. A review may be due again."""
+        return _digest(token) in self._once_valid
 
     async def is_allowed(
         self,
