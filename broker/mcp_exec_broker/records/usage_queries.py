@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, RowMapping, Select, Table, and_, case, func, literal, select
+from sqlalchemy import ColumnElement, Float, RowMapping, Select, Table, and_, case, cast, func, literal, select
 
 from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, MODEL_USAGE
@@ -58,7 +58,7 @@ def _select_tokens(by: UsageGrouping) -> _Sums | None:
         return None  # a model's tokens belong to a task, not to a tool
     columns = MODEL_USAGE.c
     key = columns.model if by == "model" else _group(MODEL_USAGE, columns.at, by)
-    total = func.sum(columns.input_tokens + columns.output_tokens)
+    total = _sum(columns.input_tokens + columns.output_tokens)
     return (
         select(
             key.label("key"),
@@ -67,7 +67,7 @@ def _select_tokens(by: UsageGrouping) -> _Sums | None:
             columns.counted,
             func.count().label("reports"),
             *(
-                func.sum(columns[name]).label(name)
+                _sum(columns[name]).label(name)
                 for name in (
                     "turns", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
                     "definition_tokens", "latency_ms",
@@ -94,11 +94,11 @@ def _select_executions(by: UsageGrouping) -> _Sums | None:
             key.label("key"),
             func.count().label("executions"),
             func.sum(case((columns.phase == "Succeeded", 0), else_=1)).label("failed"),
-            func.sum(columns.sandbox_seconds).label("sandbox_seconds"),
-            func.sum(columns.cpu_seconds).label("cpu_seconds"),
+            _sum(columns.sandbox_seconds).label("sandbox_seconds"),
+            _sum(columns.cpu_seconds).label("cpu_seconds"),
             func.sum(case((is_counted, 1), else_=0)).label("with_calls"),
             *(
-                func.sum(case((is_counted, columns[column]), else_=0)).label(name)
+                _sum(case((is_counted, columns[column]), else_=0)).label(name)
                 for column, name in (
                     ("tool_calls", "calls"),
                     ("tokens_code", "tokens_code"),
@@ -106,8 +106,8 @@ def _select_executions(by: UsageGrouping) -> _Sums | None:
                     ("tokens_kept", "tokens_kept"),
                 )
             ),
-            func.sum(case((and_(is_counted, saving > 0), saving), else_=0)).label("tokens_saved"),
-            func.sum(case((and_(is_counted, saving < 0), -saving), else_=0)).label("tokens_lost"),
+            _sum(case((and_(is_counted, saving > 0), saving), else_=0)).label("tokens_saved"),
+            _sum(case((and_(is_counted, saving < 0), -saving), else_=0)).label("tokens_lost"),
         )
         .group_by(key)
         .order_by(func.count().desc(), key)
@@ -131,15 +131,20 @@ def _select_calls(by: UsageGrouping) -> _Sums | None:
         select(
             key.label("key"),
             columns.mode,
-            func.sum(columns.calls).label("calls"),
-            func.sum(case((is_ok, 0), else_=columns.calls)).label("failed"),
-            func.sum(columns.argument_bytes).label("argument_bytes"),
-            func.sum(columns.result_bytes).label("result_bytes"),
+            _sum(columns.calls).label("calls"),
+            _sum(case((is_ok, 0), else_=columns.calls)).label("failed"),
+            _sum(columns.argument_bytes).label("argument_bytes"),
+            _sum(columns.result_bytes).label("result_bytes"),
         )
         .select_from(source)
         .group_by(key, columns.mode)
-        .order_by(func.sum(columns.calls).desc(), key)
+        .order_by(_sum(columns.calls).desc(), key)
     )
+
+
+def _sum(value: ColumnElement[Any]) -> ColumnElement[float]:
+    """Return a sum without end: SQLite refuses one of integers beyond 64 bits, and with it all groups."""
+    return func.sum(cast(value, Float))
 
 
 def _group(table: Table, time: ColumnElement[int], by: UsageGrouping) -> ColumnElement[Any]:

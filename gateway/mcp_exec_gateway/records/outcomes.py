@@ -12,7 +12,8 @@ from mcp_exec_common.broker.records import RecordsClient, RecordsError
 from mcp_exec_common.broker.rollout_measures import MeasuredRollout
 from mcp_exec_gateway.records.reading import build_problem, records_off
 
-_Count = Annotated[int, Field(ge=0, le=2**53)]
+_Count = Annotated[int, Field(ge=0, le=4 * 10**9)]
+"""The tokens of a report are of four kinds."""
 
 
 class NewOutcome(Model):

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,9 @@ from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_gateway.records.outcomes import NewOutcome
 from mcp_exec_gateway.records.reading import build_problem, records_off
 
-_Count = Annotated[int, Field(ge=0, le=2**53)]
+MAX_COUNT: Final = 10**9
+"""Maximum of a number that a caller reports: more than any model uses for a task."""
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 _Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
@@ -44,7 +46,7 @@ class NewUsageReport(ConversationReport):
     """Name of the model."""
     mode: Literal["direct", "code", "hybrid"]
     """How the model called tools."""
-    turns: _Count
+    turns: Annotated[int, Field(ge=0, le=100_000)]
     """Requests to the model."""
     input_tokens: _Count
     """Tokens that the model read, without those from and for the cache."""
@@ -95,7 +97,7 @@ def build_outcome(report: ConversationReport) -> NewOutcome | None:
         said = {"rating": report.rating}
     elif isinstance(report, NewUsageReport):
         tokens = report.input_tokens + report.output_tokens + report.cache_read_tokens + report.cache_write_tokens
-        said = {"success": report.success, "latencyMs": report.latency_ms, "tokens": min(tokens, 2**53)}
+        said = {"success": report.success, "latencyMs": report.latency_ms, "tokens": tokens}
     kind = "rating" if isinstance(report, NewFeedback) else "usage"
     # ids of ratings and of usage are the caller's, and must not meet
     key = hashlib.sha256(f"{kind}\0{report.id}".encode("utf-8", "replace")).hexdigest()

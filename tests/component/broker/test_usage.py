@@ -187,6 +187,18 @@ async def test_a_wrong_request_is_refused(records: RecordsClient, changes: Objec
         await records.measure_usage(**asked)
 
 
+async def test_large_numbers_of_some_rows_break_no_sums(records: RecordsClient) -> None:
+    large = [
+        REPORT | {"id": f"large-{number}", "input_tokens": 2**53, "turns": 2**53, "use_case": None}
+        for number in range(1100)
+    ]
+    for start in range(0, len(large), 100):
+        await records.add({"model_usage": large[start : start + 100]})
+    measured = await measure(records, "caller")
+    (tokens,) = [group for group in measured.tokens if group.reports > 1000]
+    assert tokens.input_tokens >= 1100 * 2**53
+
+
 async def test_a_row_that_is_sent_again_is_not_new(records: RecordsClient) -> None:
     new = REPORT | {"id": "task-9"}
     assert (await records.add({"model_usage": [new]})).created == {"model_usage": 1}
