@@ -13,7 +13,7 @@ from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountUser
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.problems import unavailable
-from mcp_exec_gateway.http.query_params import reject_repeated_parameters
+from mcp_exec_gateway.http.query_params import reject_repeated_parameters, reject_undecodable_url
 from mcp_exec_gateway.metrics import Metrics
 
 BEARER = HTTPBearer(
@@ -61,6 +61,7 @@ class CallerResolver:
             caller = await self.authenticator.authorize(sender, namespace=requested, verb=verb)
         trace = get_trace(request.scope)
         trace.caller, trace.namespace = caller.name, caller.namespace
+        reject_undecodable_url(request)
         reject_repeated_parameters(request)
         return caller
 

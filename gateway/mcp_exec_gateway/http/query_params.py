@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Header
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
@@ -265,6 +266,15 @@ def reject_repeated_parameters(request: Request) -> None:
     repeated = find_repeated(name for name, _ in request.query_params.multi_items())
     if repeated is not None:
         raise invalid_field(repeated, "the query parameter is present twice; send it once")
+
+
+def reject_undecodable_url(request: Request) -> None:
+    """Raise HttpProblem for a URL that is not UTF-8: the server replaces such bytes, and names would become equal."""
+    for field, text in (("path", request.scope.get("raw_path") or b""), ("query", request.scope["query_string"])):
+        try:
+            unquote_to_bytes(text).decode()
+        except UnicodeDecodeError:
+            raise invalid_field(field, "the URL is not UTF-8 with percent signs") from None
 
 
 def is_idempotency_key(key: str) -> bool:

@@ -147,6 +147,16 @@ async def test_a_hostile_path_reaches_no_broker(gateway: Gateway, broker: FakeBr
     assert_problem(await gateway.ask("GET", "/v1/workspaces/A_B"), 422, "name")
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+@pytest.mark.parametrize(("url", "field"), [("a%FF", "path"), ("%C3", "path"), ("a?user=%FE", "query")])
+async def test_a_url_that_is_not_utf_8_names_no_file(gateway: Gateway, method: str, url: str, field: str) -> None:
+    url = f"{gateway.url}{PATH}/files/{url}"
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with gateway.session.request(method, URL(url, encoded=True), headers=headers, data=b"x") as answer:
+        assert answer.status == 422
+        assert [error["field"] for error in (await answer.json())["errors"]] == [field]
+
+
 async def test_a_body_beyond_the_limit_is_refused_also_without_a_length(gateway: Gateway, broker: FakeBroker) -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(20):
