@@ -429,7 +429,7 @@ async def test_what_the_runner_reports_of_a_call_is_bounded_field_by_field():
     events.add("tool_call", {**CALL, "id": long, "tool": long, "argumentBytes": -1, "more": 1})
     events.add("tool_result", {**CALL, "ok": 1, "kind": long, "message": long, "bytes": 1 << 80, "ms": "1"})
     for time in (5, "soon", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z"):
-        events.add("approval", {**CALL, "expiresAt": time})
+        events.add("approval", {**CALL, "id": "approval-0123456789abcdef", "expiresAt": time})
     call, result, *approvals = await read(log)
     assert (len(call["id"]), len(call["tool"]), call["argumentBytes"]) == (64, 300, 0)
     assert "more" not in call
