@@ -12,7 +12,6 @@ from mcp_exec_broker.access.in_flight import MIB, BytesInFlight, FlightLimits
 from mcp_exec_broker.api.call_body import weigh_json
 from mcp_exec_broker.errors import ToolCallError
 from mcp_exec_common.broker.grants import Grant
-from mcp_exec_common.util.json_weight import weigh_json
 
 
 def make_grant(execution: str, namespace: str = "agents") -> Grant:
