@@ -54,7 +54,7 @@ GNU_COMMANDS = {
     "ps or ip of Linux": r"\bip (addr|link|route|netns)\b|\bss -|\bsetsid\b",
 }
 # The functions of hack/lib.sh that use such a command if it is there.
-WRAPPERS = {"sha256sum": 2, "flock": 2, "timeout": 1}
+WRAPPERS = {"sha256sum": 2, "flock": 3, "timeout": 1}
 
 
 def scripts() -> list[Path]:
