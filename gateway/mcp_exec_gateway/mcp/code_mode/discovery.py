@@ -69,7 +69,8 @@ def spread(tools: list[dict[str, Any]], *, query: str, limit: int) -> list[dict[
     named = fold(query)
     most = max(limit // 2, _MIN_OF_SERVER)
     counts: Counter[str] = Counter()
-    first, rest = [], []
+    first: list[dict[str, Any]] = []
+    rest: list[dict[str, Any]] = []
     for tool in tools:
         counts[tool["server"]] += 1
         is_named = bool(query.strip()) and fold(tool["server"]) in named
@@ -100,7 +101,8 @@ async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult
 
 def _find_all(index: Index, names: list[str], allow: list[str] | None) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the tools of these names, and a sentence for each name that is none. Suggestions need a search each."""
-    found, unknown = [], []
+    found: list[dict[str, Any]] = []
+    unknown: list[str] = []
     for name in names:
         tool = index.find(name, allow=allow)
         if tool is not None:
