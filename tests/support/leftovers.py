@@ -203,17 +203,8 @@ def hop():
     while True:
         if os.fork() != 0:
             os._exit(0)
-def write_without_main_thread():
-    def write():
-        while True:
-            leave(f"{temporary}/left-by-a-thread")
-            time.sleep(0.001)
-    threading.Thread(target=write, daemon=True).start()
-    # it ends the main thread alone
-    libc.syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 daemon(listen)
 daemon(spin)
-daemon(write_without_main_thread)
 daemon(signal.pause)
 if supervisor == 1:
     daemon(hop)

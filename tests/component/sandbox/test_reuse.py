@@ -1,6 +1,5 @@
 """A sandbox that serves its owner again: nothing of the run before is left, and nobody else is served."""
 
-import contextlib
 import os
 import signal
 
@@ -45,44 +44,6 @@ def test_nothing_that_code_leaves_reaches_the_next_run(sandbox):
     assert second.result["found"] == first.result["found"]
     assert second.result["random"] != first.result["random"]
     assert second.result["pid"] != first.result["pid"]
-
-
-WITHOUT_MAIN_THREAD = """
-import ctypes, os, threading
-read, write = os.pipe()
-pid = os.fork()
-if pid == 0:
-    def work():
-        os.write(write, b"x")
-        while True:
-            pass
-    threading.Thread(target=work).start()
-    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
-os.read(read, 1)
-while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z":
-    pass
-pid
-"""
-"""Leaves a process whose main thread has ended, so that it looks dead, and whose other thread works."""
-
-
-def lives(pid):
-    """Return whether the kernel still has a thread of a process that is not dead."""
-    states = []
-    for thread in os.listdir(f"/proc/{pid}/task") if os.path.exists(f"/proc/{pid}") else ():
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/stat") as file:
-            states.append(file.read().rpartition(")")[2].split()[0])
-    return any(state not in "ZX" for state in states)
-
-
-@pytest.mark.parametrize("session", [False, True])
-def test_a_process_without_a_main_thread_ends_with_its_run(sandbox, session):
-    run = sandbox.run(WITHOUT_MAIN_THREAD, id="1", owner=OWNER, session=session)
-    assert run.phase == "Succeeded", run.error
-    if not session:
-        assert recycle(sandbox, "1").json()["uses"] == 1
-    assert eventually(lambda: not lives(run.result))
-    assert sandbox.run("1", id="2", owner=OWNER, session=session).result == 1
 
 
 def test_a_sandbox_serves_one_owner_and_no_execution_twice(sandbox):

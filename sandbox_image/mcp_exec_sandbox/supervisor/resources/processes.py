@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_DEAD = {b"Z", b"X"}
-_STOPPED = {b"T", b"t", *_DEAD}
 _FIRST_DELAY_SECONDS = 0.001
 _LAST_DELAY_SECONDS = 0.02
 
@@ -27,44 +25,21 @@ class Process:
 
 
 def read_process(pid: int) -> Process | None:
-    """Return the process, or None if it has ended: a process that nobody has reaped yet counts as ended.
-
-    The state of a process is that of its main thread. If that has ended, the others may go on.
-    """
-    fields = _read_stat(f"/proc/{pid}")
-    if len(fields) < 22:
+    """Return the process, or None if it has ended: a process that nobody has reaped yet counts as ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
         return None
-    states = {fields[0]}
-    if states <= _DEAD:
-        states = _read_thread_states(pid, without=pid) - _DEAD
-        if not states:
-            return None
+    if len(fields) < 22 or fields[0] in (b"Z", b"X"):
+        return None
     return Process(
         pid=pid,
         parent=int(fields[1]),
         threads=int(fields[17]),
         resident_bytes=int(fields[21]) * PAGE_BYTES,
-        is_running=not states <= _STOPPED,
+        is_running=fields[0] not in (b"T", b"t"),
     )
-
-
-def _read_thread_states(pid: int, *, without: int) -> set[bytes]:
-    """Return the states of a process's threads, but of one."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return set()
-    fields = [_read_stat(f"/proc/{pid}/task/{thread}") for thread in threads if thread != str(without)]
-    return {each[0] for each in fields if each}
-
-
-def _read_stat(folder: str) -> list[bytes]:
-    """Return the fields of a process or thread after its name; none if it is gone."""
-    try:
-        with open(f"{folder}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
 
 
 def list_descendants(ancestor: int) -> list[Process]:
