@@ -180,7 +180,7 @@ async def test_a_server_cannot_push_the_tools_of_others_out_of_a_search(api: Fak
                 assert '"server":"github"' in found.content[0].text
                 assert len(str(entries)) < 60_000
             named = await client.call_tool("search_tools", {"query": "forecast create issue", "limit": 10})
-            assert {each["server"] for each in named.structured_content["tools"]} == {"forecast"}
+            assert [each["server"] for each in named.structured_content["tools"]].count("forecast") > 5
 
 
 @pytest.mark.parametrize("mode", ["code", "hybrid"])

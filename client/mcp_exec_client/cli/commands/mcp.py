@@ -6,12 +6,16 @@ go to standard error. docs/agents/mcp.md shows the settings of common clients.
 
 import argparse
 import sys
+from typing import Final
 
 from mcp_exec_client.cli.connection import Connection, resolve_gateway
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, add_gateway_options
 from mcp_exec_client.cli.terminal import print_note
+
+_ATTEMPTS: Final = 10
+"""Attempts of a request: up to 42 s, in which a gateway whose replicas are all replaced starts on a busy node."""
 
 
 def add_to(commands: Subcommands) -> None:
@@ -48,9 +52,11 @@ async def _run_bridge(options: argparse.Namespace, connection: Connection) -> No
     from mcp_exec_client.mcp_bridge.bridge import StdioBridge
     from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint
     from mcp_exec_client.mcp_bridge.stdio import LineTooLong, LineWriter, read_lines
+    from mcp_exec_client.retry import RetryPolicy
 
     try:
-        transport = build_transport(connection.gateway, {"api_key": connection.api_key})
+        retries = RetryPolicy(attempts=_ATTEMPTS)
+        transport = build_transport(connection.gateway, {"api_key": connection.api_key, "retries": retries})
     except ClientMisconfigured as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
     query = {
