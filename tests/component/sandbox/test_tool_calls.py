@@ -115,7 +115,7 @@ every, issubclass(ToolTimeout, TimeoutError)
 def test_an_approval_whose_id_the_broker_did_not_make_is_no_event(sandbox, id):
     message = {"type": "approval", "id": id, "tool": "a.b", "expiresAt": "2026-01-01T00:00:00.000000Z"}
     code = f"import json, socket\nsocket.socket(fileno=3).sendall(json.dumps({message!r}).encode() + b'\\n')\n"
-    assert events_of(sandbox.run(code + "import time; time.sleep(.1)"), "approval") == []
+    assert events_of(sandbox.run(code), "approval") == []
 
 
 def test_an_uncaught_failure_names_the_codes_line_and_nothing_of_ours(sandbox, broker):

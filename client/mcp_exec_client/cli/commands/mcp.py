@@ -15,7 +15,7 @@ from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, 
 from mcp_exec_client.cli.terminal import print_note
 
 _ATTEMPTS: Final = 10
-"""Attempts of a request: up to 42 s, in which a gateway whose replicas are all replaced starts on a busy node."""
+"""Attempts of a request. They take up to 42 s: on a busy node, new replicas of the gateway start that slowly."""
 
 
 def add_to(commands: Subcommands) -> None:

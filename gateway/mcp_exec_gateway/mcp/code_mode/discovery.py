@@ -62,7 +62,7 @@ async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
 
 
 def spread(tools: list[dict[str, Any]], *, query: str, limit: int) -> list[dict[str, Any]]:
-    """Return the first `limit` tools, of which no server has more than half if others have tools that match.
+    """Return the first `limit` tools. While others have tools that match, no server gets more than half.
 
     A server that the query names may have all.
     """
