@@ -237,7 +237,8 @@ def test_recursion_with_a_raised_limit_ends_with_its_line(sandbox):
 def test_a_recursion_in_c_is_a_stack_overflow_with_its_line(sandbox):
     code = "import sys\nsys.setrecursionlimit(10**6)\nclass A:\n    def __repr__(self):\n        return repr(self)\n"
     run = sandbox.run(code + "repr(A())")
-    assert (run.phase, run.error["line"]) == ("Failed", 5)
+    assert run.phase == "Failed"
+    assert run.error["line"] in (4, 5)  # of the function: its first line if the stack ends while it is entered
     if sys.version_info >= (3, 12):  # bounds the recursion of its own C code
         assert (run.reason, run.error["type"]) == ("UserError", "RecursionError")
     else:
