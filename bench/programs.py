@@ -197,6 +197,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         environment={"TMPDIR": "/dev/shm"},
     ),
     "tools": Benchmark(program="tools.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
+    "memory": Benchmark(program="memory.py", smallest=("--at-once", "1")),
     "records": Benchmark(program="records.py", smallest=(*_ONE_CALL, "--batches", "1"), limit=600),
     "mcp-direct": Benchmark(program="mcp_direct.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
     "scaling": Benchmark(

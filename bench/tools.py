@@ -65,14 +65,17 @@ def read_tail(log: Path) -> str:
 
 
 @asynccontextmanager
-async def run_process(*command: str, log: Path, env: dict[str, str] | None = None) -> AsyncIterator[None]:
-    """Run a process while the context is open. Its output goes to a file, whose end is printed if the context fails."""
+async def run_process(*command: str, log: Path, env: dict[str, str] | None = None) -> AsyncIterator[int]:
+    """Run a process while the context is open, and yield its id.
+
+    Its output goes to a file, whose end is printed if the context fails.
+    """
     with log.open("wb") as output:
         child = await asyncio.create_subprocess_exec(
             sys.executable, *command, env=os.environ | (env or {}), stdout=output, stderr=output
         )
     try:
-        yield
+        yield child.pid
     except Exception:
         print(read_tail(log), file=sys.stderr)
         raise

@@ -10,7 +10,6 @@ import aiohttp
 
 from mcp_exec_broker.access.approvals import Approvals
 from mcp_exec_broker.access.caller_quotas import CallerQuotas
-from mcp_exec_broker.access.in_flight import BytesInFlight
 from mcp_exec_broker.access.limiters import ServerConcurrency
 from mcp_exec_broker.access.quotas import ExecutionQuotas
 from mcp_exec_broker.api.calls import CallsApi, GrantAuthenticator
@@ -38,6 +37,7 @@ from mcp_exec_broker.catalog.status import ToolServerStatusWriter
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import FilesStore, open_store
+from mcp_exec_broker.memory.in_flight import BytesInFlight
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.records.maintenance import RecordMaintenance
 from mcp_exec_broker.records.store import RECORDS_SPARE_BYTES, RecordStore, find_database
@@ -75,7 +75,14 @@ class _Catalogs:
 
     @classmethod
     def build(
-        cls, settings: Settings, *, kube: KubeClient, key: bytes, http: aiohttp.ClientSession, metrics: Metrics
+        cls,
+        settings: Settings,
+        *,
+        kube: KubeClient,
+        key: bytes,
+        http: aiohttp.ClientSession,
+        flight: BytesInFlight,
+        metrics: Metrics,
     ) -> Self:
         servers, inference, changes = ToolServerCache(), OutputInference(), ChangedServers()
         secrets = SecretCache(
@@ -87,7 +94,9 @@ class _Catalogs:
 
         sessions = SessionPool(
             secrets=secrets,
-            transports=TransportFactory(http=http, oauth_tokens=ClientCredentialsTokens(session=http), bridge_key=key),
+            transports=TransportFactory(
+                http=http, oauth_tokens=ClientCredentialsTokens(session=http), flight=flight, bridge_key=key
+            ),
             metrics=metrics,
             on_stale_tools=refresh,
             connect_timeout_seconds=settings.connect_timeout_seconds,
@@ -199,7 +208,8 @@ class BrokerManager:
         http: aiohttp.ClientSession,
     ) -> Self:
         metrics, signer, namespaces = Metrics.new(), GrantSigner(key=key), frozenset(settings.namespaces)
-        parts = _Catalogs.build(settings, kube=kube, key=key, http=http, metrics=metrics)
+        in_flight, offload = BytesInFlight(), Offload()
+        parts = _Catalogs.build(settings, kube=kube, key=key, http=http, flight=in_flight, metrics=metrics)
         quotas, concurrency, tokenizers = ExecutionQuotas(), ServerConcurrency(), TokenizerCache()
         # the other half of the calls remains for those that wait for nobody
         approvals = Approvals(
@@ -208,7 +218,6 @@ class BrokerManager:
             registry=metrics.registry,
             max_pending=max(1, settings.max_calls // 2),
         )
-        offload = Offload()
         scanner, denials = Scanner(registry=metrics.registry), DenialCounter(audit=audit)
         tracker = ToolServerTracker(
             kube=kube,
@@ -230,7 +239,11 @@ class BrokerManager:
             approvals=approvals,
             dispatcher=Dispatcher(sessions=parts.sessions, concurrency=concurrency, scanner=scanner),
             responses=ResponseBuilder(
-                catalogs=parts.sync, inference=parts.inference, validator=OutputValidator(), scanner=scanner
+                catalogs=parts.sync,
+                inference=parts.inference,
+                validator=OutputValidator(),
+                scanner=scanner,
+                offload=offload,
             ),
             scanner=scanner,
             audit=audit,
@@ -250,7 +263,7 @@ class BrokerManager:
             pipeline=pipeline,
             namespaces=namespaces,
             max_body_bytes=settings.max_body_bytes,
-            in_flight=BytesInFlight(),
+            in_flight=in_flight,
             offload=offload,
         )
         files, flight = open_store(settings, registry=metrics.registry), build_flight()

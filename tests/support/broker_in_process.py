@@ -133,7 +133,7 @@ class RecordingToolServer:
         """Return the tools: `find` returns an address, `send` and `destroy` do something."""
         return ListedTools(tools=_TOOLS, ttl_seconds=None, is_public=True, size=1, omitted=[], omitted_count=0)
 
-    async def call_tool(self, tool: str, arguments: Object) -> Object:
+    async def call_tool(self, tool: str, arguments: Object, *, receiver: object) -> Object:
         """Record the call and answer it."""
         self.received.append((tool, arguments["value"]))
         if self.holds:

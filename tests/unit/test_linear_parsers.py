@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import thread_time
-from typing import Any
+from typing import Any, cast
 
 import h11
 import pytest
 from starlette.requests import Request
 
 from mcp_exec_api.meta import parse_quantity
-from mcp_exec_broker.api.call_body import parse_request, weigh_json
+from mcp_exec_broker.api.call_body import parse_request
 from mcp_exec_broker.calls.result import parse_value
 from mcp_exec_broker.scanning.personal_data import PersonalDataDetector
 from mcp_exec_broker.scanning.scanner import Scanner
@@ -25,6 +25,7 @@ from mcp_exec_broker.validation.arguments import ArgumentValidator
 from mcp_exec_broker.validation.output import OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
+from mcp_exec_common.util.json_weight import weigh_json
 from mcp_exec_gateway.auth.service_accounts import read_token_expiry
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.http.query_params import reject_repeated_parameters
@@ -55,6 +56,10 @@ class Case:
     make: Callable[[int], Any]
     size: int
     """The input's smallest size; the largest has four times as much, and not more than the parser accepts."""
+
+
+def parse_call(data: bytes) -> object:
+    return parse_request(data, lease=cast(Any, None))
 
 
 def body(members: str) -> bytes:
@@ -150,10 +155,8 @@ BROKER = {
     "a grant": Case(_SIGNER.read_grant, lambda n: "eyJhbGciOiJIUzI1NiJ9." + "W1tb" * n + ".c", 10_000),
     "a grant of dots": Case(_SIGNER.read_grant, lambda n: "." * n, 20_000),
     "a service token": Case(_SIGNER.read_service_token, lambda n: "W1tb" * n, 10_000),
-    "a call": Case(
-        parse_request, lambda n: b'{"id":"1","tool":"a.b","arguments":{"a":[' + b"{}," * n + b"0]}}", 10_000
-    ),
-    "a call's levels": Case(parse_request, lambda n: b'{"id":"1","tool":"a.b","arguments":' + b'{"a":' * n, 20_000),
+    "a call": Case(parse_call, lambda n: b'{"id":"1","tool":"a.b","arguments":{"a":[' + b"{}," * n + b"0]}}", 10_000),
+    "a call's levels": Case(parse_call, lambda n: b'{"id":"1","tool":"a.b","arguments":' + b'{"a":' * n, 20_000),
     "the memory of short texts": Case(lambda data: weigh_json(data, limit=1), lambda n: b'"",' * n, 20_000),
     "the memory of quotes": Case(lambda data: weigh_json(data, limit=1 << 30), lambda n: b'"\\"' * n, 40_000),
     "arguments": Case(

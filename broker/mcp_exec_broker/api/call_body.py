@@ -8,13 +8,13 @@ that no step takes longer than about 20 ms.
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import replace
 from typing import Any, Final
 
-from mcp_exec_broker.access.in_flight import FlightLease
 from mcp_exec_broker.calls.call import CallRequest
 from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
+from mcp_exec_broker.memory.in_flight import FlightLease
+from mcp_exec_common.util.json_weight import weigh_json
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -33,15 +33,6 @@ _PREAMBLE: Final = re.compile(
     rb'\s{0,16}\{\s{0,16}"id"\s{0,16}:\s{0,16}("(?:[^"\\]|\\.)*")\s{0,16},'
     rb'\s{0,16}"tool"\s{0,16}:\s{0,16}("(?:[^"\\]|\\.)*")\s{0,16},'
 )
-_STRUCTURE: Final = b'"\\{[,:'
-_OTHER_BYTES: Final = bytes(byte for byte in range(256) if byte not in _STRUCTURE)
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_VALUE_BYTES: Final = 64
-"""Memory of a list, an empty object, or a short value in one, pointers included."""
-_ENTRY_BYTES: Final = 130
-"""Memory of an entry of an object."""
-_WIDE: Final = 5
-"""Memory of a byte of JSON in a text that may contain characters beyond Latin-1: up to 4, and the byte itself."""
 
 
 class RequestRefused(Exception):
@@ -81,14 +72,14 @@ class CallBody:
         if self.is_complete and len(self._read) <= SMALL_BYTES:
             if len(self._read) > _UNCOUNTED_BYTES:
                 await self._reserve(lease)
-            return replace(parse_request(bytes(self._read)), lease=lease)
+            return parse_request(bytes(self._read), lease=lease)
         if self._length is None:
             raise RequestRefused(411, f"a body of more than {SMALL_BYTES} bytes needs a Content-Length")
         length = self._length
         preamble = _PREAMBLE.match(self._read[:_PREAMBLE_BYTES])
         if preamble is None:
             raise RequestRefused(400, f"a body of more than {SMALL_BYTES} bytes begins with the fields id and tool")
-        fields = parse_request(b'{"id":%b,"tool":%b}' % preamble.groups())
+        fields = parse_request(b'{"id":%b,"tool":%b}' % preamble.groups(), lease=lease)
 
         async def load() -> CallRequest:
             await lease.acquire(length)
@@ -99,12 +90,12 @@ class CallBody:
             memory = await offload.run(lambda: weigh_json(body, limit=lease.flight.limits.per_execution), size=length)
             await lease.acquire(max(memory - length, 0))
             try:
-                request = await offload.run(lambda: parse_request(body), size=length)
+                request = await offload.run(lambda: parse_request(body, lease=lease), size=length)
             except RequestRefused as error:
                 raise _build_error(str(error)) from None
             if (request.id, request.tool) != (fields.id, fields.tool):
                 raise _build_error("the body has the field id or tool twice")
-            return replace(request, lease=lease)
+            return request
 
         return CallRequest(id=fields.id, tool=fields.tool, arguments={}, size=length, load=load, lease=lease)
 
@@ -123,7 +114,7 @@ class CallBody:
         self.is_complete = not message.get("more_body")
 
 
-def parse_request(body: bytes) -> CallRequest:
+def parse_request(body: bytes, *, lease: FlightLease) -> CallRequest:
     """Parse the body of a request. Raises RequestRefused."""
     try:
         fields = json.loads(body)
@@ -148,31 +139,7 @@ def parse_request(body: bytes) -> CallRequest:
     # as many brackets as levels are needed, so most bodies need no look at their values
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deeper(arguments, MAX_DEPTH):
         raise RequestRefused(400, f"arguments: are nested deeper than {MAX_DEPTH} levels")
-    return CallRequest(id=id, tool=tool, arguments=arguments, size=len(body), timeout_seconds=seconds)
-
-
-def weigh_json(body: bytes, *, limit: int) -> int:
-    """Return an upper bound of the memory that a body and its values take, in bytes.
-
-    If it is above `limit`, punctuation in texts is left out of the estimate, until the rest is above it as well.
-    """
-    text_bytes = len(body) * (1 if body.isascii() and b"\\u" not in body else _WIDE)
-    weight = text_bytes + _weigh_structure(body)
-    if weight <= limit:
-        return weight
-    structure = body.translate(None, _OTHER_BYTES)
-    weight, end = text_bytes, 0
-    for match in _STRING.finditer(structure):  # a loop in Python, so that other threads run meanwhile
-        weight += _weigh_structure(structure[end : match.start()])
-        end = match.end()
-        if weight > limit:
-            return weight
-    return weight + _weigh_structure(structure[end:])
-
-
-def _weigh_structure(text: bytes) -> int:
-    containers_and_items = text.count(b"{") + text.count(b"[") + text.count(b",")
-    return _VALUE_BYTES * containers_and_items + _ENTRY_BYTES * text.count(b":")
+    return CallRequest(id=id, tool=tool, arguments=arguments, size=len(body), timeout_seconds=seconds, lease=lease)
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

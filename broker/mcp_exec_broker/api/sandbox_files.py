@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from mcp_exec_broker.access.in_flight import MIB, BytesInFlight
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
 from mcp_exec_broker.api.files_requests import FilesRequest, answer_model, answer_request, refuse
 from mcp_exec_broker.files.artifacts import parse_artifact_head
@@ -22,6 +21,7 @@ from mcp_exec_broker.files.store import FilesStore
 from mcp_exec_broker.files.workspace.manifest import EMPTY_DIGEST, Location, Manifest, index_files, parse_entry
 from mcp_exec_broker.files.workspace.packs import PackReader
 from mcp_exec_broker.files.workspace.states import WorkspaceState
+from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight
 from mcp_exec_common.broker.files import (
     ARTIFACTS_PATH,
     BLOBS_PATH,

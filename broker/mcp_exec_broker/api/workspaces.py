@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mcp_exec_api.meta import field_errors
-from mcp_exec_broker.access.in_flight import MIB, BytesInFlight
 from mcp_exec_broker.api.files_requests import REQUEST_SECONDS, FilesRequest, answer_model, answer_request, refuse
 from mcp_exec_broker.files.byte_source import ByteSource
 from mcp_exec_broker.files.errors import FilesRefused, build_invalid, build_too_large
@@ -26,6 +25,7 @@ from mcp_exec_broker.files.workspace.precondition import Precondition, parse_pre
 from mcp_exec_broker.files.workspace.states import WorkspaceState
 from mcp_exec_broker.files.workspace.tar_reader import read_tar
 from mcp_exec_broker.files.workspace.tar_writer import write_tar
+from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight
 from mcp_exec_common.broker.files import (
     MAX_CHANGE_HEAD_BYTES,
     MAX_PAGE,

@@ -10,11 +10,11 @@ from typing import Any, Final
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_broker.access.caller_quotas import CallerQuota
-from mcp_exec_broker.access.in_flight import FlightLease
 from mcp_exec_broker.access.policy import PolicyDecision
 from mcp_exec_broker.access.quotas import ExecutionQuota
 from mcp_exec_broker.catalog.entry import ToolListing
 from mcp_exec_broker.errors import build_unaudited_error
+from mcp_exec_broker.memory.in_flight import FlightLease
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.session import UpstreamSession
@@ -43,8 +43,8 @@ class CallRequest:
     timeout_seconds: float | None = None
     load: "Callable[[], Awaitable[CallRequest]] | None" = None
     """Reads the rest of a large request, whose arguments are unknown until then. It may raise ToolCallError."""
-    lease: FlightLease | None = None
-    """The memory of the request."""
+    lease: FlightLease
+    """The memory of the request, and of what the server answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,8 @@ class Call:
     """Done once the audit record is written; the call must not travel earlier."""
     approval: Approval | None = None
     """The approval that the call waits for or received."""
+    result_size: int = 0
+    """Bytes of the server's answer, if they are many."""
     external_seconds: float = 0.0
     """Time spent at the server, or waiting for an approval or a slot."""
     waits_for: str = ""

@@ -23,6 +23,7 @@ from mcp_exec_broker.errors import (
     build_unavailable_error,
     build_wait_timeout,
 )
+from mcp_exec_broker.memory.answers import AnswerReceiver
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.upstream.credentials import UserUnknown
 from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionExpired
@@ -118,4 +119,7 @@ class Dispatcher:
         call.session = await self.sessions.get_session(resolved.server, call.grant.user)
         call.is_modern = call.session.is_modern  # unavailable once the session has ended
         call.waits_for = ""
-        return await call.session.call_tool(resolved.tool.name, arguments)
+        receiver = AnswerReceiver(lease=call.request.lease)
+        result = await call.session.call_tool(resolved.tool.name, arguments, receiver=receiver)
+        call.result_size = receiver.size
+        return result

@@ -7,7 +7,7 @@ convert and scan the result, write the end of the audit record, answer.
 
 import asyncio
 import json
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
@@ -275,7 +275,7 @@ class CallPipeline:
         if isinstance(call.grant, DirectGrant):
             call.approval = find_consent(call.grant, tool=resolved.name, arguments=arguments)
             return
-        with call.request.lease.waiting_for_approval() if call.request.lease else nullcontext():
+        with call.request.lease.waiting_for_approval():
             await self._wait_for_approval(call, resolved, arguments)
         await self._check_again(call, resolved)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mcp_exec_common.util.json_weight import weigh_json
+
 _WRAPPED: Final = "x-fastmcp-wrap-result"
 
 Block = Mapping[str, Any]
@@ -40,12 +42,17 @@ class ContentBlocks:
 
 
 def parse_value(
-    result: Mapping[str, Any], output_schema: Mapping[str, Any] | None, *, modern: bool
+    result: Mapping[str, Any],
+    output_schema: Mapping[str, Any] | None,
+    *,
+    modern: bool,
+    parses_text: bool = True,
 ) -> PythonValue | ContentBlocks:
     """Convert a `tools/call` result as on the wire. `output_schema` is the schema that the server declared.
 
-    `modern` is whether the session uses the protocol of 2026-07-28 or later. Before, structured content was an object,
-    and some servers sent null for none.
+    `parses_text` is whether text may become values: `weigh_texts` says how much memory these take. `modern` is whether
+    the session uses the protocol of 2026-07-28 or later. Before, structured content was an object, and some servers
+    sent null for none.
     """
     content = _list_blocks(result)
     structured, has_structured = result.get("structuredContent"), "structuredContent" in result
@@ -54,17 +61,27 @@ def parse_value(
     if has_structured and all(_is_text(block) for block in content):
         return PythonValue(value=_unwrap(structured, output_schema))
     if content and all(_is_text(block) for block in content):
-        return PythonValue(value=_parse_texts([block["text"] for block in content]))
+        texts = [block["text"] for block in content]
+        return PythonValue(value=_parse_texts(texts) if parses_text else "\n".join(texts))
     if not content:
         return PythonValue(value=None)
     return ContentBlocks(content=content, structured=structured, has_structured=has_structured)
 
 
-def read_output(result: Mapping[str, Any]) -> PythonValue | None:
+def weigh_texts(result: Mapping[str, Any], *, limit: int) -> int:
+    """Return an upper bound of the memory that the values in a result's texts take, or a number above `limit`."""
+    weight = 0
+    for block in _list_blocks(result):
+        if _is_text(block) and weight <= limit and _may_be_json(block["text"]):
+            weight += weigh_json(block["text"].encode("utf-8", "surrogatepass"), limit=limit - weight)
+    return weight
+
+
+def read_output(result: Mapping[str, Any], *, parses_text: bool = True) -> PythonValue | None:
     """Return the value that the output schema describes: the structured content, or else the parsed text."""
     if "structuredContent" in result:
         return PythonValue(value=result["structuredContent"])
-    value = parse_value(result, None, modern=True)
+    value = parse_value(result, None, modern=True, parses_text=parses_text)
     return value if isinstance(value, PythonValue) else None
 
 
@@ -111,12 +128,17 @@ def _parse_texts(texts: Sequence[str]) -> Any:
 
 def _parse_text(text: str) -> tuple[bool, Any]:
     """Return whether the text is a JSON object or list, and its value. A bare number or word stays text."""
-    if text.lstrip()[:1] not in ("{", "["):
+    if not _may_be_json(text):
         return False, None
     try:
         return True, json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_build_object)
     except (ValueError, RecursionError):
         return False, None
+
+
+def _may_be_json(text: str) -> bool:
+    """Return whether a text begins like an object or a list."""
+    return text.lstrip()[:1] in ("{", "[")
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

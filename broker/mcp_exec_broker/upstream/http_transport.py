@@ -16,6 +16,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
 from yarl import URL
 
 from mcp_exec_api.reasons.server import ServerReason, find_server_reason
+from mcp_exec_broker.memory.answers import AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.upstream.credentials import UpstreamCredentials
 from mcp_exec_broker.upstream.failures import explain_connection_error, explain_status
 from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens, TokenRefused
@@ -39,6 +40,8 @@ _CONNECTION_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.InvalidURL, a
 _MCP_TYPES: Final = ("application/json", "text/event-stream")
 _SESSION_HEADER: Final = "mcp-session-id"
 _MIN_FILE_BYTES: Final = 64 * 1024
+_EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
+"""Ends of events, whatever else a reader takes for one. A stream with others is weighed as one message."""
 
 
 def parse_mark(data: object) -> str:
@@ -53,26 +56,50 @@ def parse_reason(data: object) -> ServerReason | None:
 
 
 class _BodyStream(httpx2.AsyncByteStream):
-    """Body of a response, limited in size."""
+    """Body of a response, limited in size, whose messages are weighed before the SDK gets them."""
 
-    def __init__(self, response: aiohttp.ClientResponse, *, max_bytes: int | None) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, *, max_bytes: int, is_events: bool = False) -> None:
+        """`is_events` is whether the body is a stream of events, each of which is limited by itself."""
         self._response = response
         self._max_bytes = max_bytes
+        self._is_events = is_events
+        self._receiver = get_receiver()
+        self._end = b""
+        """The last bytes of a stream of events."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        length = 0 if self._is_events else self._response.content_length or 0
+        scale = MessageScale(receiver=self._receiver, expected=min(length, self._max_bytes))
         received = 0
+        # StreamError is the only exception that the SDK treats as an unreadable response
         try:
             async for chunk in self._response.content.iter_any():
                 received += len(chunk)
-                if self._max_bytes is not None and received > self._max_bytes:
+                if not self._is_events and received > self._max_bytes:
                     raise httpx2.StreamError(TOO_LARGE)
+                await self._weigh(chunk, scale)
                 yield chunk
+        except AnswerRefused as error:
+            raise httpx2.StreamError(str(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            # the only exception that the SDK treats as an unreadable response
             raise httpx2.StreamError(f"{BROKE}: {type(error).__name__}") from None
+
+    async def _weigh(self, chunk: bytes, scale: MessageScale) -> None:
+        """Weigh a chunk. In a stream of events, what follows the last empty line begins a message."""
+        if not self._is_events:
+            await scale.add(chunk)
+            return
+        text = self._end + chunk
+        cut = max(text.rfind(mark) + len(mark) if mark in text else 0 for mark in _EVENT_ENDS) - len(self._end)
+        self._end = text[-3:]
+        if cut > 0:
+            await scale.add(chunk[:cut])
+            scale.restart()
+        await scale.add(chunk[max(cut, 0) :])
 
     async def aclose(self) -> None:
         """Release the connection, or close it if the body is incomplete."""
+        self._receiver.hand_over()
         if self._response.content.at_eof():
             self._response.release()
         else:
@@ -145,11 +172,11 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             return error
         if status >= 400 and is_post:
             return await self._convert_failure(response)
-        max_bytes = None if kind == "text/event-stream" and status < 300 else self.max_bytes
+        is_events = kind == "text/event-stream" and status < 300
         return httpx2.Response(
             status,
             headers=[(key, value) for key, value in response.raw_headers],
-            stream=_BodyStream(response, max_bytes=max_bytes),
+            stream=_BodyStream(response, max_bytes=self.max_bytes, is_events=is_events),
         )
 
     async def _convert_failure(self, response: aiohttp.ClientResponse) -> httpx2.Response:

@@ -11,6 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import ToolServerSpec
+from mcp_exec_broker.memory.in_flight import BytesInFlight
 from mcp_exec_broker.upstream.credentials import UpstreamCredentials
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.http_transport import AiohttpTransport
@@ -38,6 +39,8 @@ class TransportFactory:
 
     http: aiohttp.ClientSession
     oauth_tokens: ClientCredentialsTokens
+    flight: BytesInFlight
+    """Memory of what servers send."""
     bridge_key: bytes = field(repr=False)
 
     async def open_transport(

@@ -17,10 +17,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
 from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_broker.memory.answers import AnswerReceiver, receiving, receiving_for
 from mcp_exec_broker.upstream.credentials import MIN_SECRET_LENGTH
 from mcp_exec_broker.upstream.errors import (
     ConnectionLost,
     ServerUnavailable,
+    SessionError,
     SessionExpired,
     explain_open_failure,
     interpret_error,
@@ -120,11 +122,21 @@ class UpstreamSession:
         """Whether the session uses the protocol of 2026-07-28 or later."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, tool: str, arguments: Mapping[str, Any], *, receiver: AnswerReceiver) -> dict[str, Any]:
         """Call a tool and return its result as on the wire. Cancelling it also cancels the call at the server.
 
-        Raises MCPError if the server answers with an error, SessionError, and ValueError if its answer is invalid.
+        Raises MCPError if the server answers with an error, SessionError, ValueError if its answer is invalid, and
+        ToolCallError if that takes too much memory.
         """
+        try:
+            with receiving(receiver):
+                return await self._call_tool(tool, arguments)
+        except (MCPError, SessionError, ValueError):
+            if receiver.refused is not None:
+                raise receiver.refused from None
+            raise
+
+    async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         request = types.CallToolRequest(
             params=types.CallToolRequestParams(name=tool, arguments=dict(arguments)),
         )
@@ -142,6 +154,15 @@ class UpstreamSession:
 
     async def list_tools(self) -> ListedTools:
         """Return the tools within all bounds. Raises MCPError, SessionError, and ValueError if an answer is invalid."""
+        async with receiving_for(self.transports.flight, self.route.server.key, keeps=True) as receiver:
+            try:
+                return await self._list_tools()
+            except (MCPError, SessionError):
+                if receiver.refused is not None:
+                    raise ValueError(receiver.refused.message) from None
+                raise
+
+    async def _list_tools(self) -> ListedTools:
         collector = ToolCollector()
         ttl: float | None = None
         is_public, cursor, cursors = True, None, set[bytes]()
@@ -228,6 +249,10 @@ class UpstreamSession:
     async def _run(self, opened: "asyncio.Future[None]", timeout_seconds: float) -> None:
         try:
             async with AsyncExitStack() as stack:
+                own = await stack.enter_async_context(
+                    receiving_for(self.transports.flight, self.route.server.key, keeps=False)
+                )
+                stack.push(lambda *_: self._note_refusal(own))
                 async with asyncio.timeout(timeout_seconds):
                     transport = await self.transports.open_transport(
                         self.route, stack, on_secret=self._add_access_token, on_end=self._end_by_transport
@@ -255,6 +280,11 @@ class UpstreamSession:
         if not opened.done():
             opened.set_exception(cause)
             opened.exception()  # the caller may be gone
+
+    def _note_refusal(self, receiver: AnswerReceiver) -> None:
+        """Note why the session ends, if a message outside of calls took too much memory."""
+        if receiver.refused is not None and self.failure is None:
+            self.failure = ServerUnavailable(ServerReason.PROTOCOL_ERROR, f"its answer: {receiver.refused.message}")
 
     def _end_by_transport(self, cause: ServerUnavailable) -> None:
         text = redact_output(str(cause), self.secrets, min_length=MIN_SECRET_LENGTH, max_chars=_MAX_OUTPUT)

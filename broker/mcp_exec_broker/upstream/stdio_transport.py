@@ -5,31 +5,77 @@ The first line authenticates the broker, and its answer reports whether a proces
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_broker.memory.answers import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.failures import describe_exit
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+Receivers = MutableMapping[RequestId, AnswerReceiver]
+"""Who waits for the answer to a request, by its id."""
 
 _MAX_ANSWER_BYTES: Final = 4096
 _EXITED: Final = "mcp-exec/exited"
 """Method of the bridge's notification about the end of the server's process."""
 _MAX_EXITED_BYTES: Final = 32 * 1024
+_GAP: Final = rb"\s{0,9}"
+_ID: Final = _GAP + rb'"id"' + _GAP + b":" + _GAP + rb"(\d{1,15})" + _GAP
+_VERSION: Final = rb'"jsonrpc"' + _GAP + b":" + _GAP + rb'"2.0"' + _GAP + b","
+_FIRST_ID: Final = re.compile(_GAP + rb"\{" + _GAP + b"(?:" + _VERSION + b")?" + _ID + b",")
+_LAST_ID: Final = re.compile(b"," + _ID + rb"\}" + _GAP + rb"\Z")
+_ID_BYTES: Final = 100
 _REFUSALS: Final = {
     "the server can't be started": ServerReason.COMMAND_NOT_STARTED,
     "the limit of": ServerReason.TOO_MANY_SESSIONS,
 }
 """Reasons by the begin of the bridge's text; all others concern bridge and broker."""
+
+
+@dataclass(kw_only=True, eq=False)
+class RequestStream:
+    """Stream of messages to the server, which notes who sends a request."""
+
+    stream: MemoryObjectSendStream[SessionMessage]
+    receivers: Receivers
+
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message in the context of its sender."""
+        if isinstance(item.message, JSONRPCRequest):
+            self.receivers[item.message.id] = get_receiver()
+        await self.stream.send(item)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self.stream.aclose()
+
+    async def __aenter__(self) -> "RequestStream":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], RequestStream]
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -61,10 +107,11 @@ async def connect_bridge(
         write_stream, to_send = anyio.create_memory_object_stream[SessionMessage](0)
         # the session may close its ends during a transfer, so both ends are closed here
         async with received, read_stream, write_stream, to_send, anyio.create_task_group() as group:
-            group.start_soon(_receive, reader, received, on_end)
+            receivers: Receivers = WeakValueDictionary()
+            group.start_soon(_receive, reader, received, on_end, receivers)
             group.start_soon(_send, writer, to_send, received)
             try:
-                yield read_stream, write_stream
+                yield read_stream, RequestStream(stream=write_stream, receivers=receivers)
             finally:
                 group.cancel_scope.cancel()
     finally:
@@ -99,7 +146,9 @@ async def _receive(
     reader: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
     on_end: Callable[[ServerUnavailable], None],
+    receivers: Receivers,
 ) -> None:
+    own = get_receiver()
     cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the server has ended")
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async with received:  # closing it ends the session
@@ -109,7 +158,10 @@ async def _receive(
                         cause = exited
                         break
                     if line.strip():
-                        await received.send(_parse_message(line))
+                        await received.send(await _parse_message(line, own, receivers))
+                        own.hand_over()
+            except AnswerRefused as error:
+                cause = ServerUnavailable(ServerReason.NOT_MCP, f"a line that the server wrote: {error}")
             except ValueError:
                 message = "the server wrote a line that exceeds its size limit"
                 cause = ServerUnavailable(ServerReason.NOT_MCP, message)
@@ -148,8 +200,32 @@ def _parse_exit(line: bytes) -> ServerUnavailable | None:
     return ServerUnavailable(ServerReason.COMMAND_EXITED, end + said)
 
 
-def _parse_message(line: bytes) -> SessionMessage | Exception:
+async def _parse_message(line: bytes, own: AnswerReceiver, receivers: Receivers) -> SessionMessage | Exception:
+    """Return the message in a line. Whoever waits for it holds its memory, else the session until it is passed on.
+
+    Raises AnswerRefused if it takes too much memory, and nobody is known to wait for it.
+    """
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        await MessageScale(receiver=own).add(line)
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except AnswerRefused as error:
+        receiver = receivers.get(id := _find_id(line))
+        if receiver is None or receiver is own:
+            raise
+        receiver.refused = own.refused
+        failure = ErrorData(code=PARSE_ERROR, message=str(error))
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=failure))
     except ValidationError:
         return ValueError("the server wrote a line that is not JSON-RPC")
+    if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+        receiver = receivers.pop(message.id, None)
+        if receiver is not None and receiver is not own:
+            receiver.size = len(line)
+            receiver.take_over(own)
+    return SessionMessage(message)
+
+
+def _find_id(line: bytes) -> int:
+    """Return the id in an answer that is not parsed, or -1. A false one ends another request of the same server."""
+    found = _FIRST_ID.match(line) or _LAST_ID.search(line[-_ID_BYTES:])
+    return int(found.group(1)) if found is not None else -1

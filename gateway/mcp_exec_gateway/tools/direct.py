@@ -1,16 +1,18 @@
 """Tool calls for a caller without an execution: which tools it may use, and how the broker is asked to call one."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.direct_calls import CallUncertain, DirectCallClient
 from mcp_exec_common.broker.grants import DIRECT_CALLS_PER_MINUTE, ApprovedCall, DirectGrant
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer
+from mcp_exec_common.util.json_weight import weigh_json
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.users import check_user
 from mcp_exec_gateway.executions.spec_limits import check_tools
@@ -22,12 +24,16 @@ from mcp_exec_gateway.tools.exported import ExportedTool, ToolRights
 
 log = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 _MAX_LINE: Final = 66 * 1024 * 1024
 """Bytes of an answer: more than `resultBytes` of a ToolServer may be."""
 _REASONS: Final = {400: "InvalidArguments", 411: "InvalidArguments", 413: "InvalidArguments", 429: "RateLimited"}
 """Reason of a call that the broker refuses, by the HTTP status."""
-_WEIGHT: Final = 2
-"""Memory of an answer by its bytes: the answer, and its values."""
+_COPIES: Final = 2
+"""Copies of an answer's text and values: as it was read, and as it is sent."""
+_THREAD_BYTES: Final = 64 * 1024
+"""Bytes of an answer from which on it is weighed and parsed in a thread."""
 
 
 class _NoMemory(Exception):
@@ -120,9 +126,9 @@ async def call_tool(
     held = memory.size
 
     def reserve(size: int) -> None:
-        if not memory.resize(held + _WEIGHT * size):
+        if not memory.resize(held + _COPIES * size):
             raise _NoMemory(
-                f"the tool was called, but its result of {size} bytes does not fit this replica's memory now"
+                f"the tool was called, but its result, of {size} bytes in memory, does not fit this replica now"
             )
 
     body = json.dumps({"id": "1", "tool": tool.path, "arguments": arguments}, separators=(",", ":")).encode()
@@ -133,7 +139,9 @@ async def call_tool(
             limit=_MAX_LINE,
             reserve=reserve,
         )
-        return parse_answer(line)
+        limit = memory.budget.namespace_limit // _COPIES
+        reserve(await _run(lambda: weigh_json(line, limit=limit), size=len(line)))
+        return await _run(lambda: parse_answer(line), size=len(line))
     except _NoMemory as error:
         return _build_error("ResultTooLarge", str(error))
     except (CallUncertain, InvalidAnswer) as error:
@@ -145,6 +153,11 @@ async def call_tool(
             return _build_error(_REASONS[error.status], str(error))
         log.warning("a direct call was not made: %s", error)
         raise unavailable("the call was not made, because no tool broker accepts it") from error
+
+
+async def _run(work: Callable[[], Result], *, size: int) -> Result:
+    """Do work on so many bytes: in a thread if they are many."""
+    return work() if size < _THREAD_BYTES else await asyncio.to_thread(work)
 
 
 def _build_error(reason: str, message: str) -> Object:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 MEBIBYTE = "x" * 1024 * 1024
 PROGRESS = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 9, "progress": 1}}
-NAMES = ("fine", "giant", "endless", "flood", "exits")
+NAMES = ("fine", "giant", "dense", "endless", "flood", "exits")
 
 
 def write(text: str) -> None:
@@ -23,6 +23,10 @@ def call(request: dict[str, Any]) -> None:
     name = request["params"]["name"]
     if name == "giant":
         write(answer(request, {"content": [{"type": "text", "text": MEBIBYTE * 4}]}))
+    elif name == "dense":
+        write(
+            answer(request, {"content": [], "structuredContent": {"a": 0}}).replace("0}", f"[{'[],' * 2_700_000}0]}}")
+        )
     elif name == "endless":
         repeat(MEBIBYTE)
     elif name == "flood":

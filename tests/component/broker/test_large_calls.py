@@ -14,7 +14,7 @@ from tests.component.broker.servers import Toolbox
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_broker.access.in_flight import MIB, FlightLimits
+from mcp_exec_broker.memory.in_flight import MIB, FlightLimits
 
 Object = dict[str, Any]
 
@@ -119,11 +119,11 @@ async def test_what_one_execution_sends_slowly_takes_a_part_of_the_memory_and_no
     await until(lambda: world.status("box").get("observedGeneration") == 2)
     flight = world.broker.calls.in_flight
     async with AsyncExitStack() as stack:
-        for count in range(4):
+        for count in range(5):
             await stack.enter_async_context(upload(world, length=12 * MIB))
             await until(lambda: flight.total == (count + 1) * 12 * MIB)  # noqa: B023 - awaited at once
-        async with upload(world, length=12 * MIB) as fifth:
-            assert (await fifth.answer())[1]["reason"] == "RateLimited"
+        async with upload(world, length=12 * MIB) as further:
+            assert (await further.answer())[1]["reason"] == "RateLimited"
         other = grant(execution="uid-2")
         assert (await world.call("box.echo", token=other, value="x" * 100_000))["type"] == "result"
     await until(lambda: not flight.total)

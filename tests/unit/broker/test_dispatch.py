@@ -22,7 +22,7 @@ class FakeSession:
         self.name = name
         self.is_closed = False
 
-    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, tool: str, arguments: dict[str, Any], *, receiver: object) -> dict[str, Any]:
         if self.is_closed:
             raise ConnectionLost("the connection has ended")
         return {"session": self.name}
@@ -48,7 +48,7 @@ async def test_a_session_that_is_replaced_while_the_audit_record_is_written_lose
     recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     call = Call(
         grant=cast(Any, SimpleNamespace(user=None)),
-        request=cast(Any, SimpleNamespace(timeout_seconds=None)),
+        request=cast(Any, SimpleNamespace(timeout_seconds=None, lease=None)),
         quota=ExecutionQuota(None, ExecutionBudget()),
         tokenizer=Tokenizer(),
         notify_approval=cast(Any, None),

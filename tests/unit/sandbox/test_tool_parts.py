@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Optional, TypedDict
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_exec_api.approvals import APPROVAL_ID
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
 from mcp_exec_sandbox.supervisor.execution.tool_events import MAX_CALL_EVENT_CHARACTERS, ToolCallEvents, parse_written
 from mcp_exec_sandbox.tools import connection as wire
@@ -437,6 +439,14 @@ async def test_what_the_runner_reports_of_a_call_is_bounded_field_by_field():
     assert 990 < len(result["message"]) <= 1000
     assert (result["bytes"], result["ms"]) == (0, 0)
     assert [approval["expiresAt"] for approval in approvals] == [None, None, None, "2026-01-01T00:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    "id", ["approval-0123456789abcdef", "approval-0123456789ABCDEF", "approval-0123456789abcde", "approval-0 $(sh)", ""]
+)
+def test_the_supervisor_accepts_the_ids_of_approvals_that_its_readers_accept(id: str) -> None:
+    is_valid = re.fullmatch(APPROVAL_ID, id) is not None
+    assert ToolCallEvents(EventLog()).add("approval", {**CALL, "id": id}) == is_valid
 
 
 async def test_events_of_calls_are_bounded_in_number_and_size():

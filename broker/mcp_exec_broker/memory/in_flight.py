@@ -1,4 +1,4 @@
-"""Memory of calls in flight: how many bytes the arguments and unread results of calls may take at once."""
+"""Memory of calls in flight: how many bytes arguments, answers of servers and unread results may take at once."""
 
 import asyncio
 from collections import Counter, deque
@@ -10,6 +10,8 @@ from typing import Final, Protocol
 from mcp_exec_broker.errors import ErrorReason, build_denial, build_rejection
 
 MIB: Final = 1024 * 1024
+_WEIGHED_AT_ONCE: Final = 2
+"""Threads that weigh: they compete with the event loop for the interpreter."""
 
 
 class Holder(Protocol):
@@ -36,8 +38,8 @@ class FlightLimits:
     """Bytes of all calls."""
     per_namespace: int = 96 * MIB
     """Bytes of the calls of one namespace, so that none can use up the total."""
-    per_execution: int = 48 * MIB
-    """Bytes of the calls of one execution."""
+    per_execution: int = 64 * MIB
+    """Bytes of the calls of one execution: a text of 8 MiB with a character beyond Latin-1 takes 56 as a result."""
     requests: int = 64
     """Requests of one execution. A sandbox sends ten at once for each event loop of its code."""
     wait_seconds: float = 5.0
@@ -61,6 +63,10 @@ class FlightLease:
         Raises ToolCallError: InvalidArguments if one call can never have as much, RateLimited if other calls hold it.
         """
         await self.flight.acquire(self, size)
+
+    async def acquire_answer(self, size: int) -> None:
+        """Hold memory for a part of a server's answer, after a bounded wait. Raises ToolCallError (ResultTooLarge)."""
+        await self.flight.acquire_answer(self, size)
 
     @contextmanager
     def waiting_for_approval(self) -> Iterator[None]:
@@ -88,6 +94,8 @@ class BytesInFlight:
     by_execution: Counter[str] = field(default_factory=Counter)
     parked: Counter[str] = field(default_factory=Counter)
     """Bytes of calls that wait for an approval, by namespace."""
+    weighing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_WEIGHED_AT_ONCE))
+    """Held while a large message is weighed in a thread."""
     _requests: Counter[str] = field(default_factory=Counter)
     _waiting: deque[tuple[asyncio.Future[None], FlightLease, int]] = field(default_factory=deque)
 
@@ -122,7 +130,33 @@ class BytesInFlight:
                 f"calls of {grant.holder} in progress may take {limits.per_execution} bytes of memory in all, results "
                 "that were not read yet included; wait for them to end",
             )
-        if not self._waiting and self._fits(grant, size):
+        try:
+            await self._wait_for(lease, size)
+        except TimeoutError:
+            raise build_denial(
+                ErrorReason.RATE_LIMITED, "the calls of others take the memory that this broker has; try again"
+            ) from None
+
+    async def acquire_answer(self, lease: FlightLease, size: int) -> None:
+        """See FlightLease.acquire_answer."""
+        wanted, limit = lease.held + size, self.limits.per_execution
+        if wanted > limit:
+            raise build_rejection(
+                ErrorReason.RESULT_TOO_LARGE,
+                f"the result would take {wanted} bytes of memory or more, allowed are {limit}: ask for fewer values, "
+                "or page by page",
+            )
+        try:
+            await self._wait_for(lease, size)
+        except TimeoutError:
+            raise build_rejection(
+                ErrorReason.RESULT_TOO_LARGE,
+                "the tool was called, but other calls take the memory that this broker has for its result",
+            ) from None
+
+    async def _wait_for(self, lease: FlightLease, size: int) -> None:
+        """Take memory as soon as it is there and nobody waits ahead. Raises TimeoutError."""
+        if not self._waiting and self._fits(lease.grant, size):
             self._take(lease, size)
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -130,12 +164,8 @@ class BytesInFlight:
         self._waiting.append(entry)
         self._wake()  # those ahead may wait for their own namespace or execution
         try:
-            async with asyncio.timeout(limits.wait_seconds):
+            async with asyncio.timeout(self.limits.wait_seconds):
                 await waiter
-        except TimeoutError:
-            raise build_denial(
-                ErrorReason.RATE_LIMITED, "the calls of others take the memory that this broker has; try again"
-            ) from None
         finally:
             if entry in self._waiting:
                 self._waiting.remove(entry)
@@ -172,6 +202,13 @@ class BytesInFlight:
         _subtract(self.by_namespace, lease.grant.namespace, size)
         _subtract(self.by_execution, lease.grant.account, size)
         self._wake()
+
+    def move(self, one: FlightLease, other: FlightLease, size: int) -> None:
+        """Count memory of one request for another one of its namespace."""
+        one.held -= size
+        other.held += size
+        _subtract(self.by_execution, one.grant.account, size)
+        self.by_execution[other.grant.account] += size
 
     def _fits(self, grant: Holder, size: int) -> bool:
         return self.total + size <= self.limits.total and self._is_within_share(grant, size)
