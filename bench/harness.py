@@ -30,6 +30,11 @@ STAGES = ("queued", "bind", "dispatch", "run", "collect", "total")
 POOL_PODS = r'^mcp_exec_pool_pods{{namespace="{namespace}",pool="{pool}",state="{state}"}} (\S+)$'
 
 
+def inherit_environment() -> dict[str, str]:
+    """Return the own environment for a process of the product, which refuses settings that it does not know."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MCP_EXEC_")}
+
+
 def percentile(samples: Sequence[float], share: float) -> float:
     """Return the smallest sample that at least `share` (0 to 1) of all samples don't exceed (nearest rank)."""
     ordered = sorted(samples)

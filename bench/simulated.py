@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from harness import BenchCluster, client
+from harness import BenchCluster, client, inherit_environment
 from objects import LABEL, TOLERATION
 from processes import ChildProcess, child, daemons
 from waits import within
@@ -85,9 +85,8 @@ class SimulatedRelease:
         self.operator = None
 
     def _environment(self, *, port: int, **more: str) -> dict[str, str]:
-        """Build the environment of both, without the settings in the benchmark's own environment."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MCP_EXEC_")}
-        return inherited | {
+        """Build the environment of both."""
+        return inherit_environment() | {
             "MCP_EXEC_NAMESPACES": NAMESPACE,
             "MCP_EXEC_RELEASE_NAMESPACE": SYSTEM,
             "MCP_EXEC_SANDBOX_KEY_FILE": str(self.folder / "key"),

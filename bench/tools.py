@@ -11,7 +11,6 @@ audits as in production; its API server is a fake in memory, which is not on the
 import argparse
 import asyncio
 import json
-import os
 import socket
 import statistics
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 
 import aiohttp
 import yaml
-from harness import percentile, run, table, write_json
+from harness import inherit_environment, percentile, run, table, write_json
 from mcp import Client
 from waits import within
 
@@ -72,7 +71,7 @@ async def run_process(*command: str, log: Path, env: dict[str, str] | None = Non
     """
     with log.open("wb") as output:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, *command, env=os.environ | (env or {}), stdout=output, stderr=output
+            sys.executable, *command, env=inherit_environment() | (env or {}), stdout=output, stderr=output
         )
     try:
         yield child.pid

@@ -32,7 +32,7 @@ from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.failures import describe_exit
 
 Receivers = MutableMapping[RequestId, AnswerReceiver]
-"""Who waits for the answer to a request, by its id."""
+"""Receivers of the answers to requests, by the id of the request."""
 
 _MAX_ANSWER_BYTES: Final = 4096
 _EXITED: Final = "mcp-exec/exited"

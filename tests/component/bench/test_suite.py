@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import suite
+import tools
 from programs import Benchmark, Need
-from tests.support.until import eventually
+from tests.support.until import eventually, until
 
 IGNORES_SIGTERM = """
 import signal, subprocess, sys
@@ -43,6 +44,29 @@ def test_a_program_that_fails_is_shown_with_its_last_words() -> None:
     assert (found.result, found.output) == (
         "failed with status 1", "latency.py: waited 30 s for 3 warm pods, but had 1\n",
     )  # fmt: skip
+
+
+async def test_a_process_of_the_product_gets_no_setting_of_whoever_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_EXEC_CACHE", "/nowhere")
+    program = "import os, time; print([name for name in os.environ if 'MCP_EXEC' in name], flush=True); time.sleep(60)"
+    log = tmp_path / "log"
+    async with tools.run_process("-c", program, log=log, env={"MCP_EXEC_PORT": "1"}):
+        assert await until(log.read_text) == "['MCP_EXEC_PORT']\n"
+
+
+def test_figures_are_kept_if_the_pools_cannot_get_their_sizes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kubectl(*words: str) -> str:
+        if words[0] == "get":
+            return '{"items": [{"metadata": {"name": "default"}, "spec": {"warm": {"min": 3}}}]}'
+        if '"min": 3' in words[-1]:
+            raise subprocess.CalledProcessError(1, ["kubectl", *words])
+        return ""
+
+    monkeypatch.setattr(suite, "kubectl", kubectl)
+    with suite.quiet_pools():
+        pass
 
 
 def test_what_a_machine_lacks_is_skipped_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
