@@ -301,7 +301,7 @@ async def test_a_result_that_does_not_fit_the_gateways_memory_says_that_the_call
         large = await client.call_tool("box__big", {"size": 200_000})
     assert len(fitting.content[0].text) == 10_000
     assert large.meta["mcp-exec.dev/reason"] == "ResultTooLarge"
-    assert "the tool was called, but its result of 4" in large.content[0].text
+    assert "the tool was called, but its result, of 4" in large.content[0].text
     assert made.gateway.dependencies.memory.used == 0
 
 
