@@ -229,7 +229,8 @@ class InitialApiKeyValues(Model):
     """Namespace in which its callers run code. Empty means the first of `namespaces`."""
     valid_days: Annotated[int, Field(ge=0, le=36_500)] = 90
     """Days after which the key is refused; 0 means never. They begin with the installation, or with the first upgrade
-    that has this value. To get a new key, delete the Secret with its text and upgrade."""
+    that has this value; a later change, except to 0, applies to new keys. To get a new key, delete the Secret with its
+    text and upgrade."""
     limits: KeyLimitsValues = KeyLimitsValues(max_concurrent=50, requests_per_minute=600)
     """Limits of the key."""
     approver: bool = False
