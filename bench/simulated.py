@@ -92,6 +92,9 @@ class SimulatedRelease:
             "MCP_EXEC_SANDBOX_KEY_FILE": str(self.folder / "key"),
             "MCP_EXEC_KUBECONFIG": str(self.folder / "kubeconfig"),
             "MCP_EXEC_PORT": str(port),
+            # no benchmark is about the deletion of what it has just made
+            "MCP_EXEC_MAX_STORED": "1000000",
+            "MCP_EXEC_MAX_STORED_BYTES": str(2**40),
             **more,
         }
 

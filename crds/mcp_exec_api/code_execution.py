@@ -402,6 +402,8 @@ class CodeExecutionStatus(Model):
     """Total duration for people, for example `12ms` or `30.0s`."""
     durations: Durations | None = None
     """Duration of each stage in milliseconds."""
+    stored_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Bytes that the object takes in the API server, at most. It counts against the namespace's `maxStoredBytes`."""
     usage: Usage | None = None
     """Resources that the execution used. Not set if it had no sandbox."""
     output: Output | None = None
@@ -445,6 +447,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Pod", "type": "string", "jsonPath": ".status.podName", "priority": 1},
     {"name": "Created", "type": "string", "jsonPath": ".status.createdAt", "priority": 1},
     {"name": "Finished", "type": "string", "jsonPath": ".status.finishedAt", "priority": 1},
+    {"name": "Bytes", "type": "integer", "jsonPath": ".status.storedBytes", "priority": 1},
     {"name": "TTL", "type": "integer", "jsonPath": ".spec.ttlSecondsAfterFinished", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]

@@ -57,6 +57,10 @@ MAX_APPROVAL_SECONDS: Final = 3600
 """Longest time that the calls of one execution may wait for approvals, in all. Their pod is held meanwhile."""
 DEFAULT_APPROVAL_SECONDS: Final = 600
 MAX_OUTPUT_BYTES: Final = 256 * 1024
+DEFAULT_MAX_STORED: Final = 2_000
+"""Executions of a namespace, finished ones included, until operator and gateway make room or refuse more."""
+DEFAULT_MAX_STORED_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of a namespace's executions in the API server: an eighth of etcd's default quota."""
 MAX_TOOL_CALLS: Final = 10_000
 MAX_WRAPPERS_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of wrappers in a sandbox."""

@@ -26,6 +26,7 @@ from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.service import ExecutionService
+from mcp_exec_gateway.executions.stored import StoredExecutions
 from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.files.artifacts import ArtifactService
 from mcp_exec_gateway.files.links import LinkSigner
@@ -131,6 +132,7 @@ class Dependencies:
             attestor=attestor,
             memory=memory,
             lists=ExecutionLists(namespaces=len(settings.namespaces)),
+            stored=StoredExecutions(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
         )
         pools, keys, session_cache = PoolCache(), ApiKeyStore(), SessionCache(attestor=attestor)
         skills, rollouts = SkillCache(attestor=attestor), RolloutCache()

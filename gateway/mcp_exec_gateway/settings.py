@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, IPvAnyNetwork, field_validator
 from pydantic_settings import NoDecode
 
-from mcp_exec_api.constants import GATEWAY_PORT
+from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES, GATEWAY_PORT
 from mcp_exec_common.process.settings import ProcessSettings
 from mcp_exec_common.usage.prices import PriceTable
 
@@ -35,6 +35,10 @@ class Settings(ProcessSettings):
     """Maximum `wait` of a request, in seconds."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024
     """Maximum size of a request body; the API server accepts objects of about 1.5 MiB."""
+    max_stored: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED
+    """Maximum executions of a namespace, finished ones included, before further ones are refused."""
+    max_stored_bytes: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED_BYTES
+    """Maximum bytes that the executions of a namespace take in the API server."""
     max_waits: Annotated[int, Field(ge=1)] = 4096
     """Maximum number of requests that wait for an execution at the same time."""
     max_waits_per_caller: Annotated[int, Field(ge=1)] = 1024

@@ -170,10 +170,14 @@ prints a first command.
 ## API keys
 
 Each entry of the Secret `<release>-api-keys` is one key. Its name is the key's name. Its value is JSON with the key's
-SHA-256, its namespace and optional limits: `maxConcurrent`, `requestsPerMinute`, `maxWaits` and `maxStreams` (at
-each replica of the gateway), `directCallsPerMinute`, `maxSessions`, `maxWorkspaces`, `maxTimeoutSeconds`, `pools`,
-`maxPriority`, `tools` and `users`. With `"approver": true`, the key may also decide on tool calls that wait for an
-approval. The gateway applies changes at once.
+SHA-256, its namespace and optional limits: `maxConcurrent`, `maxStored`, `maxStoredBytes`, `requestsPerMinute`,
+`maxWaits` and `maxStreams` (at each replica of the gateway), `directCallsPerMinute`, `maxSessions`, `maxWorkspaces`,
+`maxTimeoutSeconds`, `pools`, `maxPriority`, `tools` and `users`. With `"approver": true`, the key may also decide on
+tool calls that wait for an approval. With `"expiresAt": "2027-01-31T00:00:00Z"`, it is refused from then on. The
+gateway applies changes at once.
+
+The key `initial` of the chart is for a first try: it has limits and expires after 90 days. To get a new one, delete the
+Secret `<release>-initial-api-key` and run `helm upgrade`.
 
     key="mcpx_$(openssl rand -base64 48 | tr -dc A-Za-z0-9 | head -c 43)"
     digest=$(printf %s "$key" | sha256sum | cut -d' ' -f1)

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.sandbox_pool import (
     FreeObject,
@@ -191,6 +192,10 @@ class KeyLimitsValues(Model):
 
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     """Executions at the same time."""
+    max_stored: Annotated[int, Field(ge=1)] | None = None
+    """Stored executions, finished ones included until they are deleted."""
+    max_stored_bytes: Annotated[int, Field(ge=1)] | None = None
+    """Bytes of its stored executions."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     """Requests of every kind, to each replica of the gateway."""
     direct_calls_per_minute: Annotated[int, Field(ge=1)] | None = None
@@ -222,8 +227,12 @@ class InitialApiKeyValues(Model):
     """Create the key. If false, the next upgrade revokes and removes it."""
     namespace: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
     """Namespace in which its callers run code. Empty means the first of `namespaces`."""
-    limits: KeyLimitsValues = KeyLimitsValues()
-    """Limits of the key; none by default."""
+    valid_days: Annotated[int, Field(ge=0, le=36_500)] = 90
+    """Days after which the key is refused; 0 means never. They begin with the installation, or with the first upgrade
+    that has this value; a later change, except to 0, applies to new keys. To get a new key, delete the Secret with its
+    text and upgrade."""
+    limits: KeyLimitsValues = KeyLimitsValues(max_concurrent=50, requests_per_minute=600)
+    """Limits of the key."""
     approver: bool = False
     """Allow its callers to decide on tool calls that wait for an approval, and on skills."""
 
@@ -609,10 +618,11 @@ class QuotaValues(Model):
     """Create it."""
     hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "100Gi"}
     """Limits by resource, also `count/toolservers.mcp-exec.dev` and `count/codeexecutions.mcp-exec.dev`. The count of
-    CodeExecutions includes finished ones until their `ttlSecondsAfterFinished`. 2,000 of them take 10 MB of etcd if
-    they are of ordinary size, and 2.8 GB at maximal size, which is more than etcd's default quota of 2 GiB: set a
-    count where callers are not trusted. It is not set by default, because for some minutes after a first installation
-    Kubernetes does not count the new kind, and refuses each creation."""
+    CodeExecutions includes finished ones until they are deleted. `maxStored` and `maxStoredBytes` bound what the
+    gateway creates; a count also bounds those who create executions by the Kubernetes API. 2,000 executions take 10 MB
+    of etcd if they are of ordinary size, and 2.8 GB at maximal size, which is more than etcd's default quota of 2 GiB.
+    It is not set by default, because for some minutes after a first installation Kubernetes does not count the new
+    kind, and refuses each creation."""
 
 
 class BoundsValues(Model):
@@ -708,6 +718,12 @@ class Values(Model):
     """Where all images come from."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
     """Secrets of the release's namespace with registry credentials for operator, gateway and broker."""
+    max_stored: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_MAX_STORED
+    """Executions that each namespace may store. Finished ones count until they are deleted. If finished ones take more
+    than three quarters of it, the oldest are deleted before their TTL; beyond it, the gateway refuses new ones."""
+    max_stored_bytes: Annotated[int, Field(ge=1024 * 1024)] = DEFAULT_MAX_STORED_BYTES
+    """Bytes that the executions of each namespace may take in etcd, by the same rule. The sum of all namespaces must be
+    less than etcd's quota, which is 2 GiB by default."""
     operator: OperatorValues = OperatorValues()
     """The operator."""
     gateway: GatewayValues = GatewayValues()

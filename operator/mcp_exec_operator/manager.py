@@ -15,6 +15,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_operator.early_deletions import EarlyDeletions
 from mcp_exec_operator.executions.admission import Admission
 from mcp_exec_operator.executions.binder import Binder
 from mcp_exec_operator.executions.controller import ExecutionController
@@ -39,6 +40,7 @@ from mcp_exec_operator.rollouts.records_reader import RecordsReader
 from mcp_exec_operator.sessions.component import SessionComponent
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.skills.component import SkillComponent
+from mcp_exec_operator.stored import StoredBudget
 from mcp_exec_operator.toolservers.broker import BrokerDiscovery
 from mcp_exec_operator.toolservers.component import ToolServerComponent
 from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
@@ -137,7 +139,13 @@ class Manager:
                 code=settings.records_code,
                 metrics=metrics,
             )
-        ttl = TTLController(api=api, max_seconds=settings.max_ttl_seconds, recorder=recorder)
+        ttl = TTLController(
+            api=api,
+            max_seconds=settings.max_ttl_seconds,
+            recorder=recorder,
+            budget=StoredBudget(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
+            on_deleted_early=EarlyDeletions(api=api, tasks=tasks, metrics=metrics).report,
+        )
         if recorder is not None:
             recorder.on_recorded = ttl.release
         specs = SpecCache(api=api)

@@ -56,6 +56,7 @@ class Metrics:
     missed: Counter
     records: Counter
     records_pending: Gauge
+    deleted_early: Counter
     leader: Gauge
 
     @classmethod
@@ -211,6 +212,12 @@ class Metrics:
             records_pending=Gauge(
                 "mcp_exec_records_pending",
                 "Finished executions that are kept because they have no record yet.",
+                registry=registry,
+            ),
+            deleted_early=Counter(
+                "mcp_exec_executions_deleted_early",
+                "Finished executions that were deleted before their TTL, because their namespace stored too much",
+                ["namespace"],
                 registry=registry,
             ),
             leader=Gauge(

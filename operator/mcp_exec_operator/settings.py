@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
-from mcp_exec_api.constants import OPERATOR_PORT
+from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES, OPERATOR_PORT
 from mcp_exec_common.process.settings import ProcessSettings
 
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -25,6 +25,10 @@ class Settings(ProcessSettings):
     """Seconds between two resyncs, which compare all caches with fresh lists."""
     max_ttl_seconds: Annotated[float, Field(ge=0)] = 7 * 24 * 3600.0
     """Seconds after its end at which an execution is deleted at the latest, whatever its `ttlSecondsAfterFinished`."""
+    max_stored: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED
+    """Executions that a namespace may store. Finished ones that take more than three quarters are deleted early."""
+    max_stored_bytes: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED_BYTES
+    """Bytes that the executions of a namespace may take in the API server, by the same rule."""
     max_sessions_per_owner: Annotated[int, Field(ge=0)] = 16
     """Sessions of one caller and user in a namespace."""
     max_sessions_per_namespace: Annotated[int, Field(ge=0)] = 200

@@ -1,8 +1,12 @@
-"""The TTL controller: deletes executions once they have been finished for `ttlSecondsAfterFinished`."""
+"""The TTL controller: deletes executions once they have been finished for `ttlSecondsAfterFinished`.
+
+If a namespace stores too much, the controller deletes some of them earlier: see `stored.py`.
+"""
 
 import asyncio
 import heapq
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +18,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.execution_row import ExecutionRow
+from mcp_exec_operator.stored import StoredBudget, StoredExecution
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +28,8 @@ _CONCURRENCY: Final = 8
 _BATCH: Final = 50
 """Deletions before the loop yields."""
 _RETRY_SECONDS: Final = 20.0
+_CHOICE_SECONDS: Final = 1.0
+"""Time between two choices of executions to delete early: each sorts those of a namespace."""
 
 
 class FinishedRecorder(Protocol):
@@ -38,6 +45,10 @@ class FinishedRecorder(Protocol):
         """Forget a deleted execution."""
 
 
+def _ignore(deleted: list[StoredExecution]) -> None:
+    """Do nothing."""
+
+
 @dataclass(kw_only=True, eq=False)
 class TTLController:
     """Finished executions, and when each is due for deletion. One that must be recorded first is kept until it is."""
@@ -47,6 +58,10 @@ class TTLController:
     """Longest time that an execution is kept after its end, whatever its spec says."""
     recorder: FinishedRecorder | None = None
     """None if no records are kept."""
+    budget: StoredBudget | None = None
+    """None if a namespace may store any number of executions until their TTL."""
+    on_deleted_early: Callable[[list[StoredExecution]], None] = _ignore
+    """Called with executions of all namespaces that were deleted before their TTL. It must not wait."""
     _due: dict[str, float] = field(default_factory=dict)
     """Due times by uid, in seconds since 1970."""
     _observed: dict[str, float] = field(default_factory=dict)
@@ -54,6 +69,10 @@ class TTLController:
     _heap: list[tuple[float, str, ObjectKey]] = field(default_factory=list)
     _held: dict[str, ObjectKey] = field(default_factory=dict)
     """Due executions that have no record yet, by uid."""
+    _early: dict[str, StoredExecution] = field(default_factory=dict)
+    """Executions that are deleted before their TTL, by uid."""
+    _next_choice: float = 0.0
+    """Time of the next choice of such, in seconds since 1970."""
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
@@ -62,23 +81,35 @@ class TTLController:
     def __contains__(self, uid: str) -> bool:
         return uid in self._due
 
-    def observe(self, body: Object) -> None:
-        """Take in a finished execution, which may have another TTL than before."""
-        metadata = body["metadata"]
-        finished = (body.get("status") or {}).get("finishedAt") or metadata["creationTimestamp"]
+    def observe(self, body: Object, *, caller: str = "") -> None:
+        """Take in a finished execution with its proven caller, if any. It may have another TTL than before."""
+        metadata, status = body["metadata"], body.get("status") or {}
+        finished = status.get("finishedAt") or metadata["creationTimestamp"]
         seconds = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
-        self._observed.setdefault(metadata["uid"], time())
-        self._schedule(metadata["uid"], object_key(body), self._compute_due_time(finished, seconds))
+        uid, key = metadata["uid"], object_key(body)
+        self._observed.setdefault(uid, time())
+        if self.budget is not None and uid not in self._due:
+            self.budget.put(uid, key=key, caller=caller, finished=finished, stored_bytes=status.get("storedBytes"))
+        self._schedule(uid, key, self._compute_due_time(finished, seconds))
 
-    def observe_row(self, row: ExecutionRow) -> None:
-        """Take in a finished execution of a list."""
-        if row.finished_at is not None and row.ttl_seconds is not None:
-            self._schedule(row.uid, row.key, self._compute_due_time(row.finished_at, row.ttl_seconds))
+    def observe_row(self, row: ExecutionRow, *, read_caller: Callable[[Object], str]) -> None:
+        """Take in a finished execution of a list. `read_caller` returns the proven caller by its metadata."""
+        if row.finished_at is None or row.ttl_seconds is None:
+            return
+        if self.budget is not None and row.uid not in self._due:
+            self.budget.put(
+                row.uid,
+                key=row.key,
+                caller=read_caller(row.metadata),
+                finished=row.finished_at,
+                stored_bytes=row.stored_bytes,
+            )
+        self._schedule(row.uid, row.key, self._compute_due_time(row.finished_at, row.ttl_seconds))
 
     def _schedule(self, uid: str, key: ObjectKey, due: float) -> None:
         if self.recorder is not None:
             self.recorder.request(uid, key)
-        if self._due.get(uid) != due:
+        if self._due.get(uid) != due and uid not in self._early:
             self._held.pop(uid, None)
             self._due[uid] = due
             heapq.heappush(self._heap, (due, uid, key))
@@ -88,11 +119,14 @@ class TTLController:
         """Return when a finished execution is due for deletion, in seconds since 1970."""
         return datetime.fromisoformat(finished).timestamp() + min(float(seconds), self.max_seconds)
 
-    def forget(self, uid: str) -> None:
+    def forget(self, uid: str, namespace: str) -> None:
         """Forget a deleted execution."""
         self._due.pop(uid, None)
         self._observed.pop(uid, None)
         self._held.pop(uid, None)
+        self._early.pop(uid, None)
+        if self.budget is not None:
+            self.budget.remove(uid, namespace)
         if self.recorder is not None:
             self.recorder.forget(uid)
 
@@ -112,10 +146,10 @@ class TTLController:
         self._observed = {uid: seen for uid, seen in self._observed.items() if seen >= at}
         for _, uid, key in self._heap:
             if key[0] == namespace and uid not in uids and uid not in self._observed:
-                self.forget(uid)
+                self.forget(uid, namespace)
         for uid, key in list(self._held.items()):
             if key[0] == namespace and uid not in uids and uid not in self._observed:
-                self.forget(uid)
+                self.forget(uid, namespace)
         self._heap = [item for item in self._heap if self._due.get(item[1]) == item[0]]
         heapq.heapify(self._heap)
 
@@ -123,14 +157,31 @@ class TTLController:
         """Delete due executions until cancelled."""
         while True:
             self._wakeup.clear()
+            self._choose_early()
             if batch := self._take_due():
                 chunks = [batch[start::_CONCURRENCY] for start in range(min(_CONCURRENCY, len(batch)))]
-                await asyncio.gather(*(self._delete(chunk) for chunk in chunks))
+                early = [one for each in await asyncio.gather(*map(self._delete, chunks)) for one in each]
+                if early:
+                    self.on_deleted_early(early)
                 continue
             delay = max(0.05, self._heap[0][0] - time()) if self._heap else None
+            if self.budget is not None and self.budget.is_over:
+                delay = _CHOICE_SECONDS if delay is None else min(delay, _CHOICE_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wakeup.wait()
+
+    def _choose_early(self) -> None:
+        """Make executions due that the budget of their namespace has no room for."""
+        now = time()
+        if self.budget is None or not self.budget.is_over or now < self._next_choice:
+            return
+        self._next_choice = now + _CHOICE_SECONDS
+        for uid, execution in self.budget.choose(now).items():
+            if uid not in self._held:  # else it is due, and deleted once it has a record
+                self._early[uid] = execution
+                self._due[uid] = now
+                heapq.heappush(self._heap, (now, uid, execution.key))
 
     def _take_due(self) -> list[tuple[str, ObjectKey]]:
         batch: list[tuple[str, ObjectKey]] = []
@@ -144,12 +195,21 @@ class TTLController:
                 self._held[uid] = key
         return batch
 
-    async def _delete(self, chunk: list[tuple[str, ObjectKey]]) -> None:
+    async def _delete(self, chunk: list[tuple[str, ObjectKey]]) -> list[StoredExecution]:
+        """Delete executions, and return those that were deleted early."""
+        early: list[StoredExecution] = []
         for uid, key in chunk:
+            execution = self._early.get(uid)  # the watch may report the deletion before this request ends
             try:
                 await self.api.delete_execution(*key, uid=uid)
                 self._due.pop(uid, None)
+                if self.budget is not None:
+                    self.budget.remove(uid, key[0])
+                self._early.pop(uid, None)
+                if execution is not None:
+                    early.append(execution)
             except ApiError as error:
                 log.warning("an execution was not deleted: %s", error, extra={"execution": key[1]})
                 self._due[uid] = time() + _RETRY_SECONDS
                 heapq.heappush(self._heap, (self._due[uid], uid, key))
+        return early

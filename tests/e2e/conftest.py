@@ -76,6 +76,9 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "broker.records.volume.temporary": "true",
         **{f"prices.models[0].{name}": "3" for name in ("input", "output", "cacheRead", "cacheWrite")},
         "prices.models[0].model": "metered",
+        # The tests send more than an initial key should.
+        "gateway.initialApiKey.limits.maxConcurrent": "1000000",
+        "gateway.initialApiKey.limits.requestsPerMinute": "1000000",
         # The tests write what the policies refuse. test_chart tests them where the cluster has them.
         "admissionPolicy.enabled": "false",
     }

@@ -273,6 +273,7 @@ def test_the_limits_of_a_served_namespace_hold(release: Release) -> None:
 
 def test_an_upgrade_changes_the_pool_and_keeps_every_key(release: Release) -> None:
     before = {name: release.secret(name) for name in ("sandbox-key", "initial-api-key")}
+    kept = release.secret("api-keys")["initial"]
     uid = release.pool()["metadata"]["uid"]
     entry = json.dumps({"sha256": hashlib.sha256(b"mcpx_x").hexdigest(), "namespace": SERVED})
     release.patch_keys({"billing": entry})
@@ -281,6 +282,7 @@ def test_an_upgrade_changes_the_pool_and_keeps_every_key(release: Release) -> No
     keys = release.secret("api-keys")
     assert keys["billing"] == entry
     initial = before["initial-api-key"]["api-key"]
+    assert keys["initial"] == kept, "the key's expiry, too"
     assert json.loads(keys["initial"])["sha256"] == hashlib.sha256(initial.encode()).hexdigest()
     assert release.pool()["spec"]["maxPods"] == 11
     assert release.pool()["metadata"]["uid"] == uid

@@ -31,6 +31,11 @@ resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY_MIB} * 2**20,) * 2)
 """Begin of a program with that memory. It fails with MemoryError instead of taking the machine's."""
 
 
+def raised_bounds() -> dict[str, str]:
+    """Return the environment of a process that may keep thousands of executions of maximal size."""
+    return {"MCP_EXEC_MAX_STORED": "10000", "MCP_EXEC_MAX_STORED_BYTES": str(16 * 2**30)}
+
+
 class LargeObjects(FakeApiServer):
     """An API server whose executions are as large as they can be."""
 

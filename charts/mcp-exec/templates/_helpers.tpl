@@ -68,6 +68,22 @@ Arguments: root, secret, entry, prefix, length.
 {{- include "mcp-exec.random" (dict "root" . "secret" (include "mcp-exec.initialApiKeySecret" .) "entry" "api-key" "prefix" "mcpx_" "length" 43) -}}
 {{- end -}}
 
+{{/*
+When the initial API key expires, or "" if never: the time in the annotation of its Secret, else so many days from now. It is
+stored like the random texts.
+*/}}
+{{- define "mcp-exec.initialApiKeyExpiry" -}}
+{{- $days := .Values.gateway.initialApiKey.validDays | int64 -}}
+{{- if $days -}}
+{{- if not (hasKey .Values "_initialApiKeyExpiry") -}}
+{{- $secret := lookup "v1" "Secret" .Release.Namespace (include "mcp-exec.initialApiKeySecret" .) -}}
+{{- $new := (now | dateModify (printf "+%dh" (mul $days 24))).UTC.Format "2006-01-02T15:04:05Z" -}}
+{{- $_ := set .Values "_initialApiKeyExpiry" (dig "metadata" "annotations" "mcp-exec.dev/expires-at" $new ($secret | default dict)) -}}
+{{- end -}}
+{{- get .Values "_initialApiKeyExpiry" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Security contexts of operator, gateway and broker, as the Pod Security level "restricted" requires. */}}
 {{- define "mcp-exec.podSecurityContext" -}}
 runAsNonRoot: true

@@ -9,13 +9,15 @@ import hashlib
 import hmac
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, Final
 
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from mcp_exec_api.code_execution import Priority
-from mcp_exec_api.meta import Model, ToolPattern, UserPattern, field_errors
+from mcp_exec_api.meta import Model, ToolPattern, UserPattern, field_errors, now
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
@@ -31,6 +33,11 @@ class KeyLimits(Model):
 
     max_concurrent: Annotated[int | None, Field(ge=1)] = None
     """Maximum number of unfinished executions, queued ones included."""
+    max_stored: Annotated[int | None, Field(ge=1)] = None
+    """Maximum number of stored executions, finished ones included until they are deleted: by default that of the
+    namespace, which no key exceeds."""
+    max_stored_bytes: Annotated[int | None, Field(ge=1)] = None
+    """Maximum bytes that the stored executions take in the API server: by default those of the namespace."""
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
     """Maximum rate of requests of all kinds to one gateway replica: a burst of this size, refilled over a minute."""
     direct_calls_per_minute: Annotated[int | None, Field(ge=1)] = None
@@ -67,6 +74,8 @@ class KeyEntry(Model):
     """Limits of the API key."""
     approver: bool = False
     """Whether the API key may decide on approvals."""
+    expires_at: AwareDatetime | None = None
+    """Time from which on the key is refused; by default it never expires."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +130,7 @@ def parse_keys(secret: Object) -> dict[str, ApiKey]:
 class ApiKeyStore:
     """The API keys of the Secret as it is now. A reflector of the Secret calls `on_change`."""
 
+    clock: Callable[[], datetime] = now
     _keys: dict[str, ApiKey] = field(default_factory=dict, init=False)
 
     def build_reflector(self, *, kube: KubeClient, namespace: str, name: str) -> Reflector:
@@ -134,12 +144,20 @@ class ApiKeyStore:
         """Replace all API keys by those of the Secret."""
         self._keys = {} if deleted else parse_keys(secret)
         log.info("API keys: %d in use", len(self._keys))
+        for key in self._keys.values():
+            if self._is_expired(key):
+                log.warning("API key %s has expired, at %s", key.name, key.entry.expires_at)
 
     def find(self, key: str) -> ApiKey | None:
-        """Return the API key, or None if it is unknown. The comparison of digests takes constant time."""
+        """Return the API key, or None if it is unknown or has expired. Digests are compared in constant time."""
         digest = digest_key(key)
         known = self._keys.get(digest)
-        return known if known is not None and hmac.compare_digest(known.entry.sha256, digest) else None
+        if known is None or not hmac.compare_digest(known.entry.sha256, digest):
+            return None
+        return None if self._is_expired(known) else known
+
+    def _is_expired(self, key: ApiKey) -> bool:
+        return key.entry.expires_at is not None and key.entry.expires_at <= self.clock()
 
 
 def _strip_secret(secret: Object) -> Object:

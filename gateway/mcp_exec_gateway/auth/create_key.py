@@ -9,14 +9,16 @@ import secrets
 import shlex
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Priority
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import field_errors, now
 from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, KeyEntry, KeyLimits, check_key_name, digest_key
 
+_MAX_DAYS: Final = 36_500
 _TEXT: Final = """\
 The API key {name}. It is printed only once; the Secret stores its SHA-256 digest:
 
@@ -32,6 +34,12 @@ To revoke it, run:
 """
 
 
+def _parse_days(text: str) -> timedelta:
+    if not 1 <= (days := int(text)) <= _MAX_DAYS:
+        raise ValueError
+    return timedelta(days=days)
+
+
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m mcp_exec_gateway.auth.create_key",
@@ -41,6 +49,8 @@ def _build_parser() -> argparse.ArgumentParser:
     add("name", help="name of the key, used in logs and as the callers' label")
     add("--namespace", required=True, help="namespace that the key is limited to")
     add("--max-concurrent", type=int, metavar="N", help="maximum number of unfinished executions")
+    add("--max-stored", type=int, metavar="N", help="maximum number of stored executions, with finished ones")
+    add("--max-stored-bytes", type=int, metavar="N", help="maximum bytes of stored executions")
     add("--requests-per-minute", type=int, metavar="N", help="maximum rate of requests to each gateway replica")
     add("--direct-calls-per-minute", type=int, metavar="N", help="maximum rate of tool calls without an execution")
     add("--max-waits", type=int, metavar="N", help="maximum number of waiting requests at each gateway replica")
@@ -53,6 +63,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--tool", action="append", dest="tools", metavar="PATTERN", help="tools that the key may use; repeatable")
     add("--user", action="append", dest="users", metavar="PATTERN", help="users that the key may name; repeatable")
     add("--approver", action="store_true", help="allow the key to decide on approvals")
+    add("--valid-days", type=_parse_days, metavar="N", help="days after which the key expires (default: never)")
     add("--release-namespace", default="mcp-exec-system", help="namespace of the Secret (%(default)s)")
     add("--secret", default="mcp-exec-api-keys", help="name of the Secret (%(default)s)")
     add("--output", choices=["text", "json"], default="text", help="output format; json is {name, key, patch}")
@@ -63,6 +74,8 @@ def _build_entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
     check_key_name(arguments.name)
     limits = KeyLimits(
         max_concurrent=arguments.max_concurrent,
+        max_stored=arguments.max_stored,
+        max_stored_bytes=arguments.max_stored_bytes,
         requests_per_minute=arguments.requests_per_minute,
         direct_calls_per_minute=arguments.direct_calls_per_minute,
         max_waits=arguments.max_waits,
@@ -76,7 +89,10 @@ def _build_entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
         users=arguments.users,
     )
     digest, namespace = digest_key(key), arguments.namespace
-    return KeyEntry(sha256=digest, namespace=namespace, limits=limits, approver=arguments.approver)
+    expires_at = None if arguments.valid_days is None else now().replace(microsecond=0) + arguments.valid_days
+    return KeyEntry(
+        sha256=digest, namespace=namespace, limits=limits, approver=arguments.approver, expires_at=expires_at
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,8 +21,10 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_common.util.weight import weigh
+from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY
 from mcp_exec_gateway.executions.request_keys import RequestKeys
+from mcp_exec_gateway.executions.stored import StoredExecutions
 from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import too_many
 from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
@@ -70,6 +72,13 @@ class _Wait:
     """Memory of the future's object."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Expectation:
+    caller: str
+    bytes: int
+    since: float
+
+
 @dataclass(kw_only=True)
 class ExecutionIndex:
     """Active executions by caller, and waits by execution. The reflectors call `on_change` for each change in order."""
@@ -86,6 +95,8 @@ class ExecutionIndex:
     """Runs by the MCP calls that they answer."""
     lists: ExecutionLists = field(default_factory=ExecutionLists)
     """Executions in the order of their creation."""
+    stored: StoredExecutions = field(default_factory=StoredExecutions)
+    """Number and bytes of all executions."""
     wait_count: int = field(default=0, init=False)
     """Number of waits now."""
     _shutting_down: bool = field(default=False, init=False)
@@ -94,8 +105,8 @@ class ExecutionIndex:
     """Caller of each unfinished execution, as it was first seen: a label that is changed later moves no execution."""
     _active_counts: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     """Number of unfinished executions by namespace and caller."""
-    _expected: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict, init=False)
-    """Caller and start of each creation that no watch event has shown yet."""
+    _expected: dict[ObjectKey, _Expectation] = field(default_factory=dict, init=False)
+    """Creations that no watch event has shown yet."""
 
     def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
         """Build the reflector of one namespace's executions."""
@@ -110,8 +121,10 @@ class ExecutionIndex:
         self.calls.observe(execution, deleted=deleted)
         if deleted:
             self.lists.remove(*key)
+            self.stored.remove(key)
         else:
             caller = self.attestor.read_listed_caller(execution["metadata"])
+            self.stored.observe(key, execution, caller=caller)
             self.lists.put(key[0], ExecutionEntry.from_object(execution, caller=caller))
         self._update_active(key, execution, active=not deleted and not is_finished(execution))
         for wait in self._waits.get(key, ()):
@@ -180,9 +193,9 @@ class ExecutionIndex:
         """Return whether any request waits for this execution."""
         return key in self._waits
 
-    def add_expectation(self, key: ObjectKey, caller: str) -> None:
-        """Count an execution as active before its creation."""
-        self._expected[key] = (caller, self.clock())
+    def add_expectation(self, key: ObjectKey, caller: str, *, stored_bytes: int = 0) -> None:
+        """Count an execution as active and as stored before its creation."""
+        self._expected[key] = _Expectation(caller=caller, bytes=stored_bytes, since=self.clock())
 
     def remove_expectation(self, key: ObjectKey) -> None:
         """Stop counting an execution that was not created."""
@@ -190,11 +203,28 @@ class ExecutionIndex:
 
     def count_active(self, namespace: str, caller: str) -> int:
         """Return the number of a caller's unfinished executions, including creations in flight."""
-        oldest = self.clock() - _EXPECTATION_SECONDS
-        for key in [key for key, (_, since) in self._expected.items() if since < oldest]:
-            del self._expected[key]
-        expected = sum(1 for (space, _), (owner, _) in self._expected.items() if (space, owner) == (namespace, caller))
+        expected = sum(1 for each in self._list_expected(namespace) if each.caller == caller)
         return expected + self._active_counts[namespace, caller]
+
+    def check_stored(self, caller: Caller, *, stored_bytes: int) -> None:
+        """Raise HttpProblem, a 429, if there is no room for an execution of so many bytes."""
+        expected = [(each.caller, each.bytes) for each in self._list_expected(caller.namespace)]
+        expected.append((caller.label, stored_bytes))
+        own = [size for owner, size in expected if owner == caller.label]
+        self.stored.check(
+            caller,
+            expected=len(expected),
+            expected_bytes=sum(size for _, size in expected),
+            own=len(own),
+            own_bytes=sum(own),
+        )
+
+    def _list_expected(self, namespace: str) -> list[_Expectation]:
+        """Return the creations in flight in a namespace."""
+        oldest = self.clock() - _EXPECTATION_SECONDS
+        for key in [key for key, each in self._expected.items() if each.since < oldest]:
+            del self._expected[key]
+        return [each for (space, _), each in self._expected.items() if space == namespace]
 
     def count_all_active(self, namespace: str) -> int:
         """Return the number of a namespace's unfinished executions."""

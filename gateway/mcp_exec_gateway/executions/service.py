@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from mcp_exec_gateway.executions.code_check import check_code
 from mcp_exec_gateway.executions.index import ExecutionIndex, Predicate
 from mcp_exec_gateway.executions.metadata import ExecutionMetadata, NewExecution
 from mcp_exec_gateway.executions.naming import is_object_name
+from mcp_exec_gateway.executions.reads import ReadLimiter
 from mcp_exec_gateway.executions.spec_limits import fit_spec
 from mcp_exec_gateway.executions.submission import Submission, Submitter
 from mcp_exec_gateway.executions.views import build_summary
@@ -68,6 +69,8 @@ class ExecutionService:
     max_wait_seconds: float
     wait_slots: RequestSlots
     """Requests that wait, by caller."""
+    reads: ReadLimiter = field(default_factory=ReadLimiter)
+    """Rate of reads from the API server, by caller."""
 
     async def create(
         self,
@@ -174,7 +177,7 @@ class ExecutionService:
         key = (caller.namespace, name)
         _trace(request, key)
         with self.hold_wait(caller, wait_seconds), self.index.wait_for(key, is_finished) as ending:
-            execution = await self.find(key)
+            execution = await self.read(key, caller=caller)
             if wait_seconds <= 0 or is_finished(execution):
                 return execution
             del execution
@@ -198,16 +201,21 @@ class ExecutionService:
         items = [build_summary(entry, namespace=namespace) for entry in entries]
         return {"items": items, **({"continue": encode_position(last)} if last else {})}
 
-    async def cancel(self, request: Request, key: ObjectKey) -> Object:
+    async def cancel(self, request: Request, key: ObjectKey, *, caller: Caller) -> Object:
         """Request the cancellation of an execution, unless it has ended, and return it."""
         _trace(request, key)
-        execution = await self.find(key)
+        execution = await self.read(key, caller=caller)
         if is_finished(execution):
             return execution
         requested = await self.request_cancellation(key)
         if requested is None:
             raise not_found(*key)
         return requested
+
+    async def read(self, key: ObjectKey, *, caller: Caller) -> Object:
+        """Return the execution that a caller asks for. Raises HttpProblem: 404, or 429 if the caller reads too much."""
+        self.reads.take(caller, self.index.stored.find_bytes(key))
+        return await self.find(key)
 
     async def find(self, key: ObjectKey) -> Object:
         """Return the execution as it is now. Raises HttpProblem, a 404, if it does not exist."""

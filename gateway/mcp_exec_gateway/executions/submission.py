@@ -34,6 +34,7 @@ from mcp_exec_gateway.executions.naming import (
     derive_name,
     digest_idempotency_key,
 )
+from mcp_exec_gateway.executions.stored import measure_spec
 from mcp_exec_gateway.http.problems import HttpProblem, too_many, unavailable
 from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.pools.cache import PoolCache
@@ -141,14 +142,15 @@ class Submitter:
         """
         key = submission.key
         await self._check_other_name(submission)
+        stored_bytes = measure_spec(submission.manifest["spec"])
         try:
-            self._check_limits(submission, caller)
+            self._check_limits(submission, caller, stored_bytes=stored_bytes)
         except HttpProblem:
             # a retry creates nothing, so limits do not apply to it
             if submission.idempotency and (existing := await self._find(key)) is not None:
                 return self._resolve_conflict(submission, existing)
             raise
-        self.index.add_expectation(key, caller.label)
+        self.index.add_expectation(key, caller.label, stored_bytes=stored_bytes)
         digest = submission.idempotency
         is_new_key = digest is not None and self.index.request_keys.add(key, digest)
         created: Object | None = None
@@ -172,13 +174,14 @@ class Submitter:
         if existing is None or submission.is_origin_of(existing):
             raise _key_reused(other)
 
-    def _check_limits(self, submission: Submission, caller: Caller) -> None:
+    def _check_limits(self, submission: Submission, caller: Caller, *, stored_bytes: int) -> None:
         limit = caller.limits.max_concurrent
         if limit is not None and self.index.count_active(caller.namespace, caller.label) >= limit:
             raise too_many(f"the API key {caller.name} has {limit} unfinished executions, which is its limit")
         pool = self.pools.find(caller.namespace, submission.pool)
         if pool is not None:
             pool.check_queue()
+        self.index.check_stored(caller, stored_bytes=stored_bytes)
 
     async def _create(self, submission: Submission) -> Object | None:
         path = custom_resource_path(EXECUTIONS, namespace=submission.key[0])

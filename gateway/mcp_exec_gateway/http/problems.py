@@ -37,6 +37,7 @@ TITLES: Final = {
     "too-many": "Too many at once",
     "rate-limited": "Too many requests in a minute",
     "queue-full": "The pool's queue is full",
+    "stored": "Too many executions are stored",
     "unavailable": "Temporarily unavailable",
     "internal": "Internal error",
 }

@@ -99,6 +99,7 @@ def read_row(row: TableRow) -> Object:
         "createdAt": cells.get("Created"),
         "finishedAt": cells.get("Finished"),
         "duration": cells.get("Duration"),
+        "storedBytes": cells.get("Bytes"),
     }
     listed: dict[str, Any] = {"poolRef": {"name": cells.get("Pool")}, "description": cells.get("Description")}
     return {

@@ -40,7 +40,7 @@ async def list_approvals(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """List an execution's approvals."""
-    execution = await dependencies.executions.find((caller.namespace, name))
+    execution = await dependencies.executions.read((caller.namespace, name), caller=caller)
     get_trace(request.scope).execution = name
     return json_response({"items": approvals.list_approvals(execution, attestor=dependencies.attestor)})
 

@@ -31,7 +31,7 @@ async def stream_events(
     resumed_from = last_event_id or query.last_event_id
     position = StreamPosition.parse(resumed_from) if resumed_from else StreamPosition()
     key = (caller.namespace, name)
-    await dependencies.executions.find(key)
+    await dependencies.executions.read(key, caller=caller)
     get_trace(request.scope).execution = name
     if position.ended:
         return Response(status_code=204)  # an EventSource then stops reconnecting

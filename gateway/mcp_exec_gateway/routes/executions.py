@@ -86,7 +86,7 @@ async def cancel_execution(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Request the cancellation of an execution."""
-    execution = await dependencies.executions.cancel(request, (caller.namespace, name))
+    execution = await dependencies.executions.cancel(request, (caller.namespace, name), caller=caller)
     status = 200 if is_finished(execution) else 202
     return json_response(
         build_view(execution, attestor=dependencies.attestor),

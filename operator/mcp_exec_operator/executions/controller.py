@@ -12,7 +12,7 @@ from mcp_exec_api.code_execution import Phase, spec_digest
 from mcp_exec_api.execution_state import is_finished, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -108,7 +108,7 @@ class ExecutionController:
         if deleted:
             self._deleted.add(uid)
             self._ignored.pop(uid, None)
-            self.ttl.forget(uid)
+            self.ttl.forget(uid, body["metadata"]["namespace"])
             if record is not None:
                 self._abandon(record)
             return False
@@ -176,7 +176,7 @@ class ExecutionController:
         if row.uid in self._ignored:
             return row.phase is not None
         if row.is_expirable:
-            self.ttl.observe_row(row)
+            self.ttl.observe_row(row, read_caller=self._read_listed_caller)
             return False
         return row.uid not in self.ttl
 
@@ -298,7 +298,7 @@ class ExecutionController:
                     await self.writer.record_event(record, "Warning", "ReconcileFailed", message)
                 await asyncio.sleep(delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS))
         if is_finished(record.body):
-            self.ttl.observe(record.body)
+            self.ttl.observe(record.body, caller=record.caller)
         return False
 
     async def _execute(self, record: ExecutionRecord) -> ExecutionOutcome:
@@ -417,7 +417,7 @@ class ExecutionController:
             limit = SMALL_STATUS_BYTES
             await self.writer.write(record, decide, what="finish")
         record.left_clean = outcome.left_clean
-        self.ttl.observe(record.body)
+        self.ttl.observe(record.body, caller=record.caller)
         self._measure(record, outcome)
         if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and outcome.reason not in _CODES_OWN:
             # without the outcome's message, which may quote what the code wrote
@@ -465,8 +465,13 @@ class ExecutionController:
                 self.pools.retire(pool, pod)
         self.pools.discard(pool)
 
+    def _read_listed_caller(self, metadata: Object) -> str:
+        """Return the proven caller of an execution by its metadata, or an empty text."""
+        caller = Attestor(key=self.supervisors.key).read_listed_caller(metadata)
+        return "" if caller.startswith(CLAIMED) else caller
+
     def _observe_finished(self, body: Object) -> None:
-        self.ttl.observe(body)
+        self.ttl.observe(body, caller=self._read_listed_caller(body["metadata"]))
         recorded = (body.get("status") or {}).get("specDigest")
         touched = int(body["metadata"].get("generation", 1)) > 1
         if touched and recorded and not self._stopping and recorded != spec_digest(body.get("spec") or {}):

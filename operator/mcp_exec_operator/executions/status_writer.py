@@ -7,17 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.constants import API_VERSION
-from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.util.backoff import delay_after
-from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.executions.outcome import ExecutionGone, StatusTooLarge
 from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.status import measure_stored_bytes
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.event_budget import EventBudget
+from mcp_exec_operator.kube.events import build_execution_event
 from mcp_exec_operator.kube.write_priority import WritePriority
 
 log = logging.getLogger(__name__)
@@ -28,8 +27,6 @@ _ATTEMPTS_BEFORE_EVENT: Final = 8
 """Failed attempts of one write, about 11 s, after which an Event reports them."""
 _EVENT_SECONDS: Final = 2.0
 """How long an Event may take: what it reports goes on."""
-_MAX_EVENT_MESSAGE: Final = 900
-"""Characters of an Event's message; the API server takes 1024 bytes."""
 _TOO_LARGE: Final = ("too large", "larger than max")
 
 
@@ -50,7 +47,9 @@ class ExecutionStatusWriter:
     async def write(
         self, record: ExecutionRecord, decide: Callable[[Object], Object | None], *, what: str, whole: bool = False
     ) -> bool:
-        """Write the status that `decide` returns for the newest object. Return False if it returns None.
+        """Write the status that `decide` returns for the newest object, with the bytes that the object then has.
+
+        Return False if it returns None.
 
         With `whole`, `decide` gets the object as the API server has it, else as the record keeps it.
 
@@ -67,6 +66,7 @@ class ExecutionStatusWriter:
                 status = decide(body)
                 if status is None:
                     return False
+                status["storedBytes"] = record.rest_bytes + measure_stored_bytes(status)
                 try:
                     with self.priority.writing():
                         version = str(body["metadata"]["resourceVersion"])
@@ -102,26 +102,7 @@ class ExecutionStatusWriter:
 
     async def record_event(self, record: ExecutionRecord, kind: str, reason: str, message: str) -> None:
         """Create an Event of the execution. If that fails or takes long, it is logged."""
-        at = micro_time(now())[:19] + "Z"
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{record.name[:200]}.", "namespace": record.namespace},
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": "CodeExecution",
-                "namespace": record.namespace,
-                "name": record.name,
-                "uid": record.uid,
-            },
-            "type": kind,
-            "reason": reason,
-            "message": shorten(message, _MAX_EVENT_MESSAGE),
-            "source": {"component": "mcp-exec-operator"},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
+        event = build_execution_event(key=record.key, uid=record.uid, kind=kind, reason=reason, message=message)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EVENT_SECONDS):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from mcp_exec_api.code_execution import Phase
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.kube.reflector import ObjectKey
 
@@ -23,6 +24,10 @@ class ExecutionRow:
     finished_at: str | None
     ttl_seconds: float | None
     """Seconds after its end at which it is due for deletion; None if the CRD in the cluster is an older one."""
+    stored_bytes: int | None
+    """Bytes of the object, at most; None if an older version of the operator wrote its end."""
+    metadata: Object
+    """Metadata of the object."""
 
     @classmethod
     def from_table(cls, row: TableRow) -> Self:
@@ -40,6 +45,8 @@ class ExecutionRow:
             phase=phase,
             finished_at=cells.get("Finished"),
             ttl_seconds=cells.get("TTL"),
+            stored_bytes=cells.get("Bytes"),
+            metadata=meta,
         )
 
     @property

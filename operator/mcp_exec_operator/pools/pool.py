@@ -44,6 +44,9 @@ from mcp_exec_operator.variants.outlier_detection import (
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE: Final = 512
+_SPARE_IDLE_SECONDS: Final = 60.0
+"""Idle time after which a pod of an owner gives way to nobody in particular. With less, owners that take turns in a
+pool of as many places would always find their pods deleted."""
 _MAX_STRANGERS: Final = 16
 """Pods of others that are remembered, to report them."""
 _MAX_ANNOTATION: Final = 128
@@ -299,7 +302,20 @@ class WarmPool:
             partition.refilled_at = now
         if plan.short:
             plan = replace(plan, delete=(*plan.delete, *self._find_evicted(plan.short)))
+        elif self._needs_spare_place():
+            spare = [pod for pod in self._find_evicted(1) if now - pod.idle_since >= _SPARE_IDLE_SECONDS]
+            plan = replace(plan, delete=(*plan.delete, *spare))
         return plan if plan.next_at is None else replace(plan, next_at=max(plan.next_at, refill.ready_at(now)))
+
+    def _needs_spare_place(self) -> bool:
+        """Return whether a new owner would first wait for the end of an idle pod, and then for the start of its own.
+
+        The only idle pod is kept: in a pool of one place, no pod would ever be used again.
+        """
+        assert self.spec is not None  # noqa: S101 - a pool without a spec is not planned
+        counts = self.counts
+        on_the_way = counts.warm + counts.coming + counts.terminating
+        return counts.owned > 1 and counts.total >= self.spec.max_pods and not on_the_way
 
     def _find_evicted(self, places: int) -> list[Pod]:
         """Return idle pods of owners that give up their places, the least recently used first."""

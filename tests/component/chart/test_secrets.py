@@ -4,10 +4,12 @@ import base64
 import hashlib
 import json
 import re
+from datetime import datetime, timedelta
 
 import pytest
 from tests.component.chart.conftest import CHART, Render, Rendered
 
+from mcp_exec_api.meta import now
 from mcp_exec_gateway.auth.api_keys import KeyEntry, KeyLimits
 
 
@@ -31,7 +33,24 @@ def test_the_initial_key_is_stored_hashed_beside_others_and_plain_in_a_secret_of
     key = secret(rendered, "mcp-exec-initial-api-key")["api-key"]
     assert re.fullmatch(r"mcpx_[A-Za-z0-9]{43}", key)
     entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
-    assert entry == {"sha256": hashlib.sha256(key.encode()).hexdigest(), "namespace": "agents"}
+    assert (entry["sha256"], entry["namespace"]) == (hashlib.sha256(key.encode()).hexdigest(), "agents")
+
+
+def test_the_initial_key_is_bounded_expires_and_is_no_approver(render: Render) -> None:
+    rendered = render()
+    entry = KeyEntry.model_validate_json(secret(rendered, "mcp-exec-api-keys")["initial"], strict=True)
+    assert entry.limits == KeyLimits(max_concurrent=50, requests_per_minute=600)
+    assert not entry.approver
+    assert entry.expires_at is not None
+    assert timedelta(days=89) < entry.expires_at - now() < timedelta(days=91)
+    kept = rendered.one("Secret", "mcp-exec-initial-api-key")["metadata"]["annotations"]["mcp-exec.dev/expires-at"]
+    assert datetime.fromisoformat(kept) == entry.expires_at
+
+
+def test_the_initial_key_never_expires_if_the_values_say_so(render: Render) -> None:
+    rendered = render({"gateway": {"initialApiKey": {"validDays": 0}}})
+    assert "expiresAt" not in json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
+    assert "annotations" not in rendered.one("Secret", "mcp-exec-initial-api-key")["metadata"]
 
 
 def test_the_initial_keys_namespace_and_limits_are_values(render: Render) -> None:
@@ -50,7 +69,7 @@ def test_the_initial_keys_namespace_and_limits_are_values(render: Render) -> Non
 def test_the_initial_key_may_be_an_approvers_and_may_be_without_any_tool(render: Render) -> None:
     rendered = render({"gateway": {"initialApiKey": {"approver": True, "limits": {"tools": []}}}})
     entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
-    assert (entry["approver"], entry["limits"]) == (True, {"tools": []})
+    assert (entry["approver"], entry["limits"]["tools"]) == (True, [])
     assert KeyEntry.model_validate_json(json.dumps(entry), strict=True).approver
 
 
@@ -59,6 +78,15 @@ def test_every_limit_of_a_key_is_a_value_of_the_initial_one() -> None:
     initial = schema["properties"]["gateway"]["properties"]["initialApiKey"]["properties"]
     assert set(initial["limits"]["properties"]) == {field.alias for field in KeyLimits.model_fields.values()}
     assert set(KeyEntry(sha256="0" * 64, namespace="agents").to_api()) - {"sha256"} <= set(initial)
+
+
+def test_operator_and_gateway_have_the_same_bounds_of_stored_executions(render: Render) -> None:
+    raised = {"maxStored": 1_000_000, "maxStoredBytes": 2**30}
+    for values, expected in ((None, ("2000", "268435456")), (raised, ("1000000", "1073741824"))):
+        rendered = render(values)
+        for name in ("mcp-exec-operator", "mcp-exec-gateway"):
+            found = rendered.environment(name)
+            assert (found["MCP_EXEC_MAX_STORED"], found["MCP_EXEC_MAX_STORED_BYTES"]) == expected
 
 
 def test_an_initial_key_for_a_namespace_that_is_not_served_is_refused(render: Render) -> None:

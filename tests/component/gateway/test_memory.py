@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from tests.component.gateway.conftest import CEX, KEY, SBP, SECRETS, key_entry, keys_secret, pool
 from tests.component.gateway.test_process import gateway
-from tests.support.large import MEMORY_MIB, WITHIN, LargeObjects, finished, large_output, peak_mib
+from tests.support.large import MEMORY_MIB, WITHIN, LargeObjects, finished, large_output, peak_mib, raised_bounds
 from tests.support.processes import SECONDS, started
 from tests.support.until import until
 
@@ -33,7 +33,7 @@ async def crowded() -> AsyncIterator[LargeObjects]:
 
 
 async def test_it_starts_and_serves_with_2000_executions_of_maximal_size(crowded: LargeObjects, tmp_path: Path) -> None:
-    env = gateway(tmp_path, crowded)
+    env = gateway(tmp_path, crowded) | raised_bounds()
     async with (
         started("-c", PROGRAM, env=env) as process,
         aiohttp.ClientSession(

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from tests.component.operator.conftest import Operator, settings
 from tests.support.discovery import Discovered
-from tests.support.large import CEX, MEMORY_MIB, WITHIN, LargeObjects, finished, peak_mib
+from tests.support.large import CEX, MEMORY_MIB, WITHIN, LargeObjects, finished, peak_mib, raised_bounds
 from tests.support.processes import SECONDS, environment, free_port, started
 
 FINISHED = 1_900
@@ -59,6 +59,7 @@ async def test_it_starts_and_serves_with_2000_executions_of_maximal_size(crowded
         crowded.url,
         MCP_EXEC_RELEASE_NAMESPACE="mcp-exec-system",
         MCP_EXEC_PORT=str(port := free_port()),
+        **raised_bounds(),
     )
     async with started("-c", PROGRAM, str(crowded.port), env=env) as process, aiohttp.ClientSession() as session:
         await process.says("the operator is reconciling")

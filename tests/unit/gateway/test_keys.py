@@ -1,9 +1,11 @@
 import base64
 import json
 import shlex
+from datetime import timedelta
 
 import pytest
 
+from mcp_exec_api.meta import now
 from mcp_exec_gateway.auth.api_keys import ApiKeyStore, parse_keys
 from mcp_exec_gateway.auth.create_key import main
 
@@ -56,6 +58,20 @@ def test_a_key_that_is_made_an_approver_is_one(capsys: pytest.CaptureFixture[str
     assert [(key.name, key.entry.approver) for key in keys.values()] == [("reviewers", True)]
 
 
+def test_a_key_that_has_expired_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["team-a", "--namespace", "agents", "--valid-days", "30", "--max-stored", "9", "--output", "json"])
+    made = json.loads(capsys.readouterr().out)
+    at = [now()]
+    keys = ApiKeyStore(clock=lambda: at[0])
+    keys.on_change(secret_of(made["patch"]), False)
+    at[0] += timedelta(days=29)
+    found = keys.find(made["key"])
+    assert found is not None
+    assert found.limits.max_stored == 9
+    at[0] += timedelta(days=1, seconds=1)
+    assert keys.find(made["key"]) is None
+
+
 def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     made = set()
     for _ in range(5):
@@ -72,6 +88,8 @@ def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         (["a", "--namespace", ""], "namespace"),
         (["a", "--namespace", "n", "--max-concurrent", "0"], "max_concurrent"),
         (["a", "--namespace", "n", "--requests-per-minute", "0"], "requests_per_minute"),
+        (["a", "--namespace", "n", "--max-stored", "0"], "max_stored"),
+        (["a", "--namespace", "n", "--valid-days", "0"], "--valid-days"),
         (["a", "--namespace", "n", "--max-priority", "Top"], "High"),
         (["a", "--namespace", "n", "--tool", "github"], "tools"),
         (["a", "--namespace", "n", "--user", "*-admin"], "users"),

@@ -18,6 +18,7 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.records import recorder as module
 from mcp_exec_operator.records.recorder import ExecutionRecorder
 from mcp_exec_operator.records.row import CodePolicy, build_row
+from mcp_exec_operator.stored import StoredBudget, StoredExecution
 from mcp_exec_operator.ttl import TTLController
 
 Object = dict[str, Any]
@@ -187,6 +188,24 @@ async def test_an_execution_is_deleted_after_its_record_is_stored(monkeypatch: p
     assert (cluster.log, [*broker.rows]) == (["read a", "deleted a"], ["uid-a"])
 
 
+async def test_what_is_deleted_before_its_ttl_has_a_record_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, broker = Cluster(), Broker()
+    broker.broken = True
+    async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
+        ttl.max_seconds, ttl.budget = 1e9, StoredBudget(max_stored=4, max_stored_bytes=10**9)
+        early: list[StoredExecution] = []
+        ttl.on_deleted_early = early.extend
+        for number in range(8):
+            ttl.observe(add(cluster, f"e{number}", ttlSecondsAfterFinished=10**9))
+        await until(lambda: count(recorder, "failed") > 2 and not ttl.budget.is_over)
+        assert len(cluster.executions) == 8, "none is deleted without a record"
+        broker.broken = False
+        await until(lambda: len(cluster.executions) == 2)
+        await until(lambda: len(early) == 6)
+    deleted = {line.removeprefix("deleted ") for line in cluster.log if line.startswith("deleted")}
+    assert {f"uid-{name}" for name in deleted} <= set(broker.rows)
+
+
 async def test_an_execution_whose_record_cannot_be_built_does_not_hold_up_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -250,7 +269,7 @@ async def test_an_execution_that_is_kept_longer_is_recorded_at_once(monkeypatch:
         ttl.observe(body)
         await until(lambda: broker.rows)
         assert "a" in cluster.executions
-        ttl.forget("uid-a")
+        ttl.forget("uid-a", "agents")
         assert not recorder.is_recorded("uid-a")
 
 

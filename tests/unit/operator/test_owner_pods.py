@@ -277,6 +277,32 @@ async def test_executions_that_wait_for_pods_of_their_owner_are_no_demand_for_ne
     assert made.desired <= 1
 
 
+async def test_an_idle_pod_gives_way_before_a_new_owner_waits() -> None:
+    made, times = watched(maxPods=3)
+    pods = [use(made, owner, f"p{number}") for number, owner in enumerate((ALICE, BOB, CAROL))]
+    for pod in pods:
+        times[0] += 1
+        assert made.base.give_back(pod)
+    assert plan(made, times[0]).delete == (), "owners that take turns keep their pods"
+    times[0] += 58
+    assert plan(made, times[0]).delete == (pods[0],)
+    made.base.pods.retire(pods[0])
+    times[0] += 60
+    assert plan(made, times[0]).delete == (), "one place is enough"
+    made.base.pods.forget("p0")
+    join(made, EVE)
+    assert plan(made, times[0]).create == 1
+    assert plan(made, times[0]).delete == ()
+
+
+async def test_the_only_idle_pod_of_a_full_pool_is_kept() -> None:
+    made, times = watched(maxPods=1)
+    pod = use(made, ALICE, "p1")
+    assert made.base.give_back(pod)
+    times[0] += 100
+    assert plan(made, times[0]).delete == ()
+
+
 OWNERS = st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"))
 
 
