@@ -31,7 +31,7 @@ from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, is_nonce, nor
 
 log = logging.getLogger(__name__)
 
-_AUDIT_FILTERS: Final = ("namespace", "execution", "tool", "outcome", "source", "since", "until", "cursor")
+_AUDIT_FILTERS: Final = ("namespace", "caller", "execution", "tool", "outcome", "source", "since", "until", "cursor")
 _MAX_AUDIT_PAGE: Final = 1000
 
 Handler = Callable[[Request], Awaitable[Response]]

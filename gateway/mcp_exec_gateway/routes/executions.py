@@ -63,7 +63,7 @@ async def create_execution(
 @router.get("", **openapi.LIST)
 async def list_executions(dependencies: Injected, caller: ListCaller, query: Annotated[ListQuery, Query()]) -> Response:
     """List executions."""
-    page = await dependencies.executions.list_page(caller.namespace, query)
+    page = await dependencies.executions.list_page(query, caller=caller)
     return json_response(page, memory=dependencies.memory, namespace=caller.namespace)
 
 
@@ -86,7 +86,7 @@ async def cancel_execution(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Request the cancellation of an execution."""
-    execution = await dependencies.executions.cancel(request, (caller.namespace, name))
+    execution = await dependencies.executions.cancel(request, name, caller=caller)
     status = 200 if is_finished(execution) else 202
     return json_response(
         build_view(execution, attestor=dependencies.attestor),
