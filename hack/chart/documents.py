@@ -172,8 +172,8 @@ prints a first command.
 Each entry of the Secret `<release>-api-keys` is one key. Its name is the key's name. Its value is JSON with the key's
 SHA-256, its namespace and optional limits: `maxConcurrent`, `requestsPerMinute`, `maxWaits` and `maxStreams` (at
 each replica of the gateway), `directCallsPerMinute`, `maxSessions`, `maxWorkspaces`, `maxTimeoutSeconds`, `pools`,
-`maxPriority`, `tools`, `users` and `own`. With `"approver": true`, the key may also decide on tool calls that wait for an
-approval. The gateway applies changes at once.
+`maxPriority`, `tools`, `users` and `own`. With `"approver": true`, the key may also decide on tool calls that wait for
+an approval. The gateway applies changes at once.
 
     key="mcpx_$(openssl rand -base64 48 | tr -dc A-Za-z0-9 | head -c 43)"
     digest=$(printf %s "$key" | sha256sum | cut -d' ' -f1)

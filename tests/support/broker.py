@@ -160,7 +160,9 @@ class FakeBroker:
             if record["at"] < query["until"]
             and record["at"] >= query.get("since", "")
             and (record["namespace"] == query["namespace"] or not self.honest)
-            and all(record.get(name) == query[name] for name in ("caller", "execution", "tool", "outcome") if name in query)
+            and all(
+                record.get(name) == query[name] for name in ("caller", "execution", "tool", "outcome") if name in query
+            )
         ]
         end = start + int(query["limit"])
         return web.json_response({"items": found[start:end], "next": str(end) if end < len(found) else None})

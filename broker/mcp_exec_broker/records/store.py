@@ -195,10 +195,10 @@ class RecordStore:
         cursor: str = "",
         limit: int = MAX_BATCH,
     ) -> RecordPage:
-        """Return the next rows of some namespaces, or of one caller there. The cursor of an empty page can be used later.
+        """Return the next rows of some namespaces, or of one caller there.
 
-        A replica may commit a row after rows that were stored later: an export that must be complete ends some
-        seconds before now. Raises InvalidRecordCursor, RecordsUnavailable.
+        The cursor of an empty page can be used later. A replica may commit a row after rows that were stored later: an
+        export that must be complete ends some seconds before now. Raises InvalidRecordCursor, RecordsUnavailable.
         """
         table = RECORD_TABLES[table_name]
         order = [table.c.stored_at, *table.primary_key.columns]

@@ -83,9 +83,7 @@ class ArtifactService:
             return
         with translating_refusals():
             try:
-                await self.client.delete_artifacts(
-                    _find_owner(execution, self.attestor), execution["metadata"]["uid"]
-                )
+                await self.client.delete_artifacts(_find_owner(execution, self.attestor), execution["metadata"]["uid"])
             except FilesError as error:
                 if error.reason is not FilesReason.DISABLED:  # an installation that stores no files has none
                     raise

@@ -40,7 +40,10 @@ class UsageQuery(NamespaceQuery):
 async def read_usage(
     client: RecordsClient | None, *, caller: Caller, query: UsageQuery, prices: PriceTable
 ) -> dict[str, Any]:
-    """Return the usage of the namespace, or of a caller that sees only its own. Raises HttpProblem: 404 without records, 422 for times, 503."""
+    """Return the usage of the namespace as a response shows it, or of a caller that sees only its own.
+
+    Raises HttpProblem: 404 without records, 422 for times, 503.
+    """
     if client is None:
         raise records_off()
     until = query.until or now()

@@ -26,9 +26,7 @@ async def list_pending_approvals(
     dependencies: Injected, caller: ListCaller, query: Annotated[ApprovalsQuery, Query()]
 ) -> Response:
     """List the pending approvals of a namespace."""
-    return json_response(
-        await approvals.list_pending_approvals(dependencies.broker, caller=caller, limit=query.limit)
-    )
+    return json_response(await approvals.list_pending_approvals(dependencies.broker, caller=caller, limit=query.limit))
 
 
 @router.get("/executions/{name}/approvals", **openapi.APPROVALS)
