@@ -147,6 +147,7 @@ class FakeBroker:
         self._check(request)
         namespace = request.match_info["namespace"]
         found = [item for item in self.pending if item["namespace"] == namespace or not self.honest]
+        found = [item for item in found if item.get("caller") == request.query.get("caller", item.get("caller"))]
         return web.json_response({"items": found})
 
     async def _audit(self, request: web.Request) -> web.Response:

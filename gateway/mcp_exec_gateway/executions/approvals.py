@@ -68,7 +68,8 @@ async def list_pending_approvals(broker: BrokerClient | None, *, caller: Caller,
     if broker is None:
         return {"items": [], "complete": True}
     try:
-        approvals, is_complete = await broker.list_pending_approvals(caller.namespace)
+        own = caller.label if caller.limits.sees_own_only else None
+        approvals, is_complete = await broker.list_pending_approvals(caller.namespace, caller=own)
     except BrokerError as error:
         log.warning("pending approvals are not available: %s", error)
         raise unavailable("the tool broker does not answer, so that pending approvals are unknown") from error
