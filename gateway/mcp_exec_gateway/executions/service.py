@@ -192,7 +192,7 @@ class ExecutionService:
     ) -> Object:
         with self.metrics.measure_stage("wait"):
             ended = await wait_for_end(ending, name=key[1], receive=request.receive, seconds=seconds)
-        return check_access(ended or await self.read(key), caller=caller, attestor=self.index.attestor)
+        return check_access(ended or await self.read_any(key), caller=caller, attestor=self.index.attestor)
 
     async def list_page(self, query: ListQuery, *, caller: Caller) -> Object:
         """Return one page of what the caller may see, newest first: `items`, and `continue` if there are more."""
@@ -224,10 +224,10 @@ class ExecutionService:
 
         Raises HttpProblem, a 404, if it does not exist or the caller may not see it.
         """
-        execution = await self.read((caller.namespace, name))
+        execution = await self.read_any((caller.namespace, name))
         return check_access(execution, caller=caller, attestor=self.index.attestor)
 
-    async def read(self, key: ObjectKey) -> Object:
+    async def read_any(self, key: ObjectKey) -> Object:
         """Return the execution as it is now, whoever created it. Raises HttpProblem, a 404, if it does not exist."""
         if not is_object_name(key[1]):
             raise not_found(*key)

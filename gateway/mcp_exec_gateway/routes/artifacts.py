@@ -72,7 +72,7 @@ async def follow_link(
     dependencies.artifacts.links.verify(address, expires=query.expires, signature=query.signature)
     trace = get_trace(request.scope)
     trace.namespace, trace.execution = namespace, name
-    execution = await dependencies.executions.read((namespace, name))
+    execution = await dependencies.executions.read_any((namespace, name))
     if execution["metadata"]["uid"] != query.uid:
         raise not_found(namespace, name)
     item = dependencies.artifacts.find(execution, id)
