@@ -140,6 +140,14 @@ class AsyncClient:
         reply = await self.transport.request("DELETE", _path(name), query=self._query())
         return self._parse(reply)
 
+    async def delete(self, name: str) -> bool:
+        """Delete an execution that has ended, with its artifacts. Raises Conflict if it has not ended.
+
+        Returns whether it is gone. If not, the operator deletes it once its record is stored.
+        """
+        reply = await self.transport.request("DELETE", _path(name), query=self._query(purge="true"))
+        return reply.status == 204
+
     def session(
         self,
         name: str | None = None,

@@ -76,7 +76,7 @@ class NotFound(GatewayError):
 
 
 class Conflict(GatewayError):
-    """A name or an Idempotency-Key that another execution has."""
+    """A name or an Idempotency-Key that another execution has, or a deletion of an execution that has not ended."""
 
 
 class Outdated(Conflict):

@@ -441,6 +441,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Tools", "type": "integer", "jsonPath": ".status.toolCalls.total"},
     {"name": "Spec", "type": "string", "jsonPath": '.status.conditions[?(@.type=="SpecUnchanged")].reason'},
     {"name": "Caller", "type": "string", "jsonPath": r".metadata.labels.mcp-exec\.dev/caller", "priority": 1},
+    {"name": "User", "type": "string", "jsonPath": ".spec.user", "priority": 1},
     {"name": "Description", "type": "string", "jsonPath": ".spec.description", "priority": 1},
     {"name": "Session", "type": "string", "jsonPath": ".spec.session", "priority": 1},
     {"name": "Variant", "type": "string", "jsonPath": ".status.variant", "priority": 1},

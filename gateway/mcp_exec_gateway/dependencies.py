@@ -24,6 +24,7 @@ from mcp_exec_gateway.auth.caller import BEARER, CallerResolver
 from mcp_exec_gateway.auth.peers import PeerLimiter
 from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
+from mcp_exec_gateway.executions.deletion import ExecutionDeleter
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.stored import StoredExecutions
@@ -74,6 +75,7 @@ class Dependencies:
     rate_limiter: RateLimiter
     callers: CallerResolver
     executions: ExecutionService
+    deleter: ExecutionDeleter
     abandoned: AbandonedRuns
     sessions: SessionService
     workspaces: WorkspaceService
@@ -195,6 +197,7 @@ class Dependencies:
                 retry_seconds=1,
             ),
         )
+        artifacts = ArtifactService(client=files, attestor=attestor, links=LinkSigner(key=supervisors.key))
         return cls(
             settings=settings,
             kube=kube,
@@ -216,10 +219,11 @@ class Dependencies:
                 find_unsynced=lambda: find_unsynced(reflectors),
             ),
             executions=executions,
+            deleter=ExecutionDeleter(kube=kube, executions=executions, artifacts=artifacts),
             abandoned=AbandonedRuns(kube=kube, attestor=attestor, cache=index.calls),
             sessions=sessions,
             workspaces=workspaces,
-            artifacts=ArtifactService(client=files, attestor=attestor, links=LinkSigner(key=supervisors.key)),
+            artifacts=artifacts,
             skills=SkillService(
                 kube=kube,
                 cache=skills,

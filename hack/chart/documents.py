@@ -172,9 +172,9 @@ prints a first command.
 Each entry of the Secret `<release>-api-keys` is one key. Its name is the key's name. Its value is JSON with the key's
 SHA-256, its namespace and optional limits: `maxConcurrent`, `maxStored`, `maxStoredBytes`, `requestsPerMinute`,
 `maxWaits` and `maxStreams` (at each replica of the gateway), `directCallsPerMinute`, `maxSessions`, `maxWorkspaces`,
-`maxTimeoutSeconds`, `pools`, `maxPriority`, `tools` and `users`. With `"approver": true`, the key may also decide on
-tool calls that wait for an approval. With `"expiresAt": "2027-01-31T00:00:00Z"`, it is refused from then on. The
-gateway applies changes at once.
+`maxTimeoutSeconds`, `pools`, `maxPriority`, `tools`, `users` and `own`. With `"approver": true`, the key may also
+decide on tool calls that wait for an approval. With `"expiresAt": "2027-01-31T00:00:00Z"`, it is refused from then on.
+The gateway applies changes at once.
 
 The key `initial` of the chart is for a first try: it has limits and expires after 90 days. To get a new one, delete the
 Secret `<release>-initial-api-key` and run `helm upgrade`.

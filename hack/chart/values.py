@@ -218,6 +218,8 @@ class KeyLimitsValues(Model):
     """Tools that executions may name and searches return, for example `github.*`. An empty list means none."""
     users: Annotated[list[UserPattern], Field(max_length=256)] | None = None
     """Users that executions may name, for example `team-a/*`. An empty list means none."""
+    own: bool | None = None
+    """Let the key see, cancel, delete and approve only executions of its own. True by default if `users` is set."""
 
 
 class InitialApiKeyValues(Model):

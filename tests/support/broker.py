@@ -147,6 +147,7 @@ class FakeBroker:
         self._check(request)
         namespace = request.match_info["namespace"]
         found = [item for item in self.pending if item["namespace"] == namespace or not self.honest]
+        found = [item for item in found if item.get("caller") == request.query.get("caller", item.get("caller"))]
         return web.json_response({"items": found})
 
     async def _audit(self, request: web.Request) -> web.Response:
@@ -160,7 +161,9 @@ class FakeBroker:
             if record["at"] < query["until"]
             and record["at"] >= query.get("since", "")
             and (record["namespace"] == query["namespace"] or not self.honest)
-            and all(record.get(name) == query[name] for name in ("execution", "tool", "outcome") if name in query)
+            and all(
+                record.get(name) == query[name] for name in ("caller", "execution", "tool", "outcome") if name in query
+            )
         ]
         end = start + int(query["limit"])
         return web.json_response({"items": found[start:end], "next": str(end) if end < len(found) else None})
@@ -174,6 +177,7 @@ class FakeBroker:
             raise web.HTTPBadRequest
         found = self.rows.get(request.match_info["table"], [])
         found = [row for row in found if row["namespace"] == query["namespace"] or not self.honest]
+        found = [row for row in found if row.get("caller") == query.get("caller", row.get("caller"))]
         end = int(start) + int(query["limit"])
         cursor, is_last = str(min(end, len(found))), end >= len(found)
         return web.json_response({"items": found[int(start) : end], "cursor": cursor, "isLast": is_last})

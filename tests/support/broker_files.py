@@ -64,6 +64,7 @@ class FakeFiles:
         add("GET", base + "/versions", self._handle(self._list_versions))
         add("POST", base + "/restore", self._handle(self._restore))
         add("GET", "/v1/artifacts/{uid}/{id}", self._handle(self._get_artifact))
+        add("DELETE", "/v1/artifacts/{uid}", self._handle(self._delete_artifacts))
 
     def _handle(self, handler: Any) -> Any:
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -238,6 +239,11 @@ class FakeFiles:
         if key not in self.artifacts:
             raise Refused(FilesReason.NO_ARTIFACT)
         return await self._send(request, self.artifacts[key])
+
+    async def _delete_artifacts(self, request: web.Request) -> web.StreamResponse:
+        folder = (request.query["owner"], request.match_info["uid"])
+        self.artifacts = {key: content for key, content in self.artifacts.items() if key[:2] != folder}
+        return web.Response(status=204)
 
     async def _send(self, request: web.Request, content: bytes, *, digest: bool = True) -> web.StreamResponse:
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'} if digest else {}

@@ -249,9 +249,13 @@ class Approvals:
         approvals = sorted([*execution.past, *execution.pending.values()], key=lambda approval: approval.requested_at)
         return approvals[-MAX_APPROVALS:]
 
-    def list_pending(self, namespace: str, *, limit: int) -> list[PendingApproval]:
-        """Return the newest approvals of calls that wait in a namespace, newest first."""
-        newest = (item for item in reversed(self._listed.values()) if item.namespace == namespace)
+    def list_pending(self, namespace: str, *, caller: str | None = None, limit: int) -> list[PendingApproval]:
+        """Return the newest approvals of calls that wait in a namespace, or of one caller there, newest first."""
+        newest = (
+            item
+            for item in reversed(self._listed.values())
+            if item.namespace == namespace and caller in (None, item.caller)
+        )
         return list(islice(newest, limit))
 
     def close_execution(self, uid: str) -> None:

@@ -31,7 +31,7 @@ from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, is_nonce, nor
 
 log = logging.getLogger(__name__)
 
-_AUDIT_FILTERS: Final = ("namespace", "execution", "tool", "outcome", "source", "since", "until", "cursor")
+_AUDIT_FILTERS: Final = ("namespace", "caller", "execution", "tool", "outcome", "source", "since", "until", "cursor")
 _MAX_AUDIT_PAGE: Final = 1000
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -164,11 +164,12 @@ class ControlApi:
         return Response(await self.catalogs.build_wrappers(namespace), media_type="application/json")
 
     async def _get_approvals(self, request: Request) -> Response:
-        """Return the calls of a namespace that wait for an approval."""
+        """Return the calls of a namespace, or of one caller there, that wait for an approval."""
         namespace = request.path_params["namespace"]
         if namespace not in self.namespaces:
             return _refuse_namespace(namespace)
-        pending = self.approvals.list_pending(namespace, limit=MAX_PENDING_APPROVALS)
+        caller = request.query_params.get("caller")
+        pending = self.approvals.list_pending(namespace, caller=caller, limit=MAX_PENDING_APPROVALS)
         return JSONResponse(PendingApprovals(items=pending).to_api())
 
     async def _get_audit(self, request: Request) -> Response:

@@ -32,7 +32,7 @@ _AT_ONCE: Final = 4
 _WAIT_SECONDS: Final = 5.0
 _MAX_WINDOW: Final = 366 * 24 * 3600.0
 _MAX_DIGITS: Final = 18
-_READ_PARAMETERS: Final = frozenset({"namespace", "cursor", "limit"})
+_READ_PARAMETERS: Final = frozenset({"namespace", "caller", "cursor", "limit"})
 
 _Handler = Callable[[RecordStore, Request], Awaitable[Response]]
 _Authenticate = Callable[[Callable[[Request], Awaitable[Response]]], Any]
@@ -112,13 +112,15 @@ class RecordsApi:
 
     async def _measure_usage(self, store: RecordStore, request: Request) -> Response:
         query = request.query_params
-        _refuse_unknown(query.keys() - {"namespace", "by", "since", "until"})
+        _refuse_unknown(query.keys() - {"namespace", "caller", "by", "since", "until"})
         by = query.get("by", "")
         if not is_usage_grouping(by):
             raise _InvalidRequest(f"by: must be one of {', '.join(get_args(UsageGrouping))}")
         since, until = (_read_microseconds(name, query.get(name, "")) for name in ("since", "until"))
         namespace = self._read_namespace(query.get("namespace", ""))
-        return JSONResponse((await measure_usage(store, namespace=namespace, by=by, since=since, until=until)).to_api())
+        caller = query.get("caller")
+        measured = await measure_usage(store, namespace=namespace, caller=caller, by=by, since=since, until=until)
+        return JSONResponse(measured.to_api())
 
     def _read_namespace(self, namespace: str) -> str:
         if namespace not in self.namespaces:
@@ -133,7 +135,10 @@ class RecordsApi:
         namespace, limit = self._read_namespace(query.get("namespace", "")), query.get("limit", str(MAX_RECORDS))
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_RECORDS):
             raise _InvalidRequest(f"limit: must be an integer from 1 to {MAX_RECORDS}")
-        page = await store.iterate(table, namespaces=[namespace], cursor=query.get("cursor", ""), limit=int(limit))
+        cursor, caller = query.get("cursor", ""), query.get("caller")
+        if caller is not None and "caller" not in RECORD_TABLES[table].c:
+            raise _InvalidRequest(f"caller: the rows of {table} have none")
+        page = await store.iterate(table, namespaces=[namespace], caller=caller, cursor=cursor, limit=int(limit))
         return JSONResponse(RecordRows(items=page.rows, cursor=page.cursor, is_last=page.is_last).to_api())
 
 

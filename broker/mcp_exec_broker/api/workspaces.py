@@ -80,6 +80,7 @@ class WorkspacesApi:
             (f"{one}/changes", "POST", self._change),
             (f"{one}/versions", "GET", self._list_versions),
             (f"{one}/restore", "POST", self._restore),
+            ("/v1/artifacts/{execution}", "DELETE", self._delete_artifacts),
             ("/v1/artifacts/{execution}/{id}", "GET", self._get_artifact),
         )
         return [Route(path, authenticate(self._answer(handler)), methods=[verb]) for path, verb, handler in routes]
@@ -298,6 +299,10 @@ class WorkspacesApi:
         return request.stream(
             artifact.content, media_type=artifact.head.media_type, size=artifact.head.size, headers=headers
         )
+
+    async def _delete_artifacts(self, space: OwnerSpace, request: FilesRequest) -> Response:
+        await self.store.artifacts.delete_all(space, request.http.path_params["execution"])
+        return Response(status_code=204)
 
     async def _find(self, space: OwnerSpace, request: FilesRequest) -> WorkspaceState:
         return await self.store.states.get(space, _get_name(request))

@@ -160,6 +160,7 @@ class AuditLog:
         self,
         *,
         namespace: str = "",
+        caller: str = "",
         execution: str = "",
         tool: str = "",
         outcome: str = "",
@@ -176,6 +177,7 @@ class AuditLog:
         """
         conditions: dict[str, Any] = {
             "namespace = ?": namespace,
+            "caller = ?": caller,
             "execution = ?": execution,
             "outcome = ?": CallOutcome(outcome).value if outcome else "",
             "source = ?": _parse_source(source),

@@ -87,6 +87,13 @@ class ArtifactStore:
         content = self.storage.stream(key, start, size) if size > start else _no_content()
         return StoredArtifact(head=ArtifactHead.model_validate_json(line), content=content)
 
+    async def delete_all(self, space: OwnerSpace, execution: str) -> None:
+        """Delete all artifacts of an execution. Their bytes count until the owner's objects are listed again."""
+        folder = space.artifacts(execution)
+        await self.storage.delete([item.key async for item in self.storage.list_objects(folder)])
+        self._sizes.pop(folder, None)
+        self.usage.forget(space)
+
     def is_expired(self, modified: datetime) -> bool:
         """Return whether an artifact that was stored at a time is to be removed."""
         return self.now() - modified > timedelta(seconds=self.limits.artifact_ttl_seconds)

@@ -187,16 +187,24 @@ class RecordStore:
             return set(found.scalars())
 
     async def iterate(
-        self, table_name: str, *, namespaces: Collection[str], cursor: str = "", limit: int = MAX_BATCH
+        self,
+        table_name: str,
+        *,
+        namespaces: Collection[str],
+        caller: str | None = None,
+        cursor: str = "",
+        limit: int = MAX_BATCH,
     ) -> RecordPage:
-        """Return the next rows of some namespaces. The cursor of an empty page can be used later.
+        """Return the next rows of some namespaces, or of one caller there.
 
-        A replica may commit a row after rows that were stored later: an export that must be complete ends some
-        seconds before now. Raises InvalidRecordCursor, RecordsUnavailable.
+        The cursor of an empty page can be used later. A replica may commit a row after rows that were stored later: an
+        export that must be complete ends some seconds before now. Raises InvalidRecordCursor, RecordsUnavailable.
         """
         table = RECORD_TABLES[table_name]
         order = [table.c.stored_at, *table.primary_key.columns]
         query = select(table).where(table.c.namespace.in_(list(namespaces)))
+        if caller is not None:
+            query = query.where(table.c.caller == caller)
         if cursor:
             values = _read_cursor(cursor, len(order))
             after = [literal(value, column.type) for value, column in zip(values, order, strict=True)]

@@ -23,9 +23,12 @@ _Sums = Select[Any]
 
 
 async def measure_usage(
-    store: RecordStore, *, namespace: str, by: UsageGrouping, since: int, until: int
+    store: RecordStore, *, namespace: str, caller: str | None = None, by: UsageGrouping, since: int, until: int
 ) -> MeasuredUsage:
-    """Return the sums of a time in microseconds, `until` excluded. Raises RecordsUnavailable."""
+    """Return the sums of a namespace or of one of its callers in a time in microseconds, `until` excluded.
+
+    Raises RecordsUnavailable.
+    """
     selects = {
         "tokens": _select_tokens(by),
         "executions": _select_executions(by),
@@ -40,6 +43,8 @@ async def measure_usage(
                 if query is not None:
                     time = times[name]
                     limits = and_(time.table.c.namespace == namespace, time >= since, time < until)
+                    if caller is not None:
+                        limits = and_(limits, time.table.c.caller == caller)
                     rows = await connection.execute(query.where(limits).limit(MAX_USAGE_ROWS + 1))
                     found[name] = list(rows.mappings().all())
     except TimeoutError as error:

@@ -46,6 +46,7 @@ class Client(Blocking[AsyncClient]):
     wait = running(AsyncClient.wait)
     get = running(AsyncClient.get)
     cancel = running(AsyncClient.cancel)
+    delete = blocking(AsyncClient.delete)
     list = iterating(AsyncClient.list)
     stream = iterating(AsyncClient.stream)
     approvals = blocking(AsyncClient.approvals)

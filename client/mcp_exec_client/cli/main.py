@@ -13,6 +13,7 @@ from mcp_exec_client.cli.commands import (
     artifacts,
     cancel,
     completion,
+    delete,
     get,
     logs,
     mcp,
@@ -58,7 +59,8 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for module in (run, get, logs, cancel, approvals, sessions, workspace, artifacts, skills, tools, pools, *_REPORTS):
+    on_executions = (run, get, logs, cancel, delete, approvals)
+    for module in (*on_executions, sessions, workspace, artifacts, skills, tools, pools, *_REPORTS):
         module.add_to(commands)
     doctor.add_to(commands)
     if program == PROGRAM:

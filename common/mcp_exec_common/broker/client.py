@@ -117,21 +117,26 @@ class BrokerClient:
         await self._gather(lambda address: self._request(address, "DELETE", path, timeout_seconds=timeout_seconds))
 
     async def list_pending_approvals(
-        self, namespace: str, *, timeout_seconds: float = 5.0
+        self, namespace: str, *, caller: str | None = None, timeout_seconds: float = 5.0
     ) -> tuple[list[PendingApproval], bool]:
-        """Return the calls of a namespace that wait for an approval, newest first, and whether every replica answered.
+        """Return the calls that wait for an approval, newest first, and whether every replica answered.
 
-        Raises BrokerError if no replica answers.
+        They are those of a namespace, or of one of its callers. Raises BrokerError if no replica answers.
         """
         answers, is_complete = await self._gather(
-            lambda address: self._request_pending(address, namespace, timeout_seconds)
+            lambda address: self._request_pending(address, namespace, caller, timeout_seconds)
         )
         items = [item for answer in answers for item in answer.items if item.namespace == namespace]
         return sorted(items, key=lambda item: item.requested_at, reverse=True), is_complete
 
-    async def _request_pending(self, address: str, namespace: str, timeout_seconds: float) -> PendingApprovals:
+    async def _request_pending(
+        self, address: str, namespace: str, caller: str | None, timeout_seconds: float
+    ) -> PendingApprovals:
         path = f"/v1/namespaces/{namespace}/approvals"
-        content = await self._request(address, "GET", path, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES)
+        params = None if caller is None else {"caller": caller}
+        content = await self._request(
+            address, "GET", path, params=params, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES
+        )
         return _parse(PendingApprovals, content)
 
     async def get(self, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0) -> Object:

@@ -213,6 +213,11 @@ class FilesClient:
         async with self._open(owner, f"/v1/artifacts/{quote(execution, safe='')}/{quote(id, safe='')}") as stream:
             yield stream
 
+    async def delete_artifacts(self, owner: Owner, execution: str) -> None:
+        """Delete all artifacts of an execution, by the execution's uid. Those that do not exist are ignored."""
+        async with self._send("DELETE", owner, f"/v1/artifacts/{quote(execution, safe='')}"):
+            pass
+
     async def _ask(
         self,
         answer: type[_Content],

@@ -91,9 +91,11 @@ class RecordsClient:
         content = {"uids": list(uids)}
         return set((await self.ask(FoundExecutions, "POST", "/v1/records/find-executions", content=content)).uids)
 
-    async def read_rows(self, table: str, *, namespace: str, cursor: str = "", limit: int = MAX_RECORDS) -> RecordRows:
-        """Return a page of the rows of a namespace."""
-        params = {"namespace": namespace, "cursor": cursor, "limit": str(limit)}
+    async def read_rows(
+        self, table: str, *, namespace: str, caller: str | None = None, cursor: str = "", limit: int = MAX_RECORDS
+    ) -> RecordRows:
+        """Return a page of the rows of a namespace, or of one of its callers."""
+        params = {"namespace": namespace, "cursor": cursor, "limit": str(limit)} | _name_caller(caller)
         return await self.ask(RecordRows, "GET", f"/v1/records/{table}", params=params)
 
     async def measure_rollout(
@@ -105,9 +107,14 @@ class RecordsClient:
             params["window"] = f"{window_seconds:.3f}"
         return await self.ask(MeasuredRollout, "GET", "/v1/records/rollout-measures", params=params)
 
-    async def measure_usage(self, *, namespace: str, by: UsageGrouping, since: int, until: int) -> MeasuredUsage:
-        """Return the sums of a time in microseconds since 1970, `until` excluded."""
-        params = {"namespace": namespace, "by": by, "since": str(since), "until": str(until)}
+    async def measure_usage(
+        self, *, namespace: str, caller: str | None = None, by: UsageGrouping, since: int, until: int
+    ) -> MeasuredUsage:
+        """Return the sums of a namespace or of one of its callers in a time in microseconds since 1970.
+
+        `until` is excluded.
+        """
+        params = {"namespace": namespace, "by": by, "since": str(since), "until": str(until)} | _name_caller(caller)
         return await self.ask(MeasuredUsage, "GET", "/v1/records/usage", params=params)
 
     async def ask(
@@ -155,3 +162,7 @@ class RecordsClient:
                 raise kind(text[:500].decode(errors="replace").strip(), status=response.status)
         except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
             raise RecordsError(f"the broker at {address}: {type(error).__name__} {error}") from error
+
+
+def _name_caller(caller: str | None) -> dict[str, str]:
+    return {} if caller is None else {"caller": caller}

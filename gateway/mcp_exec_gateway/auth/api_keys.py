@@ -21,6 +21,7 @@ from mcp_exec_api.meta import Model, ToolPattern, UserPattern, field_errors, now
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_tools.patterns import name_matches
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,18 @@ class KeyLimits(Model):
     """Tools that executions may call and that searches show, as patterns such as `github.*`."""
     users: Annotated[list[UserPattern] | None, Field(max_length=256)] = None
     """Users that executions may name, as patterns such as `team-a/*`. An execution without a user is always allowed."""
+    own: bool | None = None
+    """Whether the key sees, cancels, deletes and approves only executions that it created itself, for users that it may
+    name: by default true if `users` is set."""
+
+    @property
+    def sees_own_only(self) -> bool:
+        """Whether the executions of others look as if they did not exist."""
+        return self.users is not None if self.own is None else self.own
+
+    def allows_user(self, user: str | None) -> bool:
+        """Return whether an execution may name this user, or none."""
+        return not user or self.users is None or any(name_matches(pattern, user) for pattern in self.users)
 
 
 class KeyEntry(Model):

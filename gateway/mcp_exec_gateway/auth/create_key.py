@@ -62,6 +62,11 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--max-priority", choices=[priority.value for priority in Priority], help="highest priority")
     add("--tool", action="append", dest="tools", metavar="PATTERN", help="tools that the key may use; repeatable")
     add("--user", action="append", dest="users", metavar="PATTERN", help="users that the key may name; repeatable")
+    add(
+        "--own",
+        action=argparse.BooleanOptionalAction,
+        help="limit the key to executions of its own: the default with --user",
+    )
     add("--approver", action="store_true", help="allow the key to decide on approvals")
     add("--valid-days", type=_parse_days, metavar="N", help="days after which the key expires (default: never)")
     add("--release-namespace", default="mcp-exec-system", help="namespace of the Secret (%(default)s)")
@@ -87,6 +92,7 @@ def _build_entry(arguments: argparse.Namespace, key: str) -> KeyEntry:
         max_priority=arguments.max_priority,
         tools=arguments.tools,
         users=arguments.users,
+        own=arguments.own,
     )
     digest, namespace = digest_key(key), arguments.namespace
     expires_at = None if arguments.valid_days is None else now().replace(microsecond=0) + arguments.valid_days

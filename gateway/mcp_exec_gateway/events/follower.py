@@ -35,7 +35,9 @@ from mcp_exec_common.supervisor.protocol import (
     ToolResultEvent,
 )
 from mcp_exec_common.util.weight import weigh
+from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.executions.access import may_see_execution
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, is_bound
 from mcp_exec_gateway.http.memory import MemoryBudget
 from mcp_exec_tools.stored_json import write_long_integers
@@ -76,6 +78,8 @@ class EventFollower:
     """Follows the events of one execution from a position to the end."""
 
     key: ObjectKey
+    caller: Caller
+    """Who follows. What it may not see is as if it were deleted: another execution may get the same name."""
     kube: KubeClient
     supervisors: SupervisorClient
     index: ExecutionIndex
@@ -99,14 +103,14 @@ class EventFollower:
                         # not counted by the position: the supervisor's events start at sequence number 1
                         pending = {"phase": "Pending"}
                         yield EventFrame(type="status", position=self.position, at=micro_time(now()), fields=pending)
-                    execution = await binding or await self._read()
+                    execution = self._admit(await binding or await self._read())
                 if not is_finished(execution):
                     pod, uid = execution["status"]["podName"], execution["metadata"]["uid"]
                     del execution  # the run may take minutes
                     async with aclosing(self._read_live(pod, uid, ending)) as frames:
                         async for frame in frames:
                             yield frame
-                    execution = await ending or await self._read()
+                    execution = self._admit(await ending or await self._read())
                 with self.memory.reserving(self.key[0]) as reservation:
                     # the client may accept the output slowly
                     reservation.require(weigh(execution, limit=self.memory.limit))
@@ -117,11 +121,17 @@ class EventFollower:
 
     async def _read(self) -> Object:
         try:
-            return await self.kube.get(custom_resource_path(EXECUTIONS, namespace=self.key[0], name=self.key[1]))
+            path = custom_resource_path(EXECUTIONS, namespace=self.key[0], name=self.key[1])
+            return self._admit(await self.kube.get(path))
         except ApiError as error:
             if error.code == 404:
                 raise ExecutionDeleted(self.key[1]) from error
             raise
+
+    def _admit(self, execution: Object) -> Object:
+        if not may_see_execution(execution, caller=self.caller, attestor=self.index.attestor):
+            raise ExecutionDeleted(self.key[1])
+        return execution
 
     async def _read_live(
         self, pod: str, uid: str, ending: asyncio.Future[Object | None]

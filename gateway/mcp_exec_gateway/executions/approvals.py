@@ -17,6 +17,9 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.users import may_see
+from mcp_exec_gateway.executions.access import check_access
 from mcp_exec_gateway.http.problems import HttpProblem, not_found, unavailable
 
 log = logging.getLogger(__name__)
@@ -57,39 +60,43 @@ def list_approvals(execution: Object, *, attestor: Attestor) -> list[Object]:
     return approvals
 
 
-async def list_pending_approvals(broker: BrokerClient | None, *, namespace: str, limit: int) -> Object:
-    """Return the namespace's newest pending approvals, newest first, as the broker's replicas have them.
+async def list_pending_approvals(broker: BrokerClient | None, *, caller: Caller, limit: int) -> Object:
+    """Return the newest pending approvals that the caller may see, newest first, as the broker's replicas have them.
 
     Raises HttpProblem, a 503, if no replica answers.
     """
     if broker is None:
         return {"items": [], "complete": True}
     try:
-        approvals, is_complete = await broker.list_pending_approvals(namespace)
+        own = caller.label if caller.limits.sees_own_only else None
+        approvals, is_complete = await broker.list_pending_approvals(caller.namespace, caller=own)
     except BrokerError as error:
         log.warning("pending approvals are not available: %s", error)
         raise unavailable("the tool broker does not answer, so that pending approvals are unknown") from error
-    return {"items": [approval.to_api() for approval in approvals[:limit]], "complete": is_complete}
+    shown = [each for each in approvals if may_see(caller, creator=each.caller, user=each.user)]
+    return {"items": [approval.to_api() for approval in shown[:limit]], "complete": is_complete}
 
 
 async def decide_approval(
     kube: KubeClient,
-    key: ObjectKey,
+    name: str,
     *,
     approval_id: str,
     decision: NewDecision,
-    decided_by: str,
+    caller: Caller,
     attestor: Attestor,
 ) -> Object:
     """Append the decision to the execution's spec and return the approval.
 
-    Raises HttpProblem: 404 if the execution or the approval does not exist, 409 if it is decided, expired or withdrawn.
+    Raises HttpProblem: 404 if the execution or the approval does not exist or the caller may not see it, 409 if it is
+    decided, expired or withdrawn.
     """
+    key: ObjectKey = (caller.namespace, name)
     path = custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1])
-    entry: dict[str, Any] = {"id": approval_id, **decision.to_api(), "by": decided_by[:253]}
+    entry: dict[str, Any] = {"id": approval_id, **decision.to_api(), "by": caller.name[:253]}
     for attempt in range(_MAX_ATTEMPTS):
         try:
-            execution = await _read_execution(kube, path, approval_id)
+            execution = await _read_execution(kube, path, approval_id, caller=caller, attestor=attestor)
             approval = _find_approval(execution, key, approval_id, attestor)
             entry["proof"] = attestor.sign_decision(entry, uid=execution["metadata"]["uid"])
             earlier = (execution["spec"].get("approvals") or [])[-(_MAX_DECISIONS - 1) :]
@@ -109,10 +116,15 @@ async def decide_approval(
     raise unavailable(f"the execution changed during each of {_MAX_ATTEMPTS} attempts", execution=key[1])
 
 
-async def _read_execution(kube: KubeClient, path: str, approval_id: str) -> Object:
-    """Return the execution, as soon as its status has the approval, or after a second. Raises ApiError."""
+async def _read_execution(
+    kube: KubeClient, path: str, approval_id: str, *, caller: Caller, attestor: Attestor
+) -> Object:
+    """Return the execution, as soon as its status has the approval, or after a second.
+
+    Raises ApiError, and HttpProblem at once if the caller may not see it.
+    """
     for delay in (*_APPEARANCE_DELAYS, None):
-        execution = await kube.get(path)
+        execution = check_access(await kube.get(path), caller=caller, attestor=attestor)
         status = execution.get("status") or {}
         is_listed = any(approval["id"] == approval_id for approval in status.get("approvals") or [])
         may_appear = bool(execution["spec"].get("tools")) and status.get("phase") == Phase.RUNNING

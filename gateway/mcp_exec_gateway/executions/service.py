@@ -16,6 +16,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.executions.access import check_access
 from mcp_exec_gateway.executions.code_check import check_code
 from mcp_exec_gateway.executions.index import ExecutionIndex, Predicate
 from mcp_exec_gateway.executions.metadata import ExecutionMetadata, NewExecution
@@ -107,7 +108,7 @@ class ExecutionService:
                             return execution
                         del spec, submission, execution
                         memory.release()
-                        return await self._wait(request, ending, key, seconds=query.wait)
+                        return await self._wait(request, ending, key, caller=caller, seconds=query.wait)
         raise unavailable(f"{_MAX_NAMES} names in a row were taken")
 
     async def check(self, spec: CodeExecutionSpec, *, caller: Caller) -> CodeExecutionSpec:
@@ -177,34 +178,43 @@ class ExecutionService:
         key = (caller.namespace, name)
         _trace(request, key)
         with self.hold_wait(caller, wait_seconds), self.index.wait_for(key, is_finished) as ending:
-            execution = await self.read(key, caller=caller)
+            execution = await self.find(name, caller=caller)
             if wait_seconds <= 0 or is_finished(execution):
                 return execution
             del execution
-            return await self._wait(request, ending, key, seconds=wait_seconds)
+            return await self._wait(request, ending, key, caller=caller, seconds=wait_seconds)
 
     async def _wait(
-        self, request: Request, ending: "asyncio.Future[Object | None]", key: ObjectKey, *, seconds: float
+        self,
+        request: Request,
+        ending: "asyncio.Future[Object | None]",
+        key: ObjectKey,
+        *,
+        caller: Caller,
+        seconds: float,
     ) -> Object:
         with self.metrics.measure_stage("wait"):
             ended = await wait_for_end(ending, name=key[1], receive=request.receive, seconds=seconds)
-        return ended or await self.find(key)
+        return check_access(ended or await self.read_any(key), caller=caller, attestor=self.index.attestor)
 
-    async def list_page(self, namespace: str, query: ListQuery) -> Object:
-        """Return one page, newest first: `items`, and `continue` if there are more."""
+    async def list_page(self, query: ListQuery, *, caller: Caller) -> Object:
+        """Return one page of what the caller may see, newest first: `items`, and `continue` if there are more."""
         try:
             before = decode_position(query.continue_token) if query.continue_token else None
         except ValueError as error:
             raise invalid_field("continue", str(error)) from error
-        chosen = ExecutionFilter.from_query(query)
-        entries, last = await self.index.lists.find_page(namespace, chosen.matches, limit=query.limit, before=before)
-        items = [build_summary(entry, namespace=namespace) for entry in entries]
+        chosen = ExecutionFilter.from_query(query, viewer=caller)
+        entries, last = await self.index.lists.find_page(
+            caller.namespace, chosen.matches, limit=query.limit, before=before
+        )
+        items = [build_summary(entry, namespace=caller.namespace) for entry in entries]
         return {"items": items, **({"continue": encode_position(last)} if last else {})}
 
-    async def cancel(self, request: Request, key: ObjectKey, *, caller: Caller) -> Object:
+    async def cancel(self, request: Request, name: str, *, caller: Caller) -> Object:
         """Request the cancellation of an execution, unless it has ended, and return it."""
+        key = (caller.namespace, name)
         _trace(request, key)
-        execution = await self.read(key, caller=caller)
+        execution = await self.find(name, caller=caller)
         if is_finished(execution):
             return execution
         requested = await self.request_cancellation(key)
@@ -212,13 +222,17 @@ class ExecutionService:
             raise not_found(*key)
         return requested
 
-    async def read(self, key: ObjectKey, *, caller: Caller) -> Object:
-        """Return the execution that a caller asks for. Raises HttpProblem: 404, or 429 if the caller reads too much."""
-        self.reads.take(caller, self.index.stored.find_bytes(key))
-        return await self.find(key)
+    async def find(self, name: str, *, caller: Caller) -> Object:
+        """Return an execution of the caller's namespace as it is now.
 
-    async def find(self, key: ObjectKey) -> Object:
-        """Return the execution as it is now. Raises HttpProblem, a 404, if it does not exist."""
+        Raises HttpProblem: 404 if it does not exist or the caller may not see it, 429 if the caller reads too much.
+        """
+        self.reads.take(caller, self.index.stored.find_bytes((caller.namespace, name)))
+        execution = await self.read_any((caller.namespace, name))
+        return check_access(execution, caller=caller, attestor=self.index.attestor)
+
+    async def read_any(self, key: ObjectKey) -> Object:
+        """Return the execution as it is now, whoever created it. Raises HttpProblem, a 404, if it does not exist."""
         if not is_object_name(key[1]):
             raise not_found(*key)
         try:

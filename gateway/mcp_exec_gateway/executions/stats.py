@@ -23,7 +23,7 @@ class ActiveExecutions(Model):
     """Number of unfinished executions."""
 
     active: int
-    """Unfinished executions of the namespace."""
+    """Unfinished executions of the namespace; those of the caller, if its key is limited to its own."""
     own: int
     """Unfinished executions of the caller."""
 
@@ -80,12 +80,12 @@ def build_stats(
 ) -> NamespaceStats:
     """Build the statistics from caches. `tools` is the number of tools by server, or None if it is unknown."""
     allowed = caller.limits.pools
+    own = index.count_active(caller.namespace, caller.label)
+    active = own if caller.limits.sees_own_only else index.count_all_active(caller.namespace)
     return NamespaceStats(
         namespace=caller.namespace,
         caller=caller.label,
-        executions=ActiveExecutions(
-            active=index.count_all_active(caller.namespace), own=index.count_active(caller.namespace, caller.label)
-        ),
+        executions=ActiveExecutions(active=active, own=own),
         pools=[pool for pool in pools.list_capacities(caller.namespace) if allowed is None or pool.name in allowed],
         servers=None if tools is None else [ServerStats(name=name, tools=count) for name, count in tools.items()],
         tools=None if tools is None else sum(tools.values()),

@@ -10,7 +10,8 @@ from mcp_exec_api.files.artifact import Artifact
 from mcp_exec_api.meta import MicroTime, Model, micro_time
 from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
-from mcp_exec_common.broker.files_client import FilesClient, FileStream
+from mcp_exec_common.broker.files import FilesReason
+from mcp_exec_common.broker.files_client import FilesClient, FilesError, FileStream
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.files.links import DEFAULT_LINK_SECONDS, ArtifactAddress, LinkSigner
 from mcp_exec_gateway.files.refusals import translating_refusals
@@ -75,6 +76,17 @@ class ArtifactService:
         with translating_refusals():
             async with self.client.open_artifact(owner, execution["metadata"]["uid"], artifact) as stream:
                 yield stream
+
+    async def delete_all(self, execution: Object) -> None:
+        """Delete the bytes of all artifacts of an execution. Raises HttpProblem: 429, 503."""
+        if self.client is None:
+            return
+        with translating_refusals():
+            try:
+                await self.client.delete_artifacts(_find_owner(execution, self.attestor), execution["metadata"]["uid"])
+            except FilesError as error:
+                if error.reason is not FilesReason.DISABLED:  # an installation that stores no files has none
+                    raise
 
     async def read(self, execution: Object, artifact: str, *, limit: int) -> bytes | None:
         """Return the bytes of an artifact, or None if there are more than `limit`. Raises HttpProblem."""

@@ -22,6 +22,7 @@ TITLES: Final = {
     "request-timeout": "The body arrived too slowly",
     "conflict": "Another object has this name",
     "decided": "The approval is already decided",
+    "unfinished": "The execution has not ended",
     "deleted": "The execution was deleted",
     "expired": "The link has expired",
     "changed": "Somebody else changed the same files",

@@ -136,6 +136,14 @@ class GetQuery(NamespaceQuery):
     ] = None
 
 
+class CancelQuery(NamespaceQuery):
+    """Parameters of cancelling or deleting an execution."""
+
+    purge: Annotated[
+        bool, Field(description="Delete an execution that has ended, with its artifacts, instead of cancelling it.")
+    ] = False
+
+
 class ListQuery(NamespaceQuery):
     """Parameters of listing executions."""
 

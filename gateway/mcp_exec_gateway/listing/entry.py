@@ -34,6 +34,8 @@ class ExecutionEntry:
     """Microseconds from 1970 to the creation. It changes once at most: the operator may record a finer time."""
     pool: str
     caller: str
+    user: str | None
+    """User of the execution, or empty; None if the list of an older definition of the resource does not say."""
     description: str
     labels: dict[str, str]
     """Labels with all prefixes; at most 64, and of kubectl's excess labels the first ones alone."""
@@ -56,6 +58,7 @@ class ExecutionEntry:
             created=_count_microseconds(created_at),
             pool=intern(str((spec.get("poolRef") or {}).get("name") or "default")),
             caller=intern(caller),
+            user=None if (user := spec.get("user", "")) is None else intern(str(user)),
             description=str(spec.get("description") or "")[:200],
             labels=_bound_labels(metadata.get("labels") or {}),
             phase=intern(str(status.get("phase") or Phase.PENDING)),
@@ -84,7 +87,7 @@ class ExecutionEntry:
     @property
     def weight(self) -> int:
         """Bytes of memory, about."""
-        texts = len(self.name) + len(self.pod_name) + 4 * len(self.description)
+        texts = len(self.name) + len(self.pod_name) + 4 * (len(self.description) + len(self.user or ""))
         return _ENTRY_BYTES + texts + sum(len(key) + len(value) + 100 for key, value in self.labels.items())
 
 
@@ -101,7 +104,11 @@ def read_row(row: TableRow) -> Object:
         "duration": cells.get("Duration"),
         "storedBytes": cells.get("Bytes"),
     }
-    listed: dict[str, Any] = {"poolRef": {"name": cells.get("Pool")}, "description": cells.get("Description")}
+    listed: dict[str, Any] = {
+        "poolRef": {"name": cells.get("Pool")},
+        "description": cells.get("Description"),
+        "user": (cells["User"] or "") if "User" in cells else None,
+    }
     return {
         "metadata": row.metadata,
         LISTED: listed,

@@ -97,13 +97,21 @@ GET: Final[dict[str, Any]] = {
 """`GET /v1/executions/{name}`."""
 
 CANCEL: Final[dict[str, Any]] = {
-    "summary": "Cancel an execution",
-    "description": "Requests the cancellation. The execution ends shortly after, and its object stays for its TTL.",
+    "summary": "Cancel or delete an execution",
+    "description": (
+        "Requests the cancellation. The execution ends shortly after, and its object stays for its TTL. With `purge`, "
+        "an execution that has ended is deleted with its artifacts, and links to them end. Its records and the audit "
+        "records of its tool calls stay. If records are kept, it is deleted once its record is stored."
+    ),
     "response_model": None,
     "responses": {
         200: describe_response("The execution had already ended", "Execution", succeeded=examples.SUCCEEDED),
-        202: describe_response("The execution will end", "Execution", pending=examples.PENDING),
-        **describe_problems(404),
+        202: describe_response(
+            "The execution will end, or with `purge`, will be deleted", "Execution", pending=examples.PENDING
+        ),
+        204: {"description": "The execution is deleted"},
+        409: {**describe_problem(409), "description": "With `purge`: the execution has not ended"},
+        **describe_problems(404, 429),
     },
 }
 """`DELETE /v1/executions/{name}`."""

@@ -11,9 +11,10 @@ from mcp_exec_common.broker.records import RecordsClient, RecordsError, RecordsO
 from mcp_exec_common.usage.measured import MAX_USAGE_DAYS, UsageGrouping
 from mcp_exec_common.usage.prices import PriceTable
 from mcp_exec_common.usage.report import UsageReport, build_groups
+from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import Moment, NamespaceQuery
-from mcp_exec_gateway.records.reading import records_off
+from mcp_exec_gateway.records.reading import choose_owner, records_off
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +38,12 @@ class UsageQuery(NamespaceQuery):
 
 
 async def read_usage(
-    client: RecordsClient | None, *, namespace: str, query: UsageQuery, prices: PriceTable
+    client: RecordsClient | None, *, caller: Caller, query: UsageQuery, prices: PriceTable
 ) -> dict[str, Any]:
-    """Return the usage as a response shows it. Raises HttpProblem: 404 without records, 422 for times, 503."""
+    """Return the usage of the namespace as a response shows it, or of a caller that sees only its own.
+
+    Raises HttpProblem: 404 without records, 422 for times, 503.
+    """
     if client is None:
         raise records_off()
     until = query.until or now()
@@ -48,7 +52,9 @@ async def read_usage(
         raise invalid_field("since", f"must be before `until`, by at most {MAX_USAGE_DAYS} days")
     limits = {name: max((moment - _EPOCH) // _MICROSECOND, 0) for name, moment in (("since", since), ("until", until))}
     try:
-        measured = await client.measure_usage(namespace=namespace, by=query.by, **limits)
+        measured = await client.measure_usage(
+            namespace=caller.namespace, caller=choose_owner(caller), by=query.by, **limits
+        )
     except RecordsError as error:
         if isinstance(error, RecordsOff):
             raise records_off() from error

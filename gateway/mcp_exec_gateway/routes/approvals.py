@@ -26,9 +26,7 @@ async def list_pending_approvals(
     dependencies: Injected, caller: ListCaller, query: Annotated[ApprovalsQuery, Query()]
 ) -> Response:
     """List the pending approvals of a namespace."""
-    return json_response(
-        await approvals.list_pending_approvals(dependencies.broker, namespace=caller.namespace, limit=query.limit)
-    )
+    return json_response(await approvals.list_pending_approvals(dependencies.broker, caller=caller, limit=query.limit))
 
 
 @router.get("/executions/{name}/approvals", **openapi.APPROVALS)
@@ -40,7 +38,7 @@ async def list_approvals(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """List an execution's approvals."""
-    execution = await dependencies.executions.read((caller.namespace, name), caller=caller)
+    execution = await dependencies.executions.find(name, caller=caller)
     get_trace(request.scope).execution = name
     return json_response({"items": approvals.list_approvals(execution, attestor=dependencies.attestor)})
 
@@ -55,17 +53,16 @@ async def decide_approval(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Decide on a pending tool call."""
-    key = (caller.namespace, name)
     if not is_object_name(name):
-        raise not_found(*key)
+        raise not_found(caller.namespace, name)
     get_trace(request.scope).execution = name
     decision = parse_model(approvals.NewDecision, await read_body(request, limit=_MAX_BODY_BYTES))
     approval = await approvals.decide_approval(
         dependencies.kube,
-        key,
+        name,
         approval_id=approval_id,
         decision=decision,
-        decided_by=caller.name,
+        caller=caller,
         attestor=dependencies.attestor,
     )
     return json_response(approval)

@@ -28,7 +28,7 @@ async def list_artifacts(
     request: Request, dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[ArtifactsQuery, Query()]
 ) -> Response:
     """List the artifacts of an execution, with links."""
-    execution = await dependencies.executions.read((caller.namespace, name), caller=caller)
+    execution = await dependencies.executions.find(name, caller=caller)
     base_url = find_base_url(request, public_url=dependencies.settings.public_url)
     views = dependencies.artifacts.list_views(execution, base_url=base_url, seconds=query.link_seconds)
     return json_response({"items": views}, memory=dependencies.memory, namespace=caller.namespace)
@@ -44,7 +44,7 @@ async def get_artifact(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Get an artifact of an execution."""
-    execution = await dependencies.executions.read((caller.namespace, name), caller=caller)
+    execution = await dependencies.executions.find(name, caller=caller)
     item = dependencies.artifacts.find(execution, id)
     get_trace(request.scope).execution = name
     return ContentResponse(
@@ -72,7 +72,7 @@ async def follow_link(
     dependencies.artifacts.links.verify(address, expires=query.expires, signature=query.signature)
     trace = get_trace(request.scope)
     trace.namespace, trace.execution = namespace, name
-    execution = await dependencies.executions.find((namespace, name))
+    execution = await dependencies.executions.read_any((namespace, name))
     if execution["metadata"]["uid"] != query.uid:
         raise not_found(namespace, name)
     item = dependencies.artifacts.find(execution, id)

@@ -17,4 +17,4 @@ router = APIRouter(prefix="/v1", tags=["audit"])
 @router.get("/audit", **openapi.AUDIT)
 async def list_calls(dependencies: Injected, caller: ListCaller, query: Annotated[AuditQuery, Query()]) -> Response:
     """List audit records of tool calls."""
-    return json_response(await fetch_audit_page(dependencies.broker, namespace=caller.namespace, query=query))
+    return json_response(await fetch_audit_page(dependencies.broker, caller=caller, query=query))

@@ -30,13 +30,13 @@ async def stream_events(
     encoding = choose_encoding(request.headers.get("accept", ""))
     resumed_from = last_event_id or query.last_event_id
     position = StreamPosition.parse(resumed_from) if resumed_from else StreamPosition()
-    key = (caller.namespace, name)
-    await dependencies.executions.read(key, caller=caller)
+    await dependencies.executions.find(name, caller=caller)
     get_trace(request.scope).execution = name
     if position.ended:
         return Response(status_code=204)  # an EventSource then stops reconnecting
     follower = EventFollower(
-        key=key,
+        key=(caller.namespace, name),
+        caller=caller,
         kube=dependencies.kube,
         supervisors=dependencies.supervisors,
         index=dependencies.index,
@@ -52,6 +52,6 @@ async def stream_events(
         namespace=caller.namespace,
         slots=[
             dependencies.stream_slots.hold(caller.name, limit=caller.limits.max_streams),
-            dependencies.follower_slots.hold("/".join(key)),
+            dependencies.follower_slots.hold(f"{caller.namespace}/{name}"),
         ],
     )

@@ -1,4 +1,4 @@
-"""Routes of executions: create, list, get, cancel."""
+"""Routes of executions: create, list, get, cancel, delete."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -14,12 +14,12 @@ from mcp_exec_gateway.executions.metadata import NewExecution
 from mcp_exec_gateway.executions.views import build_view
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import (
+    CancelQuery,
     CreateQuery,
     GetQuery,
     IdempotencyKey,
     Include,
     ListQuery,
-    NamespaceQuery,
 )
 from mcp_exec_gateway.http.request_body import parse_spec, read_body
 from mcp_exec_gateway.openapi import document as openapi
@@ -63,7 +63,7 @@ async def create_execution(
 @router.get("", **openapi.LIST)
 async def list_executions(dependencies: Injected, caller: ListCaller, query: Annotated[ListQuery, Query()]) -> Response:
     """List executions."""
-    page = await dependencies.executions.list_page(caller.namespace, query)
+    page = await dependencies.executions.list_page(query, caller=caller)
     return json_response(page, memory=dependencies.memory, namespace=caller.namespace)
 
 
@@ -83,17 +83,14 @@ async def cancel_execution(
     dependencies: Injected,
     caller: PatchCaller,
     name: Name,
-    query: Annotated[NamespaceQuery, Query()],
+    query: Annotated[CancelQuery, Query()],
 ) -> Response:
-    """Request the cancellation of an execution."""
-    execution = await dependencies.executions.cancel(request, (caller.namespace, name), caller=caller)
-    status = 200 if is_finished(execution) else 202
-    return json_response(
-        build_view(execution, attestor=dependencies.attestor),
-        status=status,
-        memory=dependencies.memory,
-        namespace=caller.namespace,
-    )
+    """Request the cancellation of an execution, or delete one that has ended."""
+    if query.purge:
+        left = await dependencies.deleter.delete(request, name, caller=caller)
+        return Response(status_code=204) if left is None else _respond(left, dependencies, status=202)
+    execution = await dependencies.executions.cancel(request, name, caller=caller)
+    return _respond(execution, dependencies, status=200 if is_finished(execution) else 202)
 
 
 def _respond(

@@ -21,7 +21,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.auth.users import check_user, may_see
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many, unavailable
 from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.pools.cache import PoolCache
@@ -106,7 +106,11 @@ class SessionService:
         """Return the caller's sessions with their owners, of all users or of one."""
         check_user(user, caller=caller)
         own = self.cache.list_own(caller.namespace, caller.label)
-        return [(owner, session) for owner, session in own if user is None or owner.user == user]
+        return [
+            (owner, session)
+            for owner, session in own
+            if (user is None or owner.user == user) and may_see(caller, creator=owner.caller, user=owner.user)
+        ]
 
     async def reset(self, name: str, *, owner: Owner) -> Object:
         """Request that a session starts afresh, and return it. Raises HttpProblem."""

@@ -46,7 +46,7 @@ class SkillService:
         check_source(new)
         execution = None
         if new.from_execution is not None:
-            execution = await self.executions.read((caller.namespace, new.from_execution), caller=caller)
+            execution = await self.executions.find(new.from_execution, caller=caller)
             check_execution(execution, caller=self.attestor.read_caller(execution), label=caller.label)
         spec = await build_spec(new, execution)
         check_tools(spec.tools, caller=caller)

@@ -18,6 +18,8 @@ from pydantic import BaseModel, Field, StrictStr, ValidationError
 from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.users import may_see
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import AuditQuery, Moment
 
@@ -65,6 +67,8 @@ class _Record(BaseModel):
 
     at: StrictStr
     namespace: StrictStr
+    caller: StrictStr | None = None
+    user: StrictStr | None = None
 
 
 class _ReplicaAnswer(BaseModel):
@@ -91,8 +95,8 @@ class _ReplicaPage:
         return _ReplicaPosition(page=self.next_page) if self.next_page else _ReplicaPosition(ended=True)
 
 
-async def fetch_audit_page(broker: BrokerClient | None, *, namespace: str, query: AuditQuery) -> Object:
-    """Return `items` and `next`, which is None on the last page.
+async def fetch_audit_page(broker: BrokerClient | None, *, caller: Caller, query: AuditQuery) -> Object:
+    """Return `items` and `next`, which is None on the last page. A page may have fewer items than the limit.
 
     Raises HttpProblem: 422 for a malformed cursor, and 503 if any replica fails or answers nonsense, because a list
     without its records would look complete.
@@ -104,8 +108,13 @@ async def fetch_audit_page(broker: BrokerClient | None, *, namespace: str, query
     if not addresses:
         raise unavailable("no tool broker is ready")
     positions = {address: cursor.places.get(address, _ReplicaPosition()) for address in addresses}
-    pages = await _fetch_pages(broker, positions, query=query, params=_build_params(namespace, query, cursor))
-    items = list(_take_newest(pages, query.limit))
+    pages = await _fetch_pages(broker, positions, query=query, params=_build_params(caller, query, cursor))
+    # the broker filters by caller; the second check is also that of the users
+    items = [
+        record
+        for record in _take_newest(pages, query.limit)
+        if may_see(caller, creator=record.get("caller"), user=record.get("user"))
+    ]
     positions |= {address: page.next_position() for address, page in pages.items()}
     more = not all(position.ended for position in positions.values())
     return {"items": items, "next": str(cursor.model_copy(update={"places": positions})) if more else None}
@@ -137,8 +146,10 @@ async def _fetch_pages(
     return pages
 
 
-def _build_params(namespace: str, query: AuditQuery, cursor: _Cursor) -> dict[str, str]:
-    params = {"namespace": namespace, "until": micro_time(cursor.until), "limit": str(cursor.limit)}
+def _build_params(caller: Caller, query: AuditQuery, cursor: _Cursor) -> dict[str, str]:
+    params = {"namespace": caller.namespace, "until": micro_time(cursor.until), "limit": str(cursor.limit)}
+    if caller.limits.sees_own_only:
+        params["caller"] = caller.label
     for name in ("execution", "tool", "outcome", "source"):
         if value := getattr(query, name):
             params[name] = value

@@ -9,7 +9,7 @@ from typing import Final, Self
 from pydantic import ValidationError
 
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.skills.skill import SkillSpec, SkillState, first_free, module_name, object_name
+from mcp_exec_api.skills.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.skill_states import LatestReviews, SkillReading, is_proven
 from mcp_exec_common.kube.objects import Object
@@ -40,6 +40,8 @@ class SkillEntry:
     """The newest status."""
     saved_by: tuple[str, str]
     """Uid of the execution that it comes from and digest of its code."""
+    is_saved_by_code: bool
+    """Whether code in a sandbox saved it. Else a client did, through the gateway."""
     problem: str = ""
     """Why nothing can use it; empty if it can be used."""
 
@@ -50,6 +52,7 @@ class SkillEntry:
         status = body.get("status") or {}
         reading = reviews.read(body)
         provenance = spec.get("provenance") or {}
+        execution = str(provenance.get("executionUid") or "")
         return cls(
             namespace=meta["namespace"],
             object=meta["name"],
@@ -62,7 +65,8 @@ class SkillEntry:
             user=str(spec.get("user") or ""),
             reading=reading,
             status=status,
-            saved_by=(str(provenance.get("executionUid") or ""), str(provenance.get("codeDigest") or "")),
+            saved_by=(execution, str(provenance.get("codeDigest") or "")),
+            is_saved_by_code=bool(execution) and provenance.get("source") == SkillSource.CODE,
             problem=_find_problem(body) or _find_change(status, reading),
         )
 
@@ -145,7 +149,8 @@ class SkillIndex:
     def find(self, namespace: str, name: str, version: int | None, *, caller: str, user: str) -> SkillEntry | None:
         """Return the version that an execution of this caller and user may use, or None.
 
-        Without a version it is the newest approved one, else the newest draft of the caller's own.
+        Without a version it is the newest approved one, else the newest draft of the caller's own that a client saved,
+        else the newest that code saved: code does not replace what its owner wrote.
         """
         entries = [entry for entry in self._list(namespace, name) if entry.is_valid]
         if version is not None:
@@ -154,7 +159,8 @@ class SkillIndex:
             return next((entry for entry in entries if entry.state in allowed or entry.is_draft_of(caller, user)), None)
         approved = [entry for entry in entries if entry.state is SkillState.APPROVED]
         own = [entry for entry in entries if entry.is_draft_of(caller, user)]
-        return approved[-1] if approved else own[-1] if own else None
+        by_client = [entry for entry in own if not entry.is_saved_by_code]
+        return next((found[-1] for found in (approved, by_client, own) if found), None)
 
     def list_catalog(self, namespace: str) -> list[Object]:
         """Return the newest approved version of each skill as an entry of a search, by name."""

@@ -345,6 +345,8 @@ async def test_calls_that_wait_are_listed_by_namespace_newest_first_until_they_a
         ]
         assert [item.id for item in cluster.approvals.list_pending("agents", limit=1)] == [second.id]
         assert cluster.approvals.list_pending("others", limit=10) == []
+        assert cluster.approvals.list_pending("agents", caller=listed[0].caller, limit=10) == listed
+        assert cluster.approvals.list_pending("agents", caller="somebody", limit=10) == []
         cluster.decide({"id": second.id, "decision": "Approve"})
         await two
         assert [item.id for item in cluster.approvals.list_pending("agents", limit=10)] == [first.id]

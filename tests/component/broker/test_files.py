@@ -429,6 +429,24 @@ async def test_artifacts_are_stored_once_and_within_their_limits(sandbox: FakeSa
         assert caught.value.reason is FilesReason.NO_ARTIFACT
 
 
+async def test_the_artifacts_of_one_execution_are_deleted(files: World, client: FilesClient) -> None:
+    head = {"name": "plot.png", "mediaType": "image/png", "size": 3, "sha256": digest(b"png")}
+    body = json.dumps(head).encode() + b"\npng"
+    runs = {uid: FakeSandbox(files, files_grant(owner=ME.digest, execution=uid)) for uid in ("uid-1", "uid-2")}
+    ids = {uid: (await run.ask("POST", ARTIFACTS_PATH, body))["id"] for uid, run in runs.items()}
+    await client.delete_artifacts(YOU, "uid-1")
+    async with client.open_artifact(ME, "uid-1", ids["uid-1"]):
+        pass
+    for _ in range(2):
+        await client.delete_artifacts(ME, "uid-1")
+    with pytest.raises(FilesError) as caught:
+        async with client.open_artifact(ME, "uid-1", ids["uid-1"]):
+            pass
+    assert caught.value.reason is FilesReason.NO_ARTIFACT
+    async with client.open_artifact(ME, "uid-2", ids["uid-2"]) as stream:
+        assert b"".join([chunk async for chunk in stream.chunks]) == b"png"
+
+
 async def test_an_execution_that_has_ended_writes_nothing_more(files: World, sandbox: FakeSandbox) -> None:
     await sandbox.manifest()
     await files.ask("DELETE", "/v1/executions/uid-1")

@@ -136,6 +136,16 @@ async def test_cancel_and_decisions_are_written_to_the_spec(api: FakeApiServer, 
     assert api.collections[CEX]["busy"]["spec"]["cancelRequested"] is True
 
 
+async def test_a_deletion_ends_the_time_to_live_of_what_has_ended(api: FakeApiServer, command: Command) -> None:
+    put(api, "done", **DONE)
+    put(api, "busy", phase="Running")
+    assert (await command("delete", "done")).out == "done will be deleted by the operator\n"
+    assert api.collections[CEX]["done"]["spec"]["ttlSecondsAfterFinished"] == 0
+    refused = await command("delete", "busy")
+    assert (refused.code, "busy is Running: cancel it" in refused.last) == (3, True)
+    assert "ttlSecondsAfterFinished" not in api.collections[CEX]["busy"]["spec"]
+
+
 async def test_what_only_a_gateway_can_do_says_so(command: Command) -> None:
     for arguments in (["search", "x"], ["show", "github.create_issue"]):
         ended = await command("tools", *arguments)

@@ -76,7 +76,9 @@ ROWS: dict[str, list[Row]] = {
     ],
     "DELETE /v1/executions/{name}": [
         Row(path="/v1/executions/{name}"),
+        Row(path="/v1/executions/{name}?purge=true"),
         Row(path="/v1/executions/{name}?namespace={namespace}", status=403),
+        Row(path="/v1/executions/{name}?purge=true&namespace={namespace}", status=403),
     ],
     "GET /v1/executions/{name}/events": [
         Row(path="/v1/executions/{name}/events"),

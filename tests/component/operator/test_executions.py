@@ -264,6 +264,17 @@ async def test_a_finished_execution_is_deleted_when_its_time_is_over(world: Worl
     assert len(world.ran) == 1
 
 
+async def test_a_finished_execution_is_deleted_when_somebody_ends_its_time(world: World, operating: Operating) -> None:
+    """As the gateway does for a caller that deletes it."""
+    world.pool()
+    async with operating():
+        world.execution("unwanted")
+        await world.finished("unwanted")
+        world.merge(CEX, "unwanted", {"spec": {"ttlSecondsAfterFinished": 0}})
+        await world.until(lambda: "unwanted" not in world.collections[CEX])
+    assert _events(world) == []
+
+
 async def test_a_stream_that_breaks_is_taken_up_where_it_broke(world: World, operating: Operating) -> None:
     world.pool()
     world.break_at = ("", 2)

@@ -228,6 +228,20 @@ async def test_code_saves_drafts_of_its_caller(world: World, operating: Operatin
         assert set(status["skills"]["saved"]) <= {"same-v1", "same-v2"}
 
 
+async def test_a_planted_draft_does_not_run_in_place_of_its_owners(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 2})
+    put(world, make_skill("report", author="ann"))
+    async with operating():
+        status, _ = await run(world, "hostile", saving({"name": "report", "code": f"{CODE}# planted"}), caller="ann")
+        assert status["skills"]["saved"] == ["report-v2"]
+        _, skills = await run(world, "next", "print skills.report", caller="ann")
+        assert skills is not None
+        assert list(skills["sources"]) == ["report-v1"]
+        _, skills = await run(world, "named", "print skills.report_v2", caller="ann")
+        assert skills is not None
+        assert list(skills["sources"]) == ["report-v2"]
+
+
 async def test_a_pool_that_rejects_code_rejects_it_in_skills(world: World, operating: Operating) -> None:
     world.pool(codeCheck={"mode": "Strict"})
     put(world, make_skill("risky", author="bob", code="def run(): eval('1')"), approved=True)

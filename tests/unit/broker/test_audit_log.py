@@ -80,7 +80,7 @@ async def test_records_are_found_by_what_they_say_newest_first_page_by_page(path
         for number in range(5):
             await audit.begin_call(call(f"c-{number}", execution=f"exec-{number % 2}", tool=f"t.{number}"))
             await audit.end_call(f"c-{number}", CallOutcome.OK if number else CallOutcome.DENIED, milliseconds=1)
-        await audit.begin_call(call("other", namespace="else", server="files"))
+        await audit.begin_call(call("other", namespace="else", server="files", caller="bob"))
 
         async def ids(**filters: Any) -> list[str]:
             return [item["id"] for item in (await audit.find_records(**filters))["items"]]
@@ -89,6 +89,7 @@ async def test_records_are_found_by_what_they_say_newest_first_page_by_page(path
         assert await ids(execution="exec-1", namespace="agents") == ["other", "c-3", "c-1"][1:]
         assert await ids(tool="github.t.3") == ["c-3"]
         assert await ids(tool="files") == ["other"]
+        assert await ids(caller="bob") == ["other"]
         assert await ids(outcome="denied") == ["c-0"]
         at = (await audit.find_records(tool="github.t.2"))["items"][0]["at"]
         assert await ids(since=at, namespace="agents") == ["c-4", "c-3", "c-2"]

@@ -38,6 +38,9 @@ class FakeBackend:
         self.cancelled.append(name)
         return {}
 
+    async def delete(self, name: str) -> bool:
+        raise NotImplementedError
+
     async def withdraw(self, name: str) -> str:
         raise NotImplementedError
 

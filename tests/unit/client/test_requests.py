@@ -174,6 +174,7 @@ def test_every_kind_of_problem_of_the_gateway_has_an_error() -> None:
         "request-timeout": (408, errors.RequestInvalid),
         "conflict": (409, errors.Conflict),
         "decided": (409, errors.AlreadyDecided),
+        "unfinished": (409, errors.Conflict),
         "deleted": (410, errors.Gone),
         "body-too-large": (413, errors.RequestInvalid),
         "media-type": (415, errors.RequestInvalid),

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.listing.entry import ExecutionEntry
+from mcp_exec_common.kube.pages import TableRow
+from mcp_exec_gateway.auth.api_keys import KeyLimits
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.http.query_params import ListQuery
+from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
+from mcp_exec_gateway.listing.execution_filter import ExecutionFilter
 from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 from mcp_exec_gateway.listing.page_token import decode_position, encode_position
 
@@ -93,6 +98,24 @@ async def test_the_oldest_are_dropped_if_a_namespace_has_too_many() -> None:
     assert 500 < len(names) < 1500
     assert names == [f"e{number:04}" for number in range(2999, 2999 - len(names), -1)]
     assert [each.name for each in (await lists.find_page("others", lambda each: True, limit=5))[0]] == ["theirs"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_listed"),
+    [({"User": "ann"}, True), ({"User": None}, True), ({"User": "bob"}, False), ({}, False)],
+)
+def test_a_row_that_does_not_say_its_user_is_not_listed_for_a_key_of_one_user(
+    cells: dict[str, str | None], is_listed: bool
+) -> None:
+    """An older definition of the resource has no such column."""
+    row = read_row(TableRow(metadata={"name": "e"}, cells={"Pool": "default", **cells}))
+    viewers = [
+        Caller(name="team-a", label="team-a", namespace="agents", limits=limits)
+        for limits in (KeyLimits(users=["ann"]), KeyLimits(users=["ann"], own=False))
+    ]
+    chosen = [ExecutionFilter.from_query(ListQuery(), viewer=viewer) for viewer in viewers]
+    assert [each.matches(ExecutionEntry.from_object(row, caller="team-a")) for each in chosen] == [is_listed, True]
+    assert not chosen[0].matches(ExecutionEntry.from_object(row, caller="claimed:team-a"))
 
 
 def test_labels_without_end_take_bounded_memory() -> None:

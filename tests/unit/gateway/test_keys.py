@@ -72,6 +72,23 @@ def test_a_key_that_has_expired_is_unknown(capsys: pytest.CaptureFixture[str]) -
     assert keys.find(made["key"]) is None
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sees_own_only"),
+    [
+        ([], False),
+        (["--own"], True),
+        (["--user", "ann"], True),
+        (["--user", "ann", "--no-own"], False),
+    ],
+)
+def test_a_key_with_users_sees_only_its_own_executions_unless_it_says_otherwise(
+    arguments: list[str], sees_own_only: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["a", "--namespace", "n", *arguments, "--output", "json"])
+    (key,) = parse_keys(secret_of(json.loads(capsys.readouterr().out)["patch"])).values()
+    assert key.limits.sees_own_only is sees_own_only
+
+
 def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     made = set()
     for _ in range(5):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.support.skills import ATTESTOR, make_skill
 
 from mcp_exec_api.skills.skill import content_digest
@@ -54,6 +55,38 @@ def test_an_earlier_review_that_somebody_writes_back_counts_for_nothing() -> Non
         assert entry is not None
         found.append(entry.state)
     assert found == ["Approved", "Deprecated", "Deprecated", "Deprecated"]
+
+
+BY_CODE = {"provenance": {"source": "Code", "execution": "hostile", "executionUid": "e-1", "codeDigest": "sha256:1"}}
+BY_CLIENT: dict[str, Any] = {"provenance": {"source": "Code"}}
+OF_EXECUTION = {"provenance": {"source": "Execution", "execution": "good", "executionUid": "e-2"}}
+
+
+@pytest.mark.parametrize(
+    ("saved", "imported"),
+    [
+        ([BY_CLIENT, BY_CODE], 1),
+        ([{}, BY_CODE], 1),
+        ([OF_EXECUTION, BY_CODE, BY_CODE], 1),
+        ([BY_CODE, BY_CLIENT, BY_CODE], 2),
+        ([BY_CLIENT, BY_CLIENT], 2),
+        ([BY_CODE, BY_CODE], 2),
+    ],
+)
+def test_a_draft_that_code_saved_does_not_replace_what_its_owner_saved(
+    saved: list[dict[str, Any]], imported: int
+) -> None:
+    """Code that a document or a tool's result steers could plant it for the owner's next executions."""
+    index = SkillIndex(attestor=ATTESTOR)
+    for version, given in enumerate(saved, start=1):
+        skill = make_skill("report", version, author="ann", uid=f"u{version}", **given)
+        index.observe(skill, deleted=False)
+    found = index.find("agents", "report", None, caller="ann", user="")
+    assert found is not None
+    assert found.version == imported
+    newest = index.find("agents", "report", len(saved), caller="ann", user="")
+    assert newest is not None
+    assert newest.version == len(saved)
 
 
 def test_an_object_that_nobody_stands_for_blocks_no_name() -> None:

@@ -73,6 +73,9 @@ class Backend(Protocol):
     async def cancel(self, name: str) -> Object:
         """Request the cancellation of an execution and return it."""
 
+    async def delete(self, name: str) -> bool:
+        """Delete an execution that has ended, and return whether it is gone already."""
+
     async def withdraw(self, name: str) -> str:
         """Remove an execution that no operator has observed, and return what became of it as a part of a sentence."""
 

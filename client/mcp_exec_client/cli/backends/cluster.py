@@ -126,6 +126,19 @@ class ClusterBackend:
         with _translating():
             return build_view(await self.kube.patch(self._path(name), {"spec": {"cancelRequested": True}}))
 
+    async def delete(self, name: str) -> bool:
+        """End the time to live of an execution that has ended: the operator deletes it once its record is stored."""
+        with _translating():
+            execution = await self.kube.get(self._path(name))
+            if not is_finished(execution):
+                phase = build_view(execution)["phase"]
+                problem = f"{name} is {phase}: cancel it, and delete it once it has ended"
+                raise CommandError(problem, ExitCode.REFUSED)
+            version = {"resourceVersion": execution["metadata"]["resourceVersion"]}
+            patch = {"metadata": version, "spec": {"ttlSecondsAfterFinished": 0}}
+            await self.kube.patch(self._path(name), patch)
+        return False
+
     async def withdraw(self, name: str) -> str:
         """Delete an execution that no operator has observed; what has been observed since then is cancelled."""
         execution = await self.cancel(name)

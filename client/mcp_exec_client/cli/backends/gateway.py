@@ -87,6 +87,11 @@ class GatewayBackend:
         """Request the cancellation of an execution and return it."""
         return dict(await self._request("DELETE", _path(name)))
 
+    async def delete(self, name: str) -> bool:
+        """Delete an execution that has ended, and return whether it is gone already."""
+        with translating():
+            return await self.client.delete(name)
+
     async def withdraw(self, name: str) -> str:
         """Request the cancellation of an execution."""
         await self.cancel(name)

@@ -7,7 +7,6 @@ from mcp_types import ElicitRequest
 
 from mcp_exec_api.approvals import ApprovalState
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.executions.approvals import decide_approval, list_approvals
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.forms import build_form, read_decision
@@ -35,16 +34,15 @@ async def decide(sender: Sender, token: ApprovalToken, answer: Any) -> None:
     if decision is None:
         return
     caller = await sender.authorize("approve")
-    key: ObjectKey = (caller.namespace, token.execution)
     sender.trace_execution(token.execution)
     dependencies = sender.dependencies
     try:
         await decide_approval(
             dependencies.kube,
-            key,
+            token.execution,
             approval_id=token.approval,
             decision=decision,
-            decided_by=caller.name,
+            caller=caller,
             attestor=dependencies.attestor,
         )
     except HttpProblem as problem:

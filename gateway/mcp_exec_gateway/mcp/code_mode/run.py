@@ -134,7 +134,7 @@ class Run:
             self._future = stack.enter_context(dependencies.index.wait_for(key, self.has_news))
             await self._begin(key)
             stack.push_async_callback(self._end_relay)
-            execution = await dependencies.executions.find(key)
+            execution = await dependencies.executions.read_any(key)
             if self.resumed:
                 broke = self.request.sender.http.method == "GET"
                 self._holder = await dependencies.abandoned.resume(execution, takes=broke)
@@ -212,15 +212,16 @@ class Run:
 
     async def _wait(self) -> Object:
         """Return the execution at its next news."""
-        service = self.request.sender.dependencies.executions
+        sender = self.request.sender
+        service = sender.dependencies.executions
         with service.metrics.measure_stage("wait"):
-            return await self._future or await service.find(self.key)
+            return await self._future or await service.read_any(self.key)
 
     async def _watch_again(self) -> Object:
         """Return the execution at its next news, with a watch that starts before it is read."""
-        dependencies = self.request.sender.dependencies
-        with dependencies.index.wait_for(self.key, self.has_news) as future:
-            execution = await dependencies.executions.find(self.key)
+        sender = self.request.sender
+        with sender.dependencies.index.wait_for(self.key, self.has_news) as future:
+            execution = await sender.dependencies.executions.read_any(self.key)
             if self.has_news(execution):
                 return execution
             self._future = future
@@ -263,6 +264,7 @@ class Run:
         dependencies, caller = sender.dependencies, sender.caller
         follower = EventFollower(
             key=self.key,
+            caller=caller,
             kube=dependencies.kube,
             supervisors=dependencies.supervisors,
             index=dependencies.index,

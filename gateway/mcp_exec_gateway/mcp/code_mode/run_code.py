@@ -62,7 +62,7 @@ async def resume_run(
     caller = await sender.authorize("get")
     with service.hold_wait(caller, service.max_wait_seconds):
         key = (sender.namespace, point.execution)
-        execution = await service.read(key, caller=caller)
+        execution = await service.find(point.execution, caller=caller)
         if sender.dependencies.attestor.read_caller(execution) != caller.label:
             raise not_found(*key)
         run = await Run.prepare(request, point)

@@ -21,4 +21,4 @@ async def list_records(
     query: Annotated[RecordsQuery, Query()],
 ) -> Response:
     """List records of the namespace."""
-    return json_response(await read_page(dependencies.records, namespace=caller.namespace, table=table, query=query))
+    return json_response(await read_page(dependencies.records, caller=caller, table=table, query=query))

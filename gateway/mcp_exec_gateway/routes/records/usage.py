@@ -17,4 +17,4 @@ router = APIRouter(prefix="/v1/usage", tags=["records"])
 async def get_usage(dependencies: Injected, caller: ListCaller, query: Annotated[UsageQuery, Query()]) -> Response:
     """Get what was used."""
     prices = dependencies.settings.prices
-    return json_response(await read_usage(dependencies.records, namespace=caller.namespace, query=query, prices=prices))
+    return json_response(await read_usage(dependencies.records, caller=caller, query=query, prices=prices))

@@ -118,6 +118,14 @@ async def test_a_foreign_cursor_is_refused(store: RecordStore, cursor: str) -> N
         await store.iterate("executions", namespaces=["apps"], cursor=cursor)
 
 
+async def test_pages_of_one_caller_have_its_rows_alone(store: RecordStore) -> None:
+    await store.add("executions", [build_execution(f"u{number}", caller="ab"[number % 2]) for number in range(6)])
+    first = await store.iterate("executions", namespaces=["apps"], caller="b", limit=2)
+    rest = await store.iterate("executions", namespaces=["apps"], caller="b", cursor=first.cursor, limit=2)
+    assert [row["uid"] for row in (*first.rows, *rest.rows)] == ["u1", "u3", "u5"]
+    assert (first.is_last, rest.is_last) == (False, True)
+
+
 async def test_old_rows_are_deleted_in_chunks(store: RecordStore) -> None:
     await store.add("executions", [build_execution(f"u{number}") for number in range(1000)])
     await store.add("executions", [build_execution("u1000")])
