@@ -44,9 +44,9 @@ from mcp_exec_broker.records.store import RECORDS_SPARE_BYTES, RecordStore, find
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
+from mcp_exec_broker.upstream.addresses import AddressCheck, build_connector
 from mcp_exec_broker.upstream.credentials import SecretCache
 from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
-from mcp_exec_broker.upstream.resolver import TimedResolver
 from mcp_exec_broker.upstream.route import TransportFactory
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.upstream.session_pool import SessionPool
@@ -146,7 +146,9 @@ class BrokerManager:
                 records = await stack.enter_async_context(
                     RecordStore.open(database, max_bytes=settings.records_keep_bytes + RECORDS_SPARE_BYTES)
                 )
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, resolver=TimedResolver())
+            connector = build_connector(
+                AddressCheck(allowed=settings.allowed_addresses, api_server=kube.credentials.server)
+            )
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(
                     connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
