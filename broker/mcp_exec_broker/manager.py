@@ -39,8 +39,9 @@ from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import FilesStore, open_store
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.records.database import find_database
 from mcp_exec_broker.records.maintenance import RecordMaintenance
-from mcp_exec_broker.records.store import RECORDS_SPARE_BYTES, RecordStore, find_database
+from mcp_exec_broker.records.store import RecordStore
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
@@ -144,7 +145,7 @@ class BrokerManager:
             records = None
             if database is not None:
                 records = await stack.enter_async_context(
-                    RecordStore.open(database, max_bytes=settings.records_keep_bytes + RECORDS_SPARE_BYTES)
+                    RecordStore.open(database, keep_bytes=settings.records_keep_bytes)
                 )
             connector = build_connector(
                 AddressCheck(allowed=settings.allowed_addresses, api_server=kube.credentials.server)
@@ -180,7 +181,6 @@ class BrokerManager:
                     store=records,
                     calls=audit,
                     keep_days=settings.records_keep_days,
-                    keep_bytes=settings.records_keep_bytes,
                     registry=manager.metrics.registry,
                 )
                 stack.push_async_callback(maintenance.copy_the_rest)
