@@ -167,7 +167,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
         api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
         ports = {"PORT": str(broker_port), "CONTROL_PORT": str(find_free_port())}
-        env = write_environment(api, folder, AUDIT_FILE=str(folder / "audit.sqlite"), **ports)
+        env = write_environment(
+            api, folder, AUDIT_FILE=str(folder / "audit.sqlite"), ALLOWED_ADDRESSES="127.0.0.0/8", **ports
+        )
         pid = await stack.enter_async_context(run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env))
         await wait_for_port(broker_port)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))

@@ -143,6 +143,7 @@ async def run_broker(
     env = write_environment(
         api,
         folder,
+        ALLOWED_ADDRESSES="127.0.0.0/8",
         AUDIT_FILE=str(folder / "audit.sqlite"),
         PORT=str(port),
         CONTROL_PORT=str(control_port),

@@ -39,14 +39,15 @@ from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import FilesStore, open_store
 from mcp_exec_broker.memory.in_flight import BytesInFlight
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.records.database import find_database
 from mcp_exec_broker.records.maintenance import RecordMaintenance
-from mcp_exec_broker.records.store import RECORDS_SPARE_BYTES, RecordStore, find_database
+from mcp_exec_broker.records.store import RecordStore
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
+from mcp_exec_broker.upstream.addresses import AddressCheck, build_connector
 from mcp_exec_broker.upstream.credentials import SecretCache
 from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
-from mcp_exec_broker.upstream.resolver import TimedResolver
 from mcp_exec_broker.upstream.route import TransportFactory
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.upstream.session_pool import SessionPool
@@ -153,9 +154,11 @@ class BrokerManager:
             records = None
             if database is not None:
                 records = await stack.enter_async_context(
-                    RecordStore.open(database, max_bytes=settings.records_keep_bytes + RECORDS_SPARE_BYTES)
+                    RecordStore.open(database, keep_bytes=settings.records_keep_bytes)
                 )
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, resolver=TimedResolver())
+            connector = build_connector(
+                AddressCheck(allowed=settings.allowed_addresses, api_server=kube.credentials.server)
+            )
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(
                     connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
@@ -187,7 +190,6 @@ class BrokerManager:
                     store=records,
                     calls=audit,
                     keep_days=settings.records_keep_days,
-                    keep_bytes=settings.records_keep_bytes,
                     registry=manager.metrics.registry,
                 )
                 stack.push_async_callback(maintenance.copy_the_rest)

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, IPvAnyNetwork, field_validator
+from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
 from mcp_exec_common.broker.files import MAX_FILES, MAX_LISTED_WORKSPACES
@@ -26,7 +27,7 @@ class Settings(ProcessSettings):
     records_keep_days: Annotated[float, Field(gt=0)] = 90
     """Days until a record is deleted."""
     records_keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3
-    """Maximum bytes of records in the SQLite file; the oldest are deleted first."""
+    """Maximum bytes of records in the SQLite file; the oldest of the namespace that uses most are deleted first."""
     files_folder: Path | None = None
     """Folder of a volume for workspaces and artifacts, which one broker writes. None means a bucket, or no files."""
     files_bucket: str = ""
@@ -73,6 +74,9 @@ class Settings(ProcessSettings):
     """Concurrent calls of all executions; more are denied."""
     max_connections: Annotated[int, Field(ge=1)] = 256
     """Open connections for single users; the least recently used is closed first."""
+    allowed_addresses: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
+    """Networks of MCP servers and token endpoints, as a comma-separated list, to which the broker connects although
+    they are loopback, link-local, unspecified, multicast, a cloud's metadata service or the API server."""
     secret_seconds: Annotated[float, Field(ge=0, le=600)] = 5
     """Seconds until a Secret is read again. If a server rejects its credentials, that happens at once."""
     connect_timeout_seconds: Annotated[float, Field(gt=0, le=120)] = 15
@@ -83,3 +87,8 @@ class Settings(ProcessSettings):
     """Seconds after SIGTERM in which new executions are still accepted, until the operator chooses other replicas."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10
     """Seconds after that in which executions that have made calls may make more, and end."""
+
+    @field_validator("allowed_addresses", mode="before")
+    @classmethod
+    def _split_addresses(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value

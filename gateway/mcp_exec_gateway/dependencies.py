@@ -26,8 +26,8 @@ from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
 from mcp_exec_gateway.executions.deletion import ExecutionDeleter
 from mcp_exec_gateway.executions.index import ExecutionIndex
+from mcp_exec_gateway.executions.limits.stored import StoredExecutions
 from mcp_exec_gateway.executions.service import ExecutionService
-from mcp_exec_gateway.executions.stored import StoredExecutions
 from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.files.artifacts import ArtifactService
 from mcp_exec_gateway.files.links import LinkSigner

@@ -474,8 +474,8 @@ class RecordsValues(Model):
     keep_days: Annotated[int, Field(ge=1, le=3650)] = 90
     """Days that records are kept."""
     keep_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024**3
-    """Maximum bytes of the SQLite file's records, at least 256 MiB less than the volume. The oldest are deleted
-    first."""
+    """Maximum bytes of the SQLite file's records, at least 256 MiB less than the volume. The oldest of the namespace
+    that uses most are deleted first."""
     volume: RecordsVolumeValues = RecordsVolumeValues()
     """A volume for SQLite."""
     database: RecordsDatabaseValues = RecordsDatabaseValues()
@@ -494,6 +494,9 @@ class BrokerValues(WorkloadValues):
     check_pod_address: bool = True
     """Accept a grant only from the address of its sandbox. Disable it if the network translates the source addresses of
     connections between pods."""
+    allowed_addresses: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)
+    """Networks to which the broker connects for a ToolServer although they are loopback, link-local, unspecified,
+    multicast, a cloud's metadata service or the Service of the API server. All other addresses need no entry."""
     max_calls: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Maximum concurrent calls in each pod. More are denied."""
     shutdown_seconds: Annotated[int, Field(ge=0, le=300)] = 10

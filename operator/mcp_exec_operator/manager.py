@@ -26,6 +26,7 @@ from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
 from mcp_exec_operator.executions.tools.grants import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.callers import CallerProofs
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
@@ -130,12 +131,13 @@ class Manager:
         )
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
         records = RecordsClient.create(broker.client) if settings.records and broker is not None else None
+        callers = CallerProofs(attestor=Attestor(key=supervisors.key))
         recorder = None
         if records is not None:
             recorder = ExecutionRecorder(
                 receiver=records,
                 read_execution=api.get_execution,
-                attestor=Attestor(key=supervisors.key),
+                callers=callers,
                 code=settings.records_code,
                 metrics=metrics,
             )
@@ -177,6 +179,7 @@ class Manager:
             ),
             writer=writer,
             supervisors=supervisors,
+            callers=callers,
             specs=specs,
             tools=tools,
             turns=turns,

@@ -23,6 +23,7 @@ from mcp_exec_broker.settings import Settings
 from mcp_exec_broker.upstream.session import ListedTools
 from mcp_exec_common.broker.grants import Grant, GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.kube.credentials import KubeCredentials
 from tests.support.constants import SANDBOX_KEY
 
 Object = dict[str, Any]
@@ -51,6 +52,8 @@ _TOOLS: Final = [_tool("find", "integer"), _tool("send", "string"), _tool("destr
 
 class FakeExecutions:
     """The executions at the API server, as far as the broker's watches read them."""
+
+    credentials = KubeCredentials(server="https://api.invalid")
 
     def __init__(self) -> None:
         self._items: dict[str, Object] = {}

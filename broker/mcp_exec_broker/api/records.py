@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from mcp_exec_broker.access.places import SharedPlaces
 from mcp_exec_broker.records.rollout_queries import measure_rollout
 from mcp_exec_broker.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import RECORD_TABLES
@@ -28,7 +30,9 @@ from mcp_exec_common.usage.measured import UsageGrouping, is_usage_grouping
 
 _BODY_SECONDS: Final = 20.0
 _AT_ONCE: Final = 4
-"""Bodies that are read and stored at once: they bound the memory."""
+"""Bodies that are read and stored at once, and pages and sums that are read at once: they bound the memory."""
+_OF_NAMESPACE: Final = 2
+"""Of those, of one namespace."""
 _WAIT_SECONDS: Final = 5.0
 _MAX_WINDOW: Final = 366 * 24 * 3600.0
 _MAX_DIGITS: Final = 18
@@ -48,7 +52,8 @@ class RecordsApi:
 
     store: RecordStore | None
     namespaces: frozenset[str]
-    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _writers: SharedPlaces = field(default_factory=lambda: SharedPlaces(total=_AT_ONCE, of_namespace=_OF_NAMESPACE))
+    _readers: SharedPlaces = field(default_factory=lambda: SharedPlaces(total=_AT_ONCE, of_namespace=_OF_NAMESPACE))
 
     def build_routes(self, authenticate: _Authenticate) -> list[Route]:
         """Return the routes; `authenticate` wraps a handler."""
@@ -65,21 +70,26 @@ class RecordsApi:
         async def answer(request: Request) -> Response:
             if self.store is None:
                 return _refuse(RECORDS_OFF_STATUS, "this installation keeps no records: set broker.records.enabled")
-            try:
-                async with asyncio.timeout(_WAIT_SECONDS):
-                    await self._places.acquire()
-            except TimeoutError:
-                return _refuse(503, "other requests on records are in progress: repeat later")
-            try:
-                return await handler(self.store, request)
-            except (_InvalidRequest, InvalidRecordCursor) as error:
-                return _refuse(400, str(error))
-            except RecordsUnavailable as error:
-                return _refuse(503, f"the records' database: {error}")
-            finally:
-                self._places.release()
+            async with AsyncExitStack() as place:
+                try:
+                    async with asyncio.timeout(_WAIT_SECONDS):
+                        await place.enter_async_context(self._find_place(request))
+                except TimeoutError:
+                    return _refuse(503, "other requests on records are in progress: repeat later")
+                try:
+                    return await handler(self.store, request)
+                except (_InvalidRequest, InvalidRecordCursor) as error:
+                    return _refuse(400, str(error))
+                except RecordsUnavailable as error:
+                    return _refuse(503, f"the records' database: {error}")
 
         return answer
+
+    def _find_place(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """Return a place of the request's namespace; requests that name none share one part."""
+        namespace = request.query_params.get("namespace", "")
+        places = self._readers if request.method == "GET" else self._writers
+        return places.hold(namespace if namespace in self.namespaces else "")
 
     async def _add(self, store: RecordStore, request: Request) -> Response:
         rows = _check_batch(await _read_object(request))

@@ -27,6 +27,7 @@ from mcp_exec_broker.files.workspace.tar_reader import read_tar
 from mcp_exec_broker.files.workspace.tar_writer import write_tar
 from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight
 from mcp_exec_common.broker.files import (
+    CALLER_LIMIT,
     MAX_CHANGE_HEAD_BYTES,
     MAX_PAGE,
     MAX_UPLOAD_SECONDS,
@@ -129,7 +130,8 @@ class WorkspacesApi:
 
     async def _put(self, space: OwnerSpace, request: FilesRequest) -> Response:
         settings = await request.read_model(WorkspaceSettings, _BODY_BYTES)
-        state = await self.store.workspaces.put(space, _get_name(request), settings)
+        limit = _read_caller_limit(request)
+        state = await self.store.workspaces.put(space, _get_name(request), settings, caller_limit=limit)
         return answer_model(await self.store.workspaces.describe(space, state))
 
     async def _delete(self, space: OwnerSpace, request: FilesRequest) -> Response:
@@ -207,6 +209,7 @@ class WorkspacesApi:
             lambda files: index_files({**files, path: entry}.values()),
             contents=writer.stored,
             check=lambda head: precondition.check(state.id, head, path),
+            caller_limit=_read_caller_limit(request),
             hold=request.hold,
         )
         return answer_model(result, etag=sha256)
@@ -287,6 +290,7 @@ class WorkspacesApi:
             change,
             contents=writer.stored,
             check=lambda head: precondition.check(state.id, head),
+            caller_limit=_read_caller_limit(request),
             hold=request.hold,
         )
         return answer_model(result, etag=result.etag)
@@ -310,10 +314,13 @@ class WorkspacesApi:
     async def _open_writer(
         self, space: OwnerSpace, request: FilesRequest, precondition: Precondition
     ) -> tuple[WorkspaceState, CommitLimits, PackWriter]:
-        if await self.store.states.find(space, _get_name(request)) is None:
+        """Open a writer to a workspace, or to a draft: one that is refused before its first version does not exist."""
+        limit = _read_caller_limit(request)
+        state = await self.store.states.draft(space, _get_name(request), caller_limit=limit)
+        if state.number == 0:
             precondition.check_missing()
-        state = await self.store.states.open(space, _get_name(request))
-        await self.store.states.touch(space, state)
+        else:
+            await self.store.states.touch(space, state)
         async with request.hold_briefly() as hold:
             head = await self.store.workspaces.read(space, state, hold=hold, keeps=True)
             if head.contents:
@@ -358,6 +365,16 @@ def _read_number(request: FilesRequest, name: str) -> int | None:
         return None
     if not text.isascii() or not text.isdecimal() or not 0 < len(text) <= 10 or int(text) < 1:
         raise build_invalid(f"{name}: must be a positive number, and is {text[:40]!r}")
+    return int(text)
+
+
+def _read_caller_limit(request: FilesRequest) -> int | None:
+    """Return how many workspaces the owner's caller may have, or None if only the store's limit applies."""
+    text = request.http.query_params.get(CALLER_LIMIT)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 10:
+        raise build_invalid(f"{CALLER_LIMIT}: must be a number, and is {text[:40]!r}")
     return int(text)
 
 

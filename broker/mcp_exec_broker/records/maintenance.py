@@ -40,12 +40,11 @@ class RecordMaintenance:
     store: RecordStore
     calls: CallSource
     keep_days: float
-    keep_bytes: int
     failures: Counter
 
     @classmethod
     def build(
-        cls, *, store: RecordStore, calls: CallSource, keep_days: float, keep_bytes: int, registry: CollectorRegistry
+        cls, *, store: RecordStore, calls: CallSource, keep_days: float, registry: CollectorRegistry
     ) -> "RecordMaintenance":
         """Build it with its metric."""
         failures = Counter(
@@ -53,7 +52,7 @@ class RecordMaintenance:
             "Failed attempts to copy tool calls to the records, and to delete old records.",
             registry=registry,
         )
-        return cls(store=store, calls=calls, keep_days=keep_days, keep_bytes=keep_bytes, failures=failures)
+        return cls(store=store, calls=calls, keep_days=keep_days, failures=failures)
 
     async def copy_calls(self) -> int:
         """Copy the next calls and return their number. Raises RecordsUnavailable, sqlite3.Error."""
@@ -87,12 +86,12 @@ class RecordMaintenance:
             log.warning("cannot record the last tool calls before the next start: %s", error)
 
     async def delete_forever(self) -> None:
-        """Delete records every minute: those older than `keep_days`, and the oldest beyond `keep_bytes` of a file."""
+        """Delete records every minute: those older than `keep_days`, and those beyond the bytes that a file keeps."""
         while True:
             try:
                 before = time.time_ns() // 1000 - int(self.keep_days * _DAY_MICROSECONDS)
                 deleted = await self.store.delete_older_than(before)
-                deleted += await self.store.delete_oldest(self.keep_bytes)
+                deleted += await self.store.delete_oldest()
                 if deleted:
                     log.info("deleted %d old records", deleted)
             except RecordsUnavailable as error:

@@ -1,9 +1,13 @@
-"""What the arms of a rollout measured, from its outcomes."""
+"""What the arms of a rollout measured, from its outcomes.
+
+A unit is one sample of each value, however many outcomes it has in the window: of its share of failures, of its means,
+and of its newest latency. Units are what a rollout divides, and outcomes of one are not independent of each other.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Float, RowMapping, Select, case, cast, distinct, func, select
+from sqlalchemy import ColumnElement, Float, RowMapping, Select, case, cast, func, select
 
 from mcp_exec_broker.records.store import RecordStore
 from mcp_exec_broker.records.tables import EXPOSURES, OUTCOMES
@@ -12,7 +16,7 @@ from mcp_exec_common.rollouts.intervals import Interval, mean_interval, quantile
 
 _QUANTILE: Final = 0.95
 _MAX_LATENCIES: Final = 10_000
-"""Newest outcomes of an arm of which the percentile is computed."""
+"""Units of an arm, those with the newest latencies, of which the percentile is computed."""
 _MEANS: Final = ("cost", "tokens", "rating")
 
 
@@ -20,9 +24,9 @@ async def measure_rollout(store: RecordStore, *, namespace: str, uid: str, since
     """Return what the arms measured since a time in microseconds. Raises RecordsUnavailable."""
     conditions = (OUTCOMES.c.namespace == namespace, OUTCOMES.c.rollout_uid == uid, OUTCOMES.c.at >= since)
     async with store.read() as connection:
-        rows = (await connection.execute(_select_sums().where(*conditions))).mappings().all()
+        rows = (await connection.execute(_select_sums(*conditions))).mappings().all()
         latencies = {
-            row["arm"]: (await connection.execute(_select_latencies(row["arm"]).where(*conditions))).scalars().all()
+            row["arm"]: (await connection.execute(_select_latencies(row["arm"], *conditions))).scalars().all()
             for row in rows
         }
         counts = (await connection.execute(_count_exposed(namespace, uid, since))).mappings().all()
@@ -44,39 +48,54 @@ def _count_exposed(namespace: str, uid: str, since: int) -> Select[Any]:
     )
 
 
-def _select_sums() -> Select[Any]:
+def _select_sums(*conditions: ColumnElement[bool]) -> Select[Any]:
     columns = OUTCOMES.c
+    failed = cast(case((columns.success.is_(False), 1), (columns.success.is_(True), 0)), Float(53))
+    units = (
+        select(
+            columns.arm,
+            func.count().label("outcomes"),
+            func.sum(failed).label("failures"),
+            func.avg(failed).label("error"),
+            *(func.avg(cast(columns[name], Float(53))).label(name) for name in _MEANS),
+        )
+        .where(*conditions)
+        .group_by(columns.arm, columns.unit)
+        .subquery()
+    )
     sums: list[Any] = []
     for name in _MEANS:
-        value = cast(columns[name], Float(53))  # squares of tokens exceed 64 bits
+        value = units.c[name]
         sums += [
-            func.count(columns[name]).label(f"{name}_samples"),
+            func.count(value).label(f"{name}_samples"),
             func.sum(value).label(f"{name}_total"),
             func.sum(value * value).label(f"{name}_squares"),
         ]
     return (
         select(
-            columns.arm,
-            func.count().label("outcomes"),
-            func.count(distinct(columns.unit)).label("units"),
-            func.count(columns.success).label("known"),
-            func.sum(case((columns.success.is_(False), 1), else_=0)).label("failures"),
+            units.c.arm,
+            func.sum(units.c.outcomes).label("outcomes"),
+            func.count().label("units"),
+            func.sum(units.c.failures).label("failures"),
+            func.count(units.c.error).label("error_samples"),
+            func.sum(units.c.error).label("error_total"),
             *sums,
         )
-        .group_by(columns.arm)
-        .order_by(columns.arm)
+        .group_by(units.c.arm)
+        .order_by(units.c.arm)
         .limit(MAX_MEASURED_ARMS)
     )
 
 
-def _select_latencies(arm: str) -> Select[Any]:
+def _select_latencies(arm: str, *conditions: ColumnElement[bool]) -> Select[Any]:
     columns = OUTCOMES.c
-    return (
-        select(columns.latency_ms)
-        .where(columns.arm == arm, columns.latency_ms.is_not(None))
-        .order_by(columns.at.desc())
-        .limit(_MAX_LATENCIES)
+    age = func.row_number().over(partition_by=columns.unit, order_by=(columns.at.desc(), columns.id))
+    known = (
+        select(columns.latency_ms, columns.at, age.label("age"))
+        .where(*conditions, columns.arm == arm, columns.latency_ms.is_not(None))
+        .subquery()
     )
+    return select(known.c.latency_ms).where(known.c.age == 1).order_by(known.c.at.desc()).limit(_MAX_LATENCIES)
 
 
 def _build_arm(values: RowMapping, latencies: Sequence[int]) -> MeasuredArm:
@@ -93,12 +112,16 @@ def _build_arm(values: RowMapping, latencies: Sequence[int]) -> MeasuredArm:
     return MeasuredArm(
         name=values["arm"],
         units=values["units"],
-        outcomes=values["outcomes"],
+        outcomes=int(values["outcomes"]),
         failures=int(values["failures"] or 0),
-        error_rate=_convert(share_interval(int(values["failures"] or 0), values["known"])),
+        error_rate=_convert(_find_share(float(values["error_total"] or 0.0), values["error_samples"])),
         p95_latency_ms=_convert(quantile_interval(list(latencies), _QUANTILE)),
         **means,
     )
+
+
+def _find_share(hits: float, samples: int) -> Interval | None:
+    return share_interval(min(hits, samples), samples)  # rounding of a sum of parts can exceed their number
 
 
 def _convert(interval: Interval | None) -> MeasuredInterval | None:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -11,25 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sqlalchemy import (
-    URL,
-    ColumnElement,
-    Delete,
-    Table,
-    delete,
-    event,
-    func,
-    insert,
-    literal,
-    make_url,
-    select,
-    text,
-    tuple_,
-)
+from sqlalchemy import Table, insert, literal, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from mcp_exec_broker.records.database import MAX_FILE_BYTES, create_engine, limit_pages
+from mcp_exec_broker.records.shares import DELETED_AT_ONCE, create_sizes, delete_from_largest, delete_oldest_rows
 from mcp_exec_broker.records.tables import (
     EXECUTIONS,
     METADATA,
@@ -39,24 +28,22 @@ from mcp_exec_broker.records.tables import (
     RowRefused,
     check_row,
 )
-from mcp_exec_broker.settings import Settings
 
 log = logging.getLogger(__name__)
 
 MAX_BATCH: Final = 1000
 """Maximum rows of an insert, uids of a search and rows of a page."""
-RECORDS_SPARE_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that an SQLite file may use beyond those that are kept, until the oldest rows are deleted."""
-_DELETED_AT_ONCE: Final = 500
-"""Rows of a transaction that deletes, between which others write."""
+_SPARE_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that an SQLite file may use beyond those that are kept, until rows are deleted."""
 _ROWS_AT_ONCE: Final = 20
 """Rows of a page that the database hands over at once."""
 _PAGE_CHARACTERS: Final = 4 * 1024 * 1024
 """Characters of code, the only long column, after which a page ends."""
 _MIGRATION_LOCK: Final = 0x6D637065
 """Key of PostgreSQL's advisory lock, by which one replica at a time migrates."""
-_LOCK_SECONDS: Final = 10.0
 _MAX_CURSOR: Final = 4000
+_ATTEMPTS: Final = 3
+"""Times that room is made for a batch: others may fill it meanwhile."""
 
 
 class RecordsUnavailable(Exception):
@@ -94,19 +81,28 @@ class RecordStore:
     """Records in a database. A batch is stored as a whole, without its refused rows, or not at all."""
 
     engine: AsyncEngine
+    keep_bytes: int
+    """Bytes of the rows in an SQLite file that remain when rows are deleted."""
+    max_bytes: int
+    """Maximum size of an SQLite file."""
     _is_migrated: bool = False
     _writer: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the writer: SQLite has one, and waiting for it here does not block a thread."""
+    _cleaner: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by who makes room: the others find it made."""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, database: str | Path, *, max_bytes: int = 1 << 40) -> AsyncIterator[Self]:
+    async def open(
+        cls, database: str | Path, *, keep_bytes: int = MAX_FILE_BYTES, spare_bytes: int = _SPARE_BYTES
+    ) -> AsyncIterator[Self]:
         """Open a store by the path of its SQLite file or the URL of its PostgreSQL database, and migrate it.
 
         A database that cannot be reached is migrated by the first request that reaches it. An SQLite file does not
-        get larger than `max_bytes`: further rows raise RecordsUnavailable.
+        get larger than both bytes together: rows that find it full are stored after others were deleted.
         """
-        store = cls(engine=_create_engine(database, max_bytes=max_bytes))
+        max_bytes = keep_bytes + spare_bytes
+        store = cls(engine=create_engine(database, max_bytes=max_bytes), keep_bytes=keep_bytes, max_bytes=max_bytes)
         try:
             try:
                 await store.migrate()
@@ -127,6 +123,8 @@ class RecordStore:
             if not self.is_sqlite:
                 await connection.execute(select(text(f"pg_advisory_xact_lock({_MIGRATION_LOCK})")))
             await connection.run_sync(METADATA.create_all)
+            if self.is_sqlite:
+                await self._create_sizes(connection)
             version = (await connection.execute(select(VERSION.c.version))).scalar()
             if version is None:
                 await connection.execute(insert(VERSION).values(id=1, version=SCHEMA_VERSION))
@@ -135,6 +133,14 @@ class RecordStore:
                     f"the records have schema {version}, this release needs {SCHEMA_VERSION}: install the newer release"
                 )
         self._is_migrated = True
+
+    async def _create_sizes(self, connection: AsyncConnection) -> None:
+        """Create the sizes, also in the full file of an earlier release, which gets larger than its maximum once."""
+        await connection.exec_driver_sql(limit_pages(MAX_FILE_BYTES))
+        try:
+            await create_sizes(connection)
+        finally:
+            await connection.exec_driver_sql(limit_pages(self.max_bytes))
 
     async def add(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> StoredBatch:
         """Store rows of a table; a row whose key is stored remains as it is. Raises RecordsUnavailable.
@@ -155,28 +161,36 @@ class RecordStore:
         if not good:
             return StoredBatch(stored=0, refused=refused)
         try:
-            async with self._write() as connection:
-                result = await connection.execute(self._insert(table), good)
+            created = await self._insert_rows(table, good)
         except _BadRows:
             return await self._add_one_by_one(table, good, refused)
-        # a driver that sends many rows at once does not say how many of them were there before
-        created = result.rowcount if len(good) == 1 and result.rowcount >= 0 else None
         return StoredBatch(stored=len(good), created=created, refused=refused)
 
     async def _add_one_by_one(self, table: Table, rows: list[dict[str, object]], refused: list[str]) -> StoredBatch:
         stored = 0
         for row in rows:
             try:
-                async with self._write() as connection:
-                    await connection.execute(self._insert(table), [row])
+                await self._insert_rows(table, [row])
                 stored += 1
             except _BadRows as error:
                 refused.append(f"{table.name}: {error}"[:300])
         return StoredBatch(stored=stored, refused=refused)
 
-    def _insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        dialect = sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
-        return dialect.on_conflict_do_nothing()
+    async def _insert_rows(self, table: Table, rows: list[dict[str, object]]) -> int | None:
+        """Insert rows, and make room for them if the file is full; return how many were not there, if that is known."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._try_insert(table, rows)
+            except _FileFull:
+                await self.delete_oldest()
+        return await self._try_insert(table, rows)
+
+    async def _try_insert(self, table: Table, rows: list[dict[str, object]]) -> int | None:
+        statement = sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+        async with self._write() as connection:
+            result = await connection.execute(statement.on_conflict_do_nothing(), rows)
+        # a driver that sends many rows at once does not say how many of them were there before
+        return result.rowcount if len(rows) == 1 and result.rowcount >= 0 else None
 
     async def find_executions(self, uids: Collection[str]) -> set[str]:
         """Return which of the executions are stored. Raises RecordsUnavailable."""
@@ -227,23 +241,21 @@ class RecordStore:
         """Delete the rows that were stored before a time in microseconds; return their number."""
         return sum([await self._delete_from(table, stored_before) for table in RECORD_TABLES.values()])
 
-    async def delete_oldest(self, keep_bytes: int) -> int:
-        """Delete the oldest rows of an SQLite file while its rows use more bytes; return their number."""
-        deleted = 0
-        while self.is_sqlite and await self._measure() > keep_bytes:
-            oldest = {table.name: await self._find_oldest(table) for table in RECORD_TABLES.values()}
-            name, found = min(oldest.items(), key=lambda item: item[1] or 1 << 63)
-            if found is None:
-                break
-            table = RECORD_TABLES[name]
-            async with self._write() as connection:
-                deleted += (await connection.execute(_delete_chunk(table))).rowcount
-        return deleted
+    async def delete_oldest(self) -> int:
+        """Delete rows of an SQLite file while all use more than `keep_bytes`; return their number.
 
-    async def _find_oldest(self, table: Table) -> int | None:
-        async with self.read() as connection:
-            found: int | None = (await connection.execute(select(func.min(table.c.stored_at)))).scalar()
-            return found
+        The oldest rows of the namespace that uses most are deleted first: nobody loses rows to a namespace that stores
+        more than they do.
+        """
+        deleted = 0
+        async with self._cleaner:
+            while self.is_sqlite and (excess := await self._measure() - self.keep_bytes) > 0:
+                async with self._write() as connection:
+                    count = await delete_from_largest(connection, excess=excess)
+                if count == 0:
+                    break
+                deleted += count
+        return deleted
 
     async def _measure(self) -> int:
         async with self.read() as connection:
@@ -254,13 +266,13 @@ class RecordStore:
             return int((pages - free) * size)
 
     async def _delete_from(self, table: Table, stored_before: int) -> int:
-        chunk = _delete_chunk(table, table.c.stored_at < stored_before)
+        chunk = delete_oldest_rows(table, table.c.stored_at < stored_before)
         deleted = 0
         while True:
             async with self._write() as connection:
                 count = (await connection.execute(chunk)).rowcount
             deleted += count
-            if count < _DELETED_AT_ONCE:  # ends: a row that is stored meanwhile is not older
+            if count < DELETED_AT_ONCE:  # ends: a row that is stored meanwhile is not older
                 return deleted
 
     @asynccontextmanager
@@ -289,17 +301,15 @@ class RecordStore:
         except (SQLAlchemyError, OSError, TimeoutError) as error:
             if _blames_rows(error):
                 raise _BadRows(_describe(error)) from error
-            raise RecordsUnavailable(_describe(error)) from error
-
-
-def _delete_chunk(table: Table, *conditions: ColumnElement[bool]) -> Delete:
-    keys = list(table.primary_key.columns)
-    oldest = select(*keys).where(*conditions).order_by(table.c.stored_at).limit(_DELETED_AT_ONCE)
-    return delete(table).where(tuple_(*keys).in_(oldest))
+            raise (_FileFull if _is_full(error) else RecordsUnavailable)(_describe(error)) from error
 
 
 class _BadRows(Exception):
     """The database refused the values of a row."""
+
+
+class _FileFull(RecordsUnavailable):
+    """The SQLite file has its maximal size."""
 
 
 def _blames_rows(error: BaseException) -> bool:
@@ -309,55 +319,15 @@ def _blames_rows(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) and str(getattr(error.orig, "sqlstate", None))[:2] in ("22", "23")
 
 
+def _is_full(error: BaseException) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+
 def _describe(error: BaseException) -> str:
     """Return the message without the statement and its values."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return f"{type(cause).__name__}: {cause}"[:300]
-
-
-def find_database(settings: Settings) -> str | Path | None:
-    """Return the database that the settings name; None means no records. Raises ValueError, OSError."""
-    if settings.records_file is not None and settings.records_database_file is not None:
-        raise ValueError("records_file and records_database_file are set: choose one")
-    if settings.records_database_file is None:
-        return settings.records_file
-    url = settings.records_database_file.read_text().strip()
-    if not url:
-        raise ValueError(f"{settings.records_database_file} is empty")
-    return url
-
-
-def _create_engine(database: str | Path, *, max_bytes: int) -> AsyncEngine:
-    if isinstance(database, str):
-        url = make_url(database)
-        if url.drivername not in ("postgresql", "postgres", "postgresql+asyncpg"):
-            raise ValueError(f"records.database: the scheme is {url.drivername!r}; only postgresql:// is allowed")
-        return create_async_engine(
-            url.set(drivername="postgresql+asyncpg"),
-            pool_size=4,
-            max_overflow=0,
-            pool_timeout=_LOCK_SECONDS,
-            pool_pre_ping=True,
-            connect_args={"timeout": _LOCK_SECONDS, "command_timeout": 30},
-        )
-    url = URL.create("sqlite+aiosqlite", database=str(database))
-    engine = create_async_engine(
-        url, pool_size=4, max_overflow=0, pool_timeout=_LOCK_SECONDS, connect_args={"timeout": _LOCK_SECONDS}
-    )
-    database.parent.mkdir(parents=True, exist_ok=True)
-
-    def configure(connection: Any, _record: object) -> None:
-        _configure_sqlite(connection.cursor(), max_bytes)
-
-    event.listen(engine.sync_engine, "connect", configure)
-    return engine
-
-
-def _configure_sqlite(cursor: Any, max_bytes: int) -> None:
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")  # an execution is deleted once its record is stored
-    cursor.execute(f"PRAGMA max_page_count = {min(max(max_bytes // 4096, 1), 2**31)}")
-    cursor.close()
 
 
 def _write_cursor(values: list[Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 import aiohttp
 
 from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_broker.upstream.addresses import AddressRefused
 
 _WRONG_PATHS: Final = frozenset({404, 405, 410})
 _MAX_NAME: Final = 253
@@ -28,6 +29,8 @@ def explain_connection_error(error: BaseException) -> tuple[ServerReason, str]:
         return ServerReason.TLS_FAILED, f"no TLS handshake{at}: {str(problem).lower().replace('_', ' ')}"
     if isinstance(error, aiohttp.InvalidURL):
         return ServerReason.INVALID_SPEC, "spec.url is not a valid URL"
+    if isinstance(cause, AddressRefused):
+        return ServerReason.ADDRESS_REFUSED, f"the broker refused the connection{at}: {cause.strerror}"
     if isinstance(cause, ConnectionRefusedError):
         return ServerReason.CONNECTION_REFUSED, f"nothing listens{at}: connection refused"
     if isinstance(error, TimeoutError):

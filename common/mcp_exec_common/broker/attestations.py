@@ -21,8 +21,12 @@ CLAIMED: Final = "claimed:"
 UNKNOWN: Final = "unknown, through the Kubernetes API"
 """Who decided on an approval, if the decision names nobody."""
 _KEY_PREFIX: Final = b"mcp-exec attestations:"
-_MAX_AGE: Final = timedelta(minutes=5)
-"""Longest time between the proof and the creation: a proof cannot be used again for a later execution."""
+MAX_PROOF_AGE: Final = timedelta(minutes=5)
+"""Longest time between a proof and the creation of its object, by the clocks of gateway and API server.
+
+Until then a proof also fits an equal object that is created after the first one was deleted. The operator remembers
+the proofs of executions for that long, so that each serves one execution.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +145,6 @@ def _read_proof(metadata: Mapping[str, Any]) -> str:
 def _is_recent(metadata: Mapping[str, Any], annotations: Mapping[str, Any]) -> bool:
     try:
         created = datetime.fromisoformat(str(metadata.get("creationTimestamp")))
-        return abs(created - datetime.fromisoformat(str(annotations.get(ANNOTATION_CREATED)))) <= _MAX_AGE
+        return abs(created - datetime.fromisoformat(str(annotations.get(ANNOTATION_CREATED)))) <= MAX_PROOF_AGE
     except (ValueError, TypeError, OverflowError):
         return False

@@ -35,6 +35,8 @@ MAX_CHANGE_HEAD_BYTES: Final = 4 * 1024 * 1024
 MAX_PAGE: Final = 1000
 """Most files in one page of a listing."""
 MAX_LISTED_WORKSPACES: Final = 1000
+CALLER_LIMIT: Final = "maxWorkspaces"
+"""Query parameter of requests that may create a workspace: how many the owner's caller may have, for all its users."""
 
 MANIFEST_PATH: Final = "/v1/files/manifest"
 """GET: the workspace as JSON lines: a `ManifestHead`, then a `WorkspaceFile` a line. The ETag is `"ID-VERSION"`; with a

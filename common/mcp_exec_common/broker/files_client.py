@@ -19,6 +19,7 @@ from mcp_exec_api.meta import Model
 from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.files import (
+    CALLER_LIMIT,
     MAX_PAGE,
     MAX_UPLOAD_SECONDS,
     CommitResult,
@@ -120,9 +121,16 @@ class FilesClient:
         """Return a workspace."""
         return await self._ask(WorkspaceInfo, "GET", owner, _path(name))
 
-    async def put_workspace(self, owner: Owner, name: str, settings: WorkspaceSettings) -> WorkspaceInfo:
-        """Create a workspace, or replace its settings."""
-        return await self._ask(WorkspaceInfo, "PUT", owner, _path(name), content=settings.to_api())
+    async def put_workspace(
+        self, owner: Owner, name: str, settings: WorkspaceSettings, *, caller_limit: int | None = None
+    ) -> WorkspaceInfo:
+        """Create a workspace, or replace its settings.
+
+        `caller_limit` is the number of workspaces that the owner's caller may have, for all of its users. It bounds
+        the creation by this and by each method that writes.
+        """
+        params = _parameters(**{CALLER_LIMIT: caller_limit})
+        return await self._ask(WorkspaceInfo, "PUT", owner, _path(name), params=params, content=settings.to_api())
 
     async def delete_workspace(self, owner: Owner, name: str) -> None:
         """Delete a workspace with all its versions."""
@@ -155,9 +163,10 @@ class FilesClient:
         *,
         executable: bool = False,
         condition: WriteCondition = NO_CONDITION,
+        caller_limit: int | None = None,
     ) -> CommitResult:
         """Write one file, and create the workspace if the owner has none of this name."""
-        params = _parameters(executable="true" if executable else "")
+        params = _parameters(executable="true" if executable else "", **{CALLER_LIMIT: caller_limit})
         target = _path(name, "files", path)
         return await self._ask(CommitResult, "PUT", owner, target, params=params, body=body, condition=condition)
 
@@ -177,24 +186,38 @@ class FilesClient:
             yield stream
 
     async def put_tar(
-        self, owner: Owner, name: str, body: Body, *, replace: bool = False, condition: WriteCondition = NO_CONDITION
+        self,
+        owner: Owner,
+        name: str,
+        body: Body,
+        *,
+        replace: bool = False,
+        condition: WriteCondition = NO_CONDITION,
+        caller_limit: int | None = None,
     ) -> CommitResult:
         """Write the files of an uncompressed tar archive as one version; with `replace`, remove all other files.
 
         Creates the workspace if the owner has none of this name.
         """
-        params = _parameters(replace="true" if replace else "")
+        params = _parameters(replace="true" if replace else "", **{CALLER_LIMIT: caller_limit})
         target = _path(name, "tar")
         return await self._ask(CommitResult, "PUT", owner, target, params=params, body=body, condition=condition)
 
     async def change(
-        self, owner: Owner, name: str, body: Body, *, condition: WriteCondition = NO_CONDITION
+        self,
+        owner: Owner,
+        name: str,
+        body: Body,
+        *,
+        condition: WriteCondition = NO_CONDITION,
+        caller_limit: int | None = None,
     ) -> CommitResult:
         """Write and delete files as one version: a line of JSON, a `ChangeHead`, and a tar archive.
 
         Creates the workspace if the owner has none of this name.
         """
-        return await self._ask(CommitResult, "POST", owner, _path(name, "changes"), body=body, condition=condition)
+        params, target = _parameters(**{CALLER_LIMIT: caller_limit}), _path(name, "changes")
+        return await self._ask(CommitResult, "POST", owner, target, params=params, body=body, condition=condition)
 
     async def list_versions(self, owner: Owner, name: str) -> VersionList:
         """Return the versions that can be read and restored, newest first."""

@@ -22,7 +22,7 @@ class MeasuredInterval(Model):
     high: float | None = None
     """Upper end; not set if the samples say nothing about that side."""
     samples: Annotated[int, Field(ge=0)]
-    """Outcomes that have the value."""
+    """Units that have the value: each counts once, however many outcomes it has."""
 
     @classmethod
     def from_interval(cls, interval: Interval) -> Self:
@@ -58,15 +58,15 @@ class MeasuredArm(Model):
     failures: Annotated[int, Field(ge=0)] = 0
     """Outcomes that failed."""
     error_rate: MeasuredInterval | None = None
-    """Share of failures among the outcomes that say whether they succeeded, from 0 to 1."""
+    """Mean of the units' shares of failures, from 0 to 1, among outcomes that say whether they succeeded."""
     p95_latency_ms: Annotated[MeasuredInterval | None, Field(alias="p95LatencyMs")] = None
-    """95th percentile of the latency in milliseconds, of the newest 10,000."""
+    """95th percentile of the units' newest latencies in milliseconds, of the newest 10,000."""
     cost: MeasuredInterval | None = None
-    """Mean cost."""
+    """Mean of the units' mean costs."""
     tokens: MeasuredInterval | None = None
-    """Mean number of tokens."""
+    """Mean of the units' mean numbers of tokens."""
     rating: MeasuredInterval | None = None
-    """Mean rating, from 1 to 5."""
+    """Mean of the units' mean ratings, from 1 to 5."""
 
 
 class MeasuredRollout(Model):

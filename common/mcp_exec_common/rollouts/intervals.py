@@ -25,8 +25,11 @@ class Interval:
     samples: int
 
 
-def share_interval(hits: int, samples: int) -> Interval | None:
-    """Return Wilson's interval of a share; None without samples. Raises ValueError if there are more hits."""
+def share_interval(hits: float, samples: int) -> Interval | None:
+    """Return Wilson's interval of a share; None without samples. Raises ValueError if there are more hits.
+
+    A sample may be a share itself, and count as a part of a hit.
+    """
     if not 0 <= hits <= samples:
         raise ValueError(f"hits: {hits} of {samples} samples")
     if samples == 0:

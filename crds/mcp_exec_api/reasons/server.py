@@ -42,6 +42,13 @@ class ServerReason(StrEnum):
         "no connection to its address within seconds, or no route to it",
         "correct the address in `spec.url`; check firewalls and the NetworkPolicies of broker and server",
     )
+    ADDRESS_REFUSED = (
+        "AddressRefused",
+        "its host is, or resolves to, an address to which the broker connects for nobody: loopback, link-local, "
+        "multicast, a cloud's metadata service or the API server",
+        "correct the host in `spec.url` or `spec.oauth.tokenUrl`; or add the address to the chart's "
+        "`broker.allowedAddresses`",
+    )
     TLS_FAILED = (
         "TLSFailed",
         "the TLS handshake fails: an unknown or expired certificate, one of another name, or a port without TLS",

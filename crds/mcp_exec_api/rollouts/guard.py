@@ -69,14 +69,15 @@ class RolloutGuard(Model):
     """Name of the guard, unique in the rollout."""
     metric: GuardMetric
     """errorRate: share of failed outcomes, from 0 to 1. p95LatencyMs: 95th percentile of the latency.
-    costPerConversation: mean cost. rating: mean rating, from 1 to 5, where lower is worse."""
+    costPerConversation: mean cost. rating: mean rating, from 1 to 5, where lower is worse. Each unit counts once, with
+    the mean of its outcomes, or its newest latency."""
     threshold: Annotated[float, Field(ge=0, le=1e12)]
     """Limit, in the unit of the metric. The guard acts if the 95 % confidence interval of an arm lies on the wrong side
     of it, so that few samples do not stop a rollout. With `compareTo`, the allowed difference from the control arm."""
     compare_to: GuardComparison | None = None
     """Control: compare with the control arm in the same window. By default, `threshold` is absolute."""
     min_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] = 20
-    """Samples that the arm needs in the window, and the control arm too with `compareTo`."""
+    """Units with outcomes that the arm needs in the window, and the control arm too with `compareTo`."""
     window_seconds: Annotated[int, Field(ge=10, le=MAX_WINDOW_SECONDS)] = 3600
     """Seconds of the past whose outcomes count; the default is one hour."""
     action: GuardAction = GuardAction.ROLLBACK

@@ -78,7 +78,7 @@ class GuardResult(Model):
     limit: float | None = None
     """Limit in the unit of the metric; with `compareTo`, the control arm's value and the allowed difference."""
     samples: Annotated[int, Field(ge=0)] = 0
-    """Samples of the arm in the guard's window."""
+    """Units of the arm that have the metric in the guard's window."""
 
 
 class ExecutionRolloutStatus(Model):

@@ -19,10 +19,10 @@ from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.access import check_access
 from mcp_exec_gateway.executions.code_check import check_code
 from mcp_exec_gateway.executions.index import ExecutionIndex, Predicate
+from mcp_exec_gateway.executions.limits.reads import ReadLimiter
+from mcp_exec_gateway.executions.limits.spec import fit_spec
 from mcp_exec_gateway.executions.metadata import ExecutionMetadata, NewExecution
 from mcp_exec_gateway.executions.naming import is_object_name
-from mcp_exec_gateway.executions.reads import ReadLimiter
-from mcp_exec_gateway.executions.spec_limits import fit_spec
 from mcp_exec_gateway.executions.submission import Submission, Submitter
 from mcp_exec_gateway.executions.views import build_summary
 from mcp_exec_gateway.executions.wait import wait_for_end

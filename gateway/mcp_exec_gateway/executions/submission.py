@@ -25,6 +25,7 @@ from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
+from mcp_exec_gateway.executions.limits.stored import measure_spec
 from mcp_exec_gateway.executions.metadata import ExecutionMetadata
 from mcp_exec_gateway.executions.naming import (
     ANNOTATION_DIGEST,
@@ -34,7 +35,6 @@ from mcp_exec_gateway.executions.naming import (
     derive_name,
     digest_idempotency_key,
 )
-from mcp_exec_gateway.executions.stored import measure_spec
 from mcp_exec_gateway.http.problems import HttpProblem, too_many, unavailable
 from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.pools.cache import PoolCache

@@ -69,7 +69,8 @@ class WorkspaceService:
         """Create a workspace or replace its settings."""
         await self.admit(owner, name, caller=caller)
         with translating_refusals():
-            return await self._client.put_workspace(owner, name, settings)
+            limit = caller.limits.max_workspaces
+            return await self._client.put_workspace(owner, name, settings, caller_limit=limit)
 
     async def delete(self, owner: Owner, name: str) -> None:
         """Delete a workspace with all its versions."""
@@ -111,7 +112,13 @@ class WorkspaceService:
         await self.admit(owner, name, caller=caller)
         with translating_uploads(body):
             return await self._client.put_file(
-                owner, name, path, body.read(), executable=executable, condition=condition
+                owner,
+                name,
+                path,
+                body.read(),
+                executable=executable,
+                condition=condition,
+                caller_limit=caller.limits.max_workspaces,
             )
 
     async def delete_files(
@@ -144,7 +151,10 @@ class WorkspaceService:
         """Write the files of a tar archive as a new version."""
         await self.admit(owner, name, caller=caller)
         with translating_uploads(body):
-            return await self._client.put_tar(owner, name, body.read(), replace=replace, condition=condition)
+            limit = caller.limits.max_workspaces
+            return await self._client.put_tar(
+                owner, name, body.read(), replace=replace, condition=condition, caller_limit=limit
+            )
 
     async def change(
         self, owner: Owner, name: str, body: UploadBody, *, caller: Caller, condition: WriteCondition = NO_CONDITION
@@ -152,7 +162,8 @@ class WorkspaceService:
         """Write and delete files as one new version: a line of JSON, and a tar archive."""
         await self.admit(owner, name, caller=caller)
         with translating_uploads(body):
-            return await self._client.change(owner, name, body.read(), condition=condition)
+            limit = caller.limits.max_workspaces
+            return await self._client.change(owner, name, body.read(), condition=condition, caller_limit=limit)
 
     async def list_versions(self, owner: Owner, name: str) -> VersionList:
         """Return the versions that can be read and restored."""
@@ -169,7 +180,8 @@ class WorkspaceService:
     async def admit(self, owner: Owner, name: str, *, caller: Caller) -> None:
         """Raise HttpProblem, a 413, if a workspace would be one more than the API key allows.
 
-        Without a limit of the key, the broker's own applies.
+        Without a limit of the key, the broker's own applies. This refuses requests before their bodies are sent; the
+        broker counts again when it creates the workspace, so that the limit holds for requests at the same time.
         """
         limit = caller.limits.max_workspaces
         if limit is None or (owner.digest, name) in self.known:

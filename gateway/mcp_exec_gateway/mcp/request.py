@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from mcp_exec_gateway.auth.authenticator import Caller, Verb
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.executions.spec_limits import narrow_tools
+from mcp_exec_gateway.executions.limits.spec import narrow_tools
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.memory import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem

@@ -17,8 +17,8 @@ from mcp_exec_common.skills.folder import SkillFolder, build_archive
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.executions.limits.spec import check_tools
 from mcp_exec_gateway.executions.service import ExecutionService
-from mcp_exec_gateway.executions.spec_limits import check_tools
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many, unavailable
 from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.skills.cache import SkillCache

@@ -12,7 +12,7 @@ from mcp_exec_api.code_execution import Phase, spec_digest
 from mcp_exec_api.execution_state import is_finished, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.broker.attestations import CLAIMED, Attestor
+from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -48,6 +48,7 @@ from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
 from mcp_exec_operator.executions.tools.grants import GrantIssuer
 from mcp_exec_operator.executions.tools.tracker import ToolCallTracker
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.callers import CallerProofs
 from mcp_exec_operator.kube.execution_row import ExecutionRow
 from mcp_exec_operator.kube.staleness import DeletedUids, is_older
 from mcp_exec_operator.metrics import Metrics
@@ -80,6 +81,7 @@ class ExecutionController:
     binder: Binder
     writer: ExecutionStatusWriter
     supervisors: SupervisorClient
+    callers: CallerProofs
     specs: SpecCache
     tools: GrantIssuer
     turns: SessionTurns
@@ -137,7 +139,7 @@ class ExecutionController:
         elif phase.finished:
             self._observe_finished(body)
         elif uid not in self.ttl:  # else it is a late event of an execution that has ended since
-            record = ExecutionRecord.from_object(body, caller=Attestor(key=self.supervisors.key).read_caller(body))
+            record = ExecutionRecord.from_object(body, caller=self.callers.read_caller(body))
             self.specs.keep(record)
             return record
         return None
@@ -467,7 +469,7 @@ class ExecutionController:
 
     def _read_listed_caller(self, metadata: Object) -> str:
         """Return the proven caller of an execution by its metadata, or an empty text."""
-        caller = Attestor(key=self.supervisors.key).read_listed_caller(metadata)
+        caller = self.callers.read_listed_caller(metadata)
         return "" if caller.startswith(CLAIMED) else caller
 
     def _observe_finished(self, body: Object) -> None:

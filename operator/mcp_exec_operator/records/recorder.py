@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
-from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_operator.kube.callers import CallerProofs
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.records.row import CodePolicy, build_row
 
@@ -55,7 +55,7 @@ class ExecutionRecorder:
     receiver: RecordsReceiver
     read_execution: Callable[[str, str], Awaitable[Object | None]]
     """Returns an execution by namespace and name. Raises ApiError."""
-    attestor: Attestor
+    callers: CallerProofs
     code: CodePolicy
     metrics: Metrics
     on_recorded: Callable[[str], None] = _ignore
@@ -127,7 +127,7 @@ class ExecutionRecorder:
         if execution is None or execution["metadata"]["uid"] != uid:
             self.forget(uid)
             return None
-        caller = self.attestor.read_listed_caller(execution["metadata"])
+        caller = self.callers.read_listed_caller(execution["metadata"])
         try:
             return build_row(execution, caller=caller, code=self.code)
         except Exception:  # whoever may write the status must not stop the records of others

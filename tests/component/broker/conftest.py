@@ -31,6 +31,8 @@ TS = custom_resource_path(TOOL_SERVERS, namespace="agents")
 CEX = custom_resource_path(EXECUTIONS, namespace="agents")
 SECRETS = resource_path("secrets", namespace="agents")
 SIGNER = GrantSigner(key=SANDBOX_KEY)
+LOOPBACK = "127.0.0.0/8,::1/128"
+"""Networks of the servers of tests, which the broker refuses by default."""
 
 Object = dict[str, Any]
 
@@ -128,6 +130,7 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         "sandbox_key_file": key,
         "audit_file": folder / "audit.sqlite",
         "connect_timeout_seconds": 10,
+        "allowed_addresses": LOOPBACK,
     }
     settings = Settings(**(given | changes))
     async with (

@@ -239,6 +239,42 @@ async def test_quotas_hold_for_executions_and_others(sandbox: FakeSandbox, clien
     assert (info.description, info.max_bytes, info.bytes, info.files) == ("small", 10, 10, 1)
 
 
+async def test_a_caller_gets_no_more_workspaces_by_requests_at_the_same_time(client: FilesClient) -> None:
+    owners = [Owner(namespace="agents", caller="me", user=f"user-{number}") for number in range(12)]
+    requests = [client.put_file(owner, "data", "a", b"x", caller_limit=2) for owner in owners]
+    requests += [client.put_workspace(owner, "more", WorkspaceSettings(), caller_limit=2) for owner in owners]
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    assert sum(not isinstance(result, BaseException) for result in results) == 2
+    assert await client.count_workspaces(ME) == 2
+    assert await refused(client.put_tar(ME, "data", make_tar(), caller_limit=2)) is FilesReason.TOO_LARGE
+    assert await refused(client.put_file(ME, "data", "a", b"x", caller_limit=0)) is FilesReason.TOO_LARGE
+    assert (await client.put_file(YOU, "data", "a", b"x", caller_limit=2)).version == 1
+    assert (await client.put_file(ME, "data", "a", b"x")).version == 1
+
+
+async def test_a_refused_write_leaves_no_workspace(client: FilesClient) -> None:
+    many = make_tar(*((f"f{number}", b"x", tarfile.REGTYPE) for number in range(51)))
+    for write in (
+        client.put_file(ME, "one", "a", b"x" * 2_000_001),
+        client.put_tar(ME, "two", many),
+        client.put_tar(ME, "three", make_tar(("../x", b"", tarfile.REGTYPE))),
+        client.change(ME, "four", b"no JSON\n" + many),
+        client.change(ME, "five", b"{}\n" + make_tar(("a", b"x", tarfile.REGTYPE))[:-10_000]),
+    ):
+        assert await refused(write) in (FilesReason.TOO_LARGE, FilesReason.INVALID)
+    assert (await client.list_workspaces(ME)).items == []
+
+
+async def test_first_writes_at_the_same_time_make_one_workspace(client: FilesClient) -> None:
+    writes = [client.put_file(ME, "data", f"f{number}", b"%d" % number, caller_limit=1) for number in range(3)]
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    stored = [result for result in results if not isinstance(result, BaseException)]
+    # in S3, writers take so much memory that others have to repeat
+    assert {getattr(result, "reason", None) for result in results} <= {None, FilesReason.BUSY}
+    assert sorted(result.version for result in stored) == list(range(1, len(stored) + 1))
+    assert [(item.name, item.files) for item in (await client.list_workspaces(ME)).items] == [("data", len(stored))]
+
+
 async def test_gateway_and_operator_manage_workspaces(client: FilesClient, sandbox: FakeSandbox) -> None:
     await sandbox.save({"a b/ü.txt": b"one", "run.sh": b"#!"})
     assert await read(client, ME, "data", "a b/ü.txt") == b"one"

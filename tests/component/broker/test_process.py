@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.component.broker.conftest import TS, grant
+from tests.component.broker.conftest import LOOPBACK, TS, grant
 from tests.component.broker.servers import serving, toolbox
 from tests.support.api_server import FakeApiServer
 from tests.support.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started
@@ -21,6 +21,7 @@ MODULE = ("-m", "mcp_exec_broker")
 
 def broker(folder: Path, api: FakeApiServer, **changes: str) -> dict[str, str]:
     given = {
+        "MCP_EXEC_ALLOWED_ADDRESSES": LOOPBACK,
         "MCP_EXEC_AUDIT_FILE": str(folder / "audit.sqlite"),
         "MCP_EXEC_LOG_LEVEL": "debug",
         "MCP_EXEC_PORT": str(free_port()),

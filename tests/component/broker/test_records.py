@@ -16,7 +16,10 @@ from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE
 from tests.support.postgres import Postgres, find_programs
 
+from mcp_exec_broker.records.store import RecordStore
+from mcp_exec_broker.records.usage_queries import measure_usage
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
+from mcp_exec_common.usage.measured import MeasuredUsage
 
 Object = dict[str, Any]
 
@@ -193,6 +196,75 @@ async def test_two_brokers_share_the_records_of_a_postgresql_database(
         assert ([row["uid"] for row in page.items], page.is_last) == (["u-1"], True)
         await build_client(first).add({"outcomes": [OUTCOME], "exposures": EXPOSURES})
         await check_measures(build_client(second))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Object]:
+    """Return the settings of a database."""
+    if request.param == "sqlite":
+        yield {"records_file": tmp_path / "records.sqlite"}
+        return
+    if find_programs() is None:
+        pytest.skip("needs PostgreSQL of Debian: install the package postgresql")
+    async with Postgres.running() as server:
+        url = tmp_path / "url"
+        url.write_text(server.url)
+        yield {"records_database_file": url}
+
+
+async def add_feedback(records: RecordsClient, namespace: str, count: int) -> None:
+    row = {"namespace": namespace, "caller": "chat", "rating": 1, "comment": "x" * 900, "at": 1}
+    for start in range(0, count, MAX_RECORDS):
+        rows = [row | {"id": f"r-{number}"} for number in range(start, start + MAX_RECORDS)]
+        assert (await records.add({"feedback": rows})).stored == MAX_RECORDS
+
+
+async def count_feedback(records: RecordsClient, namespace: str) -> int:
+    count, cursor, is_last = 0, "", False
+    while not is_last:
+        page = await records.read_rows("feedback", namespace=namespace, cursor=cursor)
+        count, cursor, is_last = count + len(page.items), page.cursor, page.is_last
+    return count
+
+
+async def test_records_of_a_namespace_survive_a_flood_of_another(
+    api: FakeApiServer, tmp_path: Path, database: Object
+) -> None:
+    options: Object = {"namespaces": ("agents", "others"), "records_keep_bytes": 8 * 1024 * 1024, **database}
+    async with running(api, tmp_path, **options) as world:
+        await add_feedback(build_client(world), "agents", 1000)
+        await add_feedback(build_client(world), "others", 20_000)
+    async with running(api, tmp_path, **options) as world, asyncio.timeout(DEADLINE):
+        records = build_client(world)
+        if "records_file" in database:  # a broker deletes when it starts; a database of PostgreSQL has no such limit
+            while await count_feedback(records, "others") > 8000:
+                pass
+        assert await count_feedback(records, "agents") == 1000
+
+
+async def test_requests_of_a_namespace_leave_places_for_others(
+    api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    async def measure_slowly(store: RecordStore, *, namespace: str, **asked: Any) -> MeasuredUsage:
+        if namespace == "agents":
+            entered.set()
+            await release.wait()
+        return await measure_usage(store, namespace=namespace, **asked)
+
+    monkeypatch.setattr("mcp_exec_broker.api.records.measure_usage", measure_slowly)
+    options: Object = {"namespaces": ("agents", "others"), "records_file": tmp_path / "records.sqlite"}
+    asked: Object = {"by": "day", "since": 0, "until": 1}
+    async with running(api, tmp_path, **options) as world:
+        records = build_client(world)
+        busy = [asyncio.create_task(records.measure_usage(namespace="agents", **asked)) for _ in range(12)]
+        async with asyncio.timeout(DEADLINE):
+            await entered.wait()
+            assert (await records.measure_usage(namespace="others", **asked)).is_complete
+            assert (await records.add({"executions": [EXECUTION]})).stored == 1
+            release.set()
+            await asyncio.gather(*busy, return_exceptions=True)
 
 
 async def test_a_broker_starts_without_its_database_and_stores_when_it_is_back(

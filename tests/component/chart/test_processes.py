@@ -49,7 +49,8 @@ def test_the_gateway_reads_every_variable_that_it_is_given(render: Render, monke
 
 
 def test_the_broker_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = {"maxCalls": 15, "shutdownSeconds": 16, "audit": {"keepDays": 17, "keepBytes": 2097152}}
+    audit = {"keepDays": 17, "keepBytes": 2097152}
+    broker = {"maxCalls": 15, "shutdownSeconds": 16, "allowedAddresses": ["127.0.0.1/32", "::1/128"], "audit": audit}
     for name, value in render({**SETTINGS, "broker": broker}).environment("mcp-exec-broker").items():
         monkeypatch.setenv(name, value)
     settings = BrokerSettings.from_environment()
@@ -58,6 +59,7 @@ def test_the_broker_reads_every_variable_that_it_is_given(render: Render, monkey
     assert (settings.max_calls, settings.shutdown_seconds) == (15, 16)
     assert settings.release_secrets == ("mcp-exec-sandbox-key", "mcp-exec-api-keys", "mcp-exec-initial-api-key")
     assert (settings.audit_keep_days, settings.audit_keep_bytes) == (17, 2097152)
+    assert [str(network) for network in settings.allowed_addresses] == ["127.0.0.1/32", "::1/128"]
 
 
 def test_the_default_values_are_settings_too(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Client, gateway and broker together: files of workspaces and an artifact, from end to end without a cluster."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -9,15 +10,18 @@ from tests.component.broker.conftest import running
 from tests.component.broker.files_client import FakeSandbox, digest, files_grant
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_client_state import fill
+from tests.component.gateway.test_sessions import two_callers
 from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
 
 from mcp_exec_api.owner import Owner
+from mcp_exec_broker.files.keys import OwnerSpace
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.errors import GatewayError, NotFound, Outdated
 from mcp_exec_common.broker.files import ARTIFACTS_PATH
 
 OWNER = Owner(namespace="agents", caller="team-a")
+SPACE = OwnerSpace("agents", OWNER.digest, OWNER.caller_digest)
 CONTENT = bytes(range(256)) * 5000
 FIGURE = bytes(range(256)) * 30
 
@@ -92,3 +96,19 @@ async def test_files_and_artifacts_pass_through_gateway_and_broker(api: FakeApiS
             async with gateway.session.get(str(listed.url)) as shown:
                 assert (await shown.read(), shown.headers["ETag"]) == (FIGURE, f'"{digest(FIGURE)}"')
     assert sorted(os.listdir(tmp_path / "out")) == ["b", "large.bin"]
+
+
+async def test_a_keys_limit_of_workspaces_holds_for_requests_at_the_same_time(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    (tmp_path / "broker").mkdir()
+    async with running(api, tmp_path / "broker", files_folder=tmp_path / "store") as world:
+        api.put(SLICES, slice_of(world.control))
+        async with serving(api, broker_service="mcp-exec-broker") as gateway:
+            await two_callers(gateway, maxWorkspaces=2)
+            paths = [f"/v1/workspaces/w?user=user-{number}" for number in range(24)]
+            answers = await asyncio.gather(*(gateway.ask("PUT", path, json={}) for path in paths))
+            assert sum(answer.status == 200 for answer in answers) == 2
+            assert {answer.status for answer in answers} <= {200, 413, 429}
+            assert world.broker.files is not None
+            assert await world.broker.files.states.count_of_caller(SPACE) == 2

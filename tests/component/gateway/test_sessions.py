@@ -1,5 +1,6 @@
 """Sessions over REST: a caller's own alone, with limits, by proof of the caller; quotas of sessions."""
 
+import asyncio
 from typing import Any
 
 from tests.component.gateway.conftest import (
@@ -146,6 +147,17 @@ async def test_a_caller_has_so_many_sessions_as_its_limit_whoever_creates_them(g
     assert_problem(await create(gateway, "four", user="bob"), 403, "user")
     assert (await create(gateway, "three", key=OTHER_KEY)).status == 201
     assert (await gateway.post({"code": "1", "session": "one"}, "?wait=0")).status == 202
+
+
+async def test_a_keys_limit_of_sessions_holds_for_requests_at_the_same_time(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    await two_callers(gateway, maxSessions=2)
+    requests = [gateway.ask("POST", "/v1/sessions", json={"name": f"s-{number}"}) for number in range(16)]
+    requests += [gateway.post({"code": "1", "session": f"x-{number}"}, "?wait=0") for number in range(16)]
+    statuses = [answer.status for answer in await asyncio.gather(*requests)]
+    assert sum(status in (201, 202) for status in statuses) == 2
+    assert set(statuses) <= {201, 202, 429}
 
 
 async def test_an_ended_session_does_not_count_until_it_is_used_again(gateway: Gateway, api: FakeApiServer) -> None:

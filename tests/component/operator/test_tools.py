@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
+from copy import deepcopy
 from time import time
 from typing import Any
 
@@ -88,6 +89,29 @@ async def test_a_forged_caller_is_claimed_in_the_grant(world: World, broker: Fak
         world.execution("one", "wait", tools=["github.*"], caller="team-a", forged=True)
         job = await job_of(world, "one")
     assert GrantSigner(key=KEY).read_grant(job["tools"]["token"]).caller == "claimed:team-a"
+
+
+async def test_a_proof_of_a_caller_serves_no_second_execution(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    async with equipped():
+        await world.warm(1)
+        world.execution("one", "wait", tools=["github.*"], caller="team-a")
+        copied = deepcopy(world.collections[CEX]["one"])
+        first = await job_of(world, "one")
+        world.release.clear()
+        world.remove(CEX, "one")
+        for name in ("uid", "creationTimestamp"):
+            del copied["metadata"][name]
+        world.put(CEX, copied)
+        await world.until(lambda: len(world.ran) == 2 and world.status("one").get("podName"))
+        second = world.supervisor_of("one").job
+        world.release.set()
+        await world.finished("one")
+    assert second is not None
+    callers = [GrantSigner(key=KEY).read_grant(job["tools"]["token"]).caller for job in (first, second)]
+    assert callers == ["team-a", "claimed:team-a"]
 
 
 async def test_an_execution_without_tools_asks_the_broker_nothing(

@@ -10,7 +10,8 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from mcp_exec_api.reasons.server import ServerReason
-from mcp_exec_broker.upstream import resolver
+from mcp_exec_broker.upstream import addresses
+from mcp_exec_broker.upstream.addresses import AddressRefused
 from mcp_exec_broker.upstream.failures import describe_exit, explain_connection_error, explain_status
 from mcp_exec_broker.upstream.redaction import redact_output
 
@@ -50,6 +51,11 @@ def certificate_error() -> ssl.SSLCertVerificationError:
             "Unreachable",
             "no connection at mcp.invalid:8443: No route to host",
         ),
+        (
+            aiohttp.ClientConnectorError(KEY, AddressRefused("127.0.0.1", "loopback")),
+            "AddressRefused",
+            "the broker refused the connection at mcp.invalid:8443: the address is loopback",
+        ),
         (aiohttp.ConnectionTimeoutError("x"), "Unreachable", "no connection in time"),
         (
             aiohttp.ClientConnectorCertificateError(KEY, certificate_error()),
@@ -87,6 +93,6 @@ async def test_a_name_without_an_answer_of_dns_does_not_resolve_in_time(monkeypa
         await asyncio.Event().wait()
 
     monkeypatch.setattr(aiohttp.ThreadedResolver, "resolve", silent)
-    monkeypatch.setattr(resolver, "_SECONDS", 0.01)
+    monkeypatch.setattr(addresses, "_RESOLVE_SECONDS", 0.01)
     with pytest.raises(OSError, match=r"no answer of DNS within 0\.01 s"):
-        await resolver.TimedResolver().resolve("mcp.invalid")
+        await addresses.TimedResolver().resolve("mcp.invalid")

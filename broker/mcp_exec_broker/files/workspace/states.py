@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from secrets import token_hex
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -94,7 +95,10 @@ class WorkspaceStates:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     _cache: LRUCache[tuple[str, str], WorkspaceState] = field(default_factory=lambda: LRUCache(_MAX_CACHED))
     """States by key and tag."""
-    _locks: WeakValueDictionary[OwnerSpace, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    """Locks of those who create workspaces, by account."""
+    _drafts: WeakValueDictionary[tuple[OwnerSpace, str], WorkspaceState] = field(default_factory=WeakValueDictionary)
+    """Workspaces that are being written and not stored yet, as long as a request writes one."""
 
     async def find(self, space: OwnerSpace, name: str) -> WorkspaceState | None:
         """Return a workspace's state, or None if the owner has none of this name."""
@@ -134,11 +138,42 @@ class WorkspaceStates:
         """Return a workspace's state; create it if the owner has none of this name. Raises FilesRefused."""
         return await self._change(space, name, lambda state: state, creates=True)
 
-    async def set(self, space: OwnerSpace, name: str, settings: WorkspaceSettings) -> WorkspaceState:
-        """Replace a workspace's settings, or create it. Raises FilesRefused."""
-        return await self._change(
-            space, name, lambda state: replace(state, settings=settings, used_at=self.now()), creates=True
+    async def draft(self, space: OwnerSpace, name: str, *, caller_limit: int | None = None) -> WorkspaceState:
+        """Return a workspace's state; if the owner has none of this name, a draft that `keep` stores.
+
+        Concurrent requests of this replica share a draft. Raises FilesRefused if the workspace would be one too many.
+        """
+        state = await self.find(space, name)
+        if state is not None:
+            return state
+        await self._check_count(space, caller_limit)
+        return self._drafts.setdefault((space, name), self._build(space, name))
+
+    async def keep(
+        self, space: OwnerSpace, state: WorkspaceState, *, caller_limit: int | None = None
+    ) -> WorkspaceState:
+        """Store a draft, whose first version is complete, and return the state. Raises FilesRefused.
+
+        `caller_limit` is the number of workspaces that the owner's caller may have, for all of its users.
+        """
+        if state.number > 0:
+            return state
+        kept = await self._change(
+            space, state.name, lambda last: last, creates=True, draft=state, caller_limit=caller_limit
         )
+        if kept.id != state.id:
+            raise FilesRefused(FilesReason.BUSY, f"others created workspace {state.name!r} meanwhile; repeat")
+        return kept
+
+    async def set(
+        self, space: OwnerSpace, name: str, settings: WorkspaceSettings, *, caller_limit: int | None = None
+    ) -> WorkspaceState:
+        """Replace a workspace's settings, or create it. `caller_limit` is that of `keep`. Raises FilesRefused."""
+
+        def change(state: WorkspaceState) -> WorkspaceState:
+            return replace(state, settings=settings, used_at=self.now())
+
+        return await self._change(space, name, change, creates=True, caller_limit=caller_limit)
 
     async def touch(self, space: OwnerSpace, state: WorkspaceState) -> None:
         """Write down that a workspace is used, if that is due."""
@@ -173,13 +208,24 @@ class WorkspaceStates:
         change: Callable[[WorkspaceState], WorkspaceState],
         *,
         creates: bool = False,
+        draft: WorkspaceState | None = None,
+        caller_limit: int | None = None,
     ) -> WorkspaceState:
+        attempt = partial(
+            self._try_to_change, space, name, change, creates=creates, draft=draft, caller_limit=caller_limit
+        )
         last = await self._find_last(space, name)
         if creates and (last is None or last.is_deleted):
-            # one after the other, so that the count holds
-            async with self._locks.setdefault(space, asyncio.Lock()):
-                return await self._try_to_change(space, name, change, creates=True)
-        return await self._try_to_change(space, name, change, creates=creates, last=last)
+            # a caller, which has all users of its own, creates one after the other, so that the counts hold
+            async with self._locks.setdefault(space.account, asyncio.Lock()):
+                return await attempt()
+        return await attempt(last=last)
+
+    def _build(self, space: OwnerSpace, name: str) -> WorkspaceState:
+        moment = self.now()
+        return WorkspaceState(
+            name=name, id=token_hex(16), number=0, created_at=moment, used_at=moment, caller=space.caller
+        )
 
     async def _try_to_change(
         self,
@@ -188,6 +234,8 @@ class WorkspaceStates:
         change: Callable[[WorkspaceState], WorkspaceState],
         *,
         creates: bool,
+        draft: WorkspaceState | None,
+        caller_limit: int | None,
         last: WorkspaceState | None = None,
     ) -> WorkspaceState:
         for _ in range(_ATTEMPTS):
@@ -196,24 +244,23 @@ class WorkspaceStates:
                 new = change(last)
                 if new is last:
                     return last
+            elif draft is not None and last is not None and last.id == draft.id:
+                raise FilesRefused(FilesReason.NO_WORKSPACE, f"workspace {name!r} was deleted meanwhile")
             elif creates:
-                await self._check_count(space)
-                moment = self.now()
-                new = WorkspaceState(
-                    name=name, id=token_hex(16), number=0, created_at=moment, used_at=moment, caller=space.caller
-                )
-                new = change(new)
+                await self._check_count(space, caller_limit)
+                new = change(draft or self._drafts.get((space, name)) or self._build(space, name))
             else:
                 raise FilesRefused(FilesReason.NO_WORKSPACE, f"there is no workspace {name!r}")
             new = replace(new, number=last.number + 1 if last else 1)
             if await self.storage.create(number_key(space.states(name), new.number), new.encode()):
+                self._drafts.pop((space, name), None)
                 if last is not None:
                     await self.storage.delete([number_key(space.states(name), last.number)])
                 return new
             last = None
         raise FilesRefused(FilesReason.BUSY, f"others change workspace {name!r} all the time; repeat later")
 
-    async def _check_count(self, space: OwnerSpace) -> None:
+    async def _check_count(self, space: OwnerSpace, caller_limit: int | None) -> None:
         states = await self.list_all(space)
         count = sum(not state.is_deleted for state in states)
         if count >= self.limits.owner_workspaces:
@@ -225,6 +272,12 @@ class WorkspaceStates:
                 FilesReason.BUSY,
                 f"the owner has {len(states)} workspaces, {len(states) - count} of them deleted, which is the limit: "
                 "create one when deleted ones were removed, which takes an hour or two",
+            )
+        if caller_limit is not None and (owned := await self.count_of_caller(space)) >= caller_limit:
+            raise FilesRefused(
+                FilesReason.TOO_LARGE,
+                f"the caller has {owned} workspaces, those of all its users included, and its limit is {caller_limit}: "
+                "delete one",
             )
 
     async def _find_last(self, space: OwnerSpace, name: str) -> WorkspaceState | None:

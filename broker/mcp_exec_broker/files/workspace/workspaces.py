@@ -5,7 +5,7 @@ of uploads that are younger than half of the time after which the collector remo
 """
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -161,15 +161,17 @@ class WorkspaceStore:
 
     # writing
 
-    async def put(self, space: OwnerSpace, name: str, settings: WorkspaceSettings) -> WorkspaceState:
-        """Create a workspace, or replace its settings."""
+    async def put(
+        self, space: OwnerSpace, name: str, settings: WorkspaceSettings, *, caller_limit: int | None = None
+    ) -> WorkspaceState:
+        """Create a workspace, or replace its settings. `caller_limit` is that of WorkspaceStates.keep."""
         for field_name, value, limit in (
             ("maxBytes", settings.max_bytes, self.limits.workspace_bytes),
             ("maxFiles", settings.max_files, self.limits.workspace_files),
         ):
             if value is not None and value > limit:
                 raise build_invalid(f"{field_name}: must be at most {limit}, which this installation allows")
-        return await self.states.set(space, name, settings)
+        return await self.states.set(space, name, settings, caller_limit=caller_limit)
 
     async def commit(
         self,
@@ -225,13 +227,18 @@ class WorkspaceStore:
         *,
         contents: Mapping[str, Location] | None = None,
         check: Callable[[Manifest], None] | None = None,
+        caller_limit: int | None = None,
         hold: Hold | None = None,
     ) -> CommitResult:
         """Commit a change of the newest version, with new contents in the store.
 
         `check` raises FilesRefused if that version is not as the writer expects, unless it has the change already: the
-        request may be repeated because its answer was lost.
+        request may be repeated because its answer was lost. A draft is stored with its first version, so that a refused
+        change leaves no workspace; `caller_limit` is that of WorkspaceStates.keep.
         """
+
+        async def keep() -> None:
+            await self.states.keep(space, state, caller_limit=caller_limit)
 
         async def plan(head: Manifest) -> _Plan:
             files = await asyncio.to_thread(change, head.files)
@@ -240,7 +247,8 @@ class WorkspaceStore:
             return _Plan(files=files, base=head, contents=contents or {})
 
         try:
-            return await self._append(space, state, plan, CommitSource(), self.get_limits(state), hold=hold)
+            limits = self.get_limits(state)
+            return await self._append(space, state, plan, CommitSource(), limits, prepare=keep, hold=hold)
         except FilesRefused as error:
             if error.reason is not FilesReason.MISSING:
                 raise
@@ -288,8 +296,10 @@ class WorkspaceStore:
         limits: CommitLimits,
         *,
         first: int | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
         hold: Hold | None = None,
     ) -> CommitResult:
+        """Write the version that `plan` returns for the newest one. `prepare` is called once it is valid."""
         lock = self._locks.setdefault(state.id, asyncio.Lock())
         with self.metrics.committing("execution" if source.execution else "request") as outcome:
             async with lock:
@@ -301,10 +311,14 @@ class WorkspaceStore:
                         outcome.result = "Repeated"
                         return planned
                     base = head.version if first is None else first
-                    if planned.files == head.files:
+                    new = None
+                    if planned.files != head.files:
+                        new = await asyncio.to_thread(self._build, head, planned, source, limits)
+                    if prepare is not None:
+                        await prepare()
+                    if new is None:
                         outcome.result = "Unchanged"
                         return build_result(state.id, head, head, base=base, merged=planned.merged)
-                    new = await asyncio.to_thread(self._build, head, planned, source, limits)
                     new = await self._compact(space, state, new)
                     if await self.versions.create(space, state.id, new):
                         outcome.result = "Merged" if planned.merged else "Committed"

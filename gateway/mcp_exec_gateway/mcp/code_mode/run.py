@@ -19,8 +19,8 @@ from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.events.follower import EventFollower
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
+from mcp_exec_gateway.executions.limits.spec import find_longest_timeout
 from mcp_exec_gateway.executions.metadata import ExecutionMetadata
-from mcp_exec_gateway.executions.spec_limits import find_longest_timeout
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.cancellation import mark_request
 from mcp_exec_gateway.mcp.code_mode.approvals import build_approval_form, list_pending

@@ -189,6 +189,27 @@ async def test_workspaces_that_are_created_at_once_are_no_more_than_the_quota() 
     assert len(await world.store.states.list_states(SPACE)) == 3
 
 
+async def test_a_draft_becomes_the_workspace_that_others_created_meanwhile_at_this_replica() -> None:
+    states = FilesWorld().store.states
+    drafts = [await states.draft(SPACE, "data") for _ in range(2)]
+    assert drafts[0] is drafts[1]
+    assert await states.list_states(SPACE) == []
+    opened = await states.open(SPACE, "data")
+    assert {opened.id, *[(await states.keep(SPACE, draft)).id for draft in drafts]} == {drafts[0].id}
+
+
+async def test_a_draft_does_not_bring_back_a_workspace_that_was_deleted() -> None:
+    states = FilesWorld().store.states
+    draft = await states.draft(SPACE, "data")
+    await states.keep(SPACE, draft)
+    await states.delete(SPACE, "data")
+    with pytest.raises(FilesRefused, match="deleted meanwhile"):
+        await states.keep(SPACE, draft)
+    assert (await states.open(SPACE, "data")).id != draft.id
+    with pytest.raises(FilesRefused, match="others created"):
+        await states.keep(SPACE, draft)
+
+
 async def test_a_workspace_does_not_expire_while_its_longest_run_lasts() -> None:
     world = FilesWorld()
     state = await world.store.states.set(SPACE, "data", WorkspaceSettings(ttl_seconds=3600))

@@ -37,9 +37,7 @@ async def store(tmp_path: Path) -> AsyncIterator[RecordStore]:
 
 
 def build_maintenance(store: RecordStore, audit: AuditLog) -> RecordMaintenance:
-    return RecordMaintenance.build(
-        store=store, calls=audit, keep_days=90, keep_bytes=1 << 30, registry=CollectorRegistry()
-    )
+    return RecordMaintenance.build(store=store, calls=audit, keep_days=90, registry=CollectorRegistry())
 
 
 @pytest.fixture
@@ -145,18 +143,6 @@ async def test_hostile_names_of_a_call_are_stored_in_bounds(
     assert await maintenance.copy_calls() == 1
     [row] = await read_calls(store)
     assert (len(row["tool"]), len(row["caller"]), len(row["reason"])) == (253, 253, 128)
-
-
-async def test_the_oldest_records_are_deleted_beyond_the_size_that_is_kept(store: RecordStore) -> None:
-    row = {"namespace": "agents", "server": "s", "tool": "t", "outcome": "ok", "calls": 1, "started_at": 1}
-    for part in range(6):
-        await store.add("calls", [row | {"id": f"{part}-{number}", "reason": "x" * 128} for number in range(500)])
-    await store.delete_oldest(keep_bytes=600_000)
-    page = await store.iterate("calls", namespaces=["agents"])
-    rest = await store.iterate("calls", namespaces=["agents"], cursor=page.cursor)
-    left = {item["id"].partition("-")[0] for item in [*page.rows, *rest.rows]}
-    assert "5" in left
-    assert "0" not in left
 
 
 def test_a_call_needs_what_its_record_needs() -> None:

@@ -19,7 +19,7 @@ async def store(tmp_path: Path) -> AsyncIterator[RecordStore]:
 
 
 def build_outcome(number: int, arm: str = "code", **measured: Any) -> dict[str, Any]:
-    return ROLLOUT | {"id": f"{arm}-{number}", "unit": f"unit-{number % 7}", "arm": arm, "at": number} | measured
+    return ROLLOUT | {"id": f"{arm}-{number}", "unit": f"unit-{number}", "arm": arm, "at": number} | measured
 
 
 async def test_each_arm_has_its_share_means_and_percentile(store: RecordStore) -> None:
@@ -29,13 +29,43 @@ async def test_each_arm_has_its_share_means_and_percentile(store: RecordStore) -
     ]
     await store.add("outcomes", [*rows, build_outcome(1, "direct", success=False)])
     code, direct = (await measure_rollout(store, namespace="agents", uid="r-1", since=0)).arms
-    assert (code.name, code.units, code.outcomes, code.failures) == ("code", 7, 100, 10)
+    assert (code.name, code.units, code.outcomes, code.failures) == ("code", 100, 100, 10)
     assert code.error_rate is not None
     assert (code.error_rate.value, code.error_rate.samples) == (0.1, 100)
     assert code.p95_latency_ms is not None
     assert code.p95_latency_ms.value == 95
     assert [measure and measure.value for measure in (code.tokens, code.cost, code.rating)] == [2.0**52, 0.5, 4.0]
     assert (direct.failures, direct.p95_latency_ms, direct.cost, direct.rating) == (1, None, None, None)
+
+
+async def test_a_unit_counts_once_however_many_outcomes_it_has(store: RecordStore) -> None:
+    rows = [build_outcome(number, success=True, latency_ms=100, cost=1, rating=5) for number in range(1, 31)]
+    one = {"unit": "unit-1", "success": False, "latency_ms": 10**9, "cost": 10**6, "rating": 1}
+    steered = [build_outcome(number) | one for number in range(100, 1000)]
+    await store.add("outcomes", [*rows, *steered])
+    [arm] = (await measure_rollout(store, namespace="agents", uid="r-1", since=0)).arms
+    assert (arm.units, arm.outcomes, arm.failures) == (30, 930, 900)
+    assert arm.error_rate is not None
+    assert arm.error_rate.samples == 30
+    assert arm.error_rate.value == pytest.approx(900 / 901 / 30)
+    assert arm.rating is not None
+    assert (arm.rating.samples, round(arm.rating.value, 1)) == (30, 4.9)
+    assert arm.p95_latency_ms is not None
+    assert (arm.p95_latency_ms.samples, arm.p95_latency_ms.value) == (30, 100)
+
+
+async def test_a_unit_counts_with_the_mean_of_its_outcomes_and_its_newest_latency(store: RecordStore) -> None:
+    same = {"unit": "unit-1"}
+    rows = [
+        build_outcome(1, success=True, latency_ms=10, cost=1) | same,
+        build_outcome(2, success=False, latency_ms=30, cost=2) | same,
+        build_outcome(3, success=None, latency_ms=None, cost=6) | same,
+    ]
+    await store.add("outcomes", rows)
+    [arm] = (await measure_rollout(store, namespace="agents", uid="r-1", since=0)).arms
+    measures = (arm.error_rate, arm.cost, arm.p95_latency_ms)
+    values = [measure and (measure.value, measure.samples) for measure in measures]
+    assert values == [(0.5, 1), (3.0, 1), (30, 1)]
 
 
 async def test_an_outcome_that_does_not_say_whether_it_succeeded_counts_for_no_share(store: RecordStore) -> None:
