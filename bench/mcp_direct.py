@@ -72,7 +72,9 @@ def put_objects(api: FakeApiServer, *, control_port: int) -> None:
 async def run_gateway(api: FakeApiServer, folder: Path) -> AsyncIterator[str]:
     """Run a gateway, and yield its URL."""
     port = find_free_port()
-    env = write_environment(api, folder, PORT=str(port), API_KEYS_SECRET="api-keys", BROKER_SERVICE=SERVICE)
+    env = write_environment(
+        api, folder, PORT=str(port), API_KEYS_SECRET="api-keys", BROKER_SERVICE=SERVICE, METRICS="false"
+    )
     async with run_process("-m", "mcp_exec_gateway", log=folder / "gateway.log", env=env):
         await wait_for_port(port)
         yield f"http://127.0.0.1:{port}"

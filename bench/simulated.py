@@ -62,6 +62,7 @@ class SimulatedRelease:
         """Run the gateway."""
         environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
+        environment["MCP_EXEC_METRICS"] = "false"
         environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"
         log = self.folder / "gateway.log"
         async with child([sys.executable, "-m", "mcp_exec_gateway"], environment=environment, log=log) as self.gateway:

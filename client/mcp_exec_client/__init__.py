@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mcp_exec_client.errors import McpExecError as McpExecError
     from mcp_exec_client.errors import WaitExpired as WaitExpired
     from mcp_exec_client.executor import CodeExecutor as CodeExecutor
+    from mcp_exec_client.plain_http import PlainHttpWarning as PlainHttpWarning
     from mcp_exec_client.retry import RetryPolicy as RetryPolicy
     from mcp_exec_client.types import Execution as Execution
     from mcp_exec_client.types import ExecutionFailed as ExecutionFailed
@@ -27,6 +28,7 @@ _MODULES: Final = {
     "GatewayError": "errors",
     "GatewayUnreachable": "errors",
     "McpExecError": "errors",
+    "PlainHttpWarning": "plain_http",
     "RetryPolicy": "retry",
     "WaitExpired": "errors",
 }
@@ -40,6 +42,7 @@ __all__ = [
     "GatewayError",
     "GatewayUnreachable",
     "McpExecError",
+    "PlainHttpWarning",
     "RetryPolicy",
     "WaitExpired",
 ]

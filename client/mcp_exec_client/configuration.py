@@ -8,12 +8,15 @@ from typing import Final, TypedDict
 import httpx
 
 from mcp_exec_client.errors import ClientMisconfigured
+from mcp_exec_client.plain_http import warn_of_plain_http
 from mcp_exec_client.retry import RetryPolicy
 from mcp_exec_client.suggestions import describe_unknown
 from mcp_exec_client.transport import Transport
 
 _TIMEOUT_SECONDS: Final = 30.0
 _MAX_CONNECTIONS: Final = 256
+_STACK_LEVEL: Final = 4
+"""From `build_transport` over a client and its checked initializer to who makes the client."""
 _OWN_PATH: Final = re.compile(r"/(?:(?:api/)?v1(?:/.*)?|mcp|docs|healthz|readyz)/*$")
 """Paths of the gateway, which people copy together with its address."""
 
@@ -29,6 +32,8 @@ class ClientOptions(TypedDict, total=False):
     """Time for a response, in addition to the wait that the request asks for; 30 by default."""
     retries: RetryPolicy
     """Bounds of the retries of one request."""
+    plain_http: bool
+    """True if the key may be sent over plain HTTP to another machine, which otherwise causes a PlainHttpWarning."""
     http: httpx.AsyncClient | None
     """HTTP client with settings of its own, for example for TLS; its creator closes it."""
 
@@ -60,6 +65,8 @@ def build_transport(url: str | None, options: ClientOptions) -> Transport:
         raise TypeError(describe_unknown(min(unknown), ClientOptions.__optional_keys__))
     address = read_url(url)
     key = options.get("api_key") or os.environ.get("MCP_EXEC_API_KEY")
+    if key and not options.get("plain_http"):
+        warn_of_plain_http(address, stacklevel=_STACK_LEVEL)
     return Transport(
         http=options.get("http") or httpx.AsyncClient(limits=httpx.Limits(max_connections=_MAX_CONNECTIONS)),
         url=address,

@@ -43,6 +43,9 @@ SANDBOX_CONTAINER: Final = "sandbox"
 
 SUPERVISOR_PORT: Final = 8700
 GATEWAY_PORT: Final = 8080
+GATEWAY_METRICS_PORT: Final = 8085
+GATEWAY_AUDIENCE: Final = "mcp-exec"
+"""Audience of ServiceAccount tokens for the gateway. Not the API server's, which would accept the same token."""
 OPERATOR_PORT: Final = 8081
 BROKER_PORT: Final = 8082
 BROKER_CONTROL_PORT: Final = 8084

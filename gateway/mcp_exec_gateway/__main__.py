@@ -18,7 +18,7 @@ from mcp_exec_gateway.settings import Settings
 async def run(settings: Settings) -> None:
     """Serve until the process receives SIGTERM or SIGINT."""
     async with Dependencies.connect(settings) as dependencies:
-        metrics_app = build_metrics_app(dependencies) if settings.metrics and settings.has_metrics_port else None
+        metrics_app = build_metrics_app(dependencies) if settings.metrics else None
         await serve(build_app(dependencies), dependencies=dependencies, metrics_app=metrics_app)
 
 

@@ -59,7 +59,6 @@ def build_app(dependencies: Dependencies) -> FastAPI:
     )
     app.state.dependencies = dependencies
     app.state.mcp_servers = build_servers()
-    settings = dependencies.settings
     app.include_router(mcp_router)  # first, because routes are compared in their order
     for resource in (
         executions,
@@ -80,17 +79,15 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         health,
     ):
         app.include_router(resource.router)
-    if settings.docs:
+    if dependencies.settings.docs:
         app.include_router(docs.router)
-    if settings.metrics and not settings.has_metrics_port:
-        app.include_router(metrics.router)
     app.add_middleware(AccessLogMiddleware, metrics=dependencies.metrics, shutdown=dependencies.shutdown)
     openapi.add_schemas(app)
     return app
 
 
 def build_metrics_app(dependencies: Dependencies) -> FastAPI:
-    """Build the application of the metrics' own port."""
+    """Build the application of the port of metrics."""
     app = FastAPI(openapi_url=None, exception_handlers={HttpProblem: _handle_problem})
     app.state.dependencies = dependencies
     app.include_router(metrics.router)

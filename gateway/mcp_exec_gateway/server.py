@@ -24,7 +24,7 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and shut down within the times of the settings.
 
-    `metrics_app` is served at the metrics' own port.
+    `metrics_app` is served at the port of metrics.
     """
     settings = dependencies.settings
     metrics_server = metrics_app and build_server(

@@ -2,10 +2,16 @@
 
 from typing import Annotated
 
-from pydantic import Field, IPvAnyNetwork, field_validator
+from pydantic import Field, IPvAnyNetwork, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
-from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES, GATEWAY_PORT
+from mcp_exec_api.constants import (
+    DEFAULT_MAX_STORED,
+    DEFAULT_MAX_STORED_BYTES,
+    GATEWAY_AUDIENCE,
+    GATEWAY_METRICS_PORT,
+    GATEWAY_PORT,
+)
 from mcp_exec_common.process.settings import ProcessSettings
 from mcp_exec_common.usage.prices import PriceTable
 
@@ -17,16 +23,16 @@ class Settings(ProcessSettings):
     """Name of the broker's Service; without it, tools can be neither found nor called."""
     api_keys_secret: str = ""
     """Name of the Secret with the API keys; without it, API keys are not accepted."""
-    audience: str = ""
-    """Audience that ServiceAccount tokens must have; empty means the API server's own."""
+    audience: Annotated[str, Field(min_length=1)] = GATEWAY_AUDIENCE
+    """Audience that ServiceAccount tokens must have."""
     port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
     """Port of the API and of health checks."""
     port_connections: Annotated[int, Field(ge=1, le=100_000)] = 8192
     """Open connections; more than all waits and streams together."""
     peer_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
     """Open connections of each address. Behind a proxy or an ingress each of its pods is one address."""
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
-    """Port of metrics: that of the API, or one of their own."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535, validate_default=True)] = GATEWAY_METRICS_PORT
+    """Port of metrics, which name tenants and their spending and need no authentication. Never that of the API."""
     docs: bool = True
     """Whether the API's description is served at `/docs` and `/openapi.json`."""
     prices: PriceTable = PriceTable()
@@ -76,10 +82,12 @@ class Settings(ProcessSettings):
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20
     """Seconds after the drain in which waiting requests can still receive their complete response."""
 
-    @property
-    def has_metrics_port(self) -> bool:
-        """Whether metrics have a port of their own."""
-        return self.metrics_port not in (GATEWAY_PORT, self.port)
+    @field_validator("metrics_port")
+    @classmethod
+    def _separate(cls, metrics_port: int, info: ValidationInfo) -> int:
+        if metrics_port and metrics_port == info.data.get("port"):
+            raise ValueError(f"{metrics_port} is the port of the API, which callers can reach; use another one")
+        return metrics_port
 
     @field_validator("trusted_proxies", "allowed_origins", "allowed_hosts", mode="before")
     @classmethod

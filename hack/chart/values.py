@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
+from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES, GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.sandbox_pool import (
     FreeObject,
@@ -289,8 +289,8 @@ class MonitoringValues(Model):
     scrape_annotations: bool = False
     """Annotate the pods with `prometheus.io/scrape`, `port` and `path`, for a Prometheus that finds pods by these."""
     scraper_namespaces: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
-    """Namespaces whose pods may reach the metrics, in addition to `networkPolicy.metricsFrom`. The broker's are closed
-    without either."""
+    """Namespaces whose pods may reach the metrics, in addition to `networkPolicy.metricsFrom`. Those of gateway and
+    broker are closed without either."""
     rules: RulesValues = RulesValues()
     """Recording rules and alerts."""
     dashboards: DashboardsValues = DashboardsValues()
@@ -325,8 +325,9 @@ class GatewayValues(WorkloadValues):
     """Maximum open connections of one address at each pod, of 8,192 in all. Each pod of an ingress is one address."""
     drain_seconds: Annotated[int, Field(ge=0, le=60)] = 5
     """Seconds in which a terminating pod still accepts requests, until every node has removed it from the Service."""
-    audience: str = ""
-    """Audience that ServiceAccount tokens must have. Empty means the API server's own."""
+    audience: Annotated[str, Field(min_length=1, max_length=512)] = GATEWAY_AUDIENCE
+    """Audience that ServiceAccount tokens must have. The API server refuses tokens with only this audience, so nobody
+    who sees one at the gateway can use it there."""
     max_waits_per_caller: Annotated[int, Field(ge=1, le=4096)] = 1024
     """Maximum requests of one caller that wait at the same time, at each replica. An API key may have another limit."""
     max_streams_per_caller: Annotated[int, Field(ge=1, le=512)] = 128
@@ -337,9 +338,11 @@ class GatewayValues(WorkloadValues):
     """Address of the gateway in links to artifacts, such as `https://gateway.example.com`. Empty means that by which
     the client reached it."""
     docs: bool = True
-    """Serve the API's description at `/docs` and `/openapi.json`, without authentication."""
-    metrics_port: Annotated[int, Field(ge=1024, le=65535)] = 8080
-    """Port of `/metrics`, which need no authentication. Another one than 8080 is no part of the Service."""
+    """Serve the API's description at `/docs` and `/openapi.json`, without authentication. It is the same for all
+    releases of this version and contains nothing of this one."""
+    metrics_port: Annotated[int, Field(ge=1024, le=65535)] = GATEWAY_METRICS_PORT
+    """Port of `/metrics`, which name namespaces and their spending without authentication. It is no part of the
+    Service, and not 8080, the port of the API."""
     anonymous_requests_per_minute: Annotated[int, Field(ge=1)] = 300
     """Maximum rate of requests without valid credentials from one address, to each replica."""
     trusted_proxies: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)
@@ -669,8 +672,8 @@ class NetworkPoliciesValues(Model):
     gateway_from: Peers = Field(default_factory=list)
     """Peers that may reach the gateway, as in a NetworkPolicy. Empty means all. Kubelets always may."""
     metrics_from: Peers = Field(default_factory=list)
-    """Peers that may reach metrics of operator, broker, and of the gateway on a port of their own. Empty: all for the
-    operator, none for the others."""
+    """Peers that may reach the metrics of operator, broker and gateway. Empty: all for the operator, none for the
+    others."""
     broker_to: Peers = Field(default_factory=list)
     """Peers that the broker may reach besides stdio servers: MCP servers, token endpoints, DNS. Empty: all."""
     api_server: ApiServerValues = ApiServerValues()

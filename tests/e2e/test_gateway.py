@@ -226,7 +226,7 @@ def test_who_has_no_key_or_a_wrong_one_is_told_so(url: str) -> None:
         assert "www-authenticate" in response.headers
     assert httpx.get(f"{url}/healthz").status_code == 200
     assert httpx.get(f"{url}/readyz").status_code == 200
-    assert "mcp_exec" in httpx.get(f"{url}/metrics").text
+    assert httpx.get(f"{url}/metrics").status_code == 404
     assert "/v1/executions" in httpx.get(f"{url}/openapi.json").json()["paths"]
 
 
@@ -271,8 +271,10 @@ def account(name: str, namespace: str, *verbs: str) -> list[dict[str, Any]]:
     ]
 
 
-def token(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
-    request = AuthenticationV1TokenRequest(spec=V1TokenRequestSpec(audiences=[], expiration_seconds=3600))
+def token(cluster: Cluster, name: str, namespace: str, *, audiences: tuple[str, ...] = ("mcp-exec",)) -> dict[str, str]:
+    """Return the header with a token for the gateway; for the API server if there are no audiences."""
+    spec = V1TokenRequestSpec(audiences=list(audiences), expiration_seconds=3600)
+    request = AuthenticationV1TokenRequest(spec=spec)
     made = CoreV1Api(cluster.objects.api).create_namespaced_service_account_token(name, namespace, request)
     return {"Authorization": f"Bearer {made.status.token}"}
 
@@ -291,5 +293,7 @@ def test_a_service_account_may_what_its_role_says_and_no_more(installed: Cluster
     assert httpx.get(f"{url}/v1/executions", headers=reader).status_code == 200
     assert httpx.post(f"{url}/v1/executions", json=body, headers=reader).status_code == 403
     assert httpx.get(f"{url}/v1/executions", headers=stranger).status_code == 403
+    for_the_api_server = token(installed, "reader", NAMESPACE, audiences=())
+    assert httpx.get(f"{url}/v1/executions", headers=for_the_api_server).status_code == 401
     there = {"namespace": NAMESPACE}
     assert httpx.get(f"{url}/v1/executions", params=there, headers=stranger).status_code == 403

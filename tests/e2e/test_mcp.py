@@ -48,7 +48,8 @@ class Endpoint:
         """Connect by HTTP, or by `mcp-exec mcp` on stdio."""
         key, mode = key or self.key, revision if revision == MODERN else "legacy"
         if way == "stdio":
-            kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+            names = ("PATH", "HOME", "MCP_EXEC_PLAIN_HTTP")
+            kept = {name: os.environ[name] for name in names if name in os.environ}
             bridge = StdioServerParameters(
                 command=sys.executable,
                 args=["-m", "mcp_exec_client", "mcp", "--gateway", self.url],

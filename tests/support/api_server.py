@@ -63,7 +63,8 @@ class FakeApiServer:
         """Events that a list waits for."""
         self.on_create: Callable[[str, Object], None] = lambda collection, item: None
         self.users: dict[str, str] = {}
-        self.audiences: list[str] = []
+        self.audiences: list[str] = ["mcp-exec"]
+        """Audiences of all tokens."""
         self.rights: set[tuple[str, str, str]] = set()
         self.away = False
         """Whether the server breaks every connection, instead of answering."""
@@ -294,6 +295,17 @@ class FakeApiServer:
         history = self.history.get(collection, [])
         return history[bisect_right(history, since, key=lambda entry: entry[0]) :]
 
+    def _read_shown(self, request: web.Request, *, until: int) -> dict[str, Object]:
+        """Return the selected objects of a version by name."""
+        shown: dict[str, Object] = {}
+        for version, event, item in self.history.get(request.path, []):
+            if version > until:
+                break
+            shown.pop(item["metadata"]["name"], None)
+            if event != "DELETED" and _has_labels(request, item):
+                shown[item["metadata"]["name"]] = item
+        return shown
+
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
@@ -302,6 +314,7 @@ class FakeApiServer:
         self._watching.add(transport)
         name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
         since, expiries = int(request.query["resourceVersion"]), self._expiries
+        shown = self._read_shown(request, until=since)
         try:
             while True:
                 await self.watches_allowed.wait()
@@ -316,8 +329,17 @@ class FakeApiServer:
                     return response
                 for version, event, item in self._read_history(request.path, since):
                     since = version
-                    if name in ("", item["metadata"]["name"]) and _has_labels(request, item):
-                        await response.write(b'{"type": "%s", "object": %s}\n' % (event.encode(), self.encode(item)))
+                    if name not in ("", item["metadata"]["name"]):
+                        continue
+                    before = shown.pop(item["metadata"]["name"], None)
+                    if _has_labels(request, item):
+                        shown |= {} if event == "DELETED" else {item["metadata"]["name"]: item}
+                    elif before is not None:  # it is as it was before it lost its labels
+                        version_of = {"resourceVersion": item["metadata"]["resourceVersion"]}
+                        event, item = "DELETED", {**before, "metadata": before["metadata"] | version_of}
+                    else:
+                        continue
+                    await response.write(b'{"type": "%s", "object": %s}\n' % (event.encode(), self.encode(item)))
                 async with self._changed:
                     newest = (self.history.get(request.path) or [(0, "", {})])[-1][0]
                     if newest <= since and self._expiries == expiries:
@@ -329,7 +351,7 @@ class FakeApiServer:
 
 
 def _has_labels(request: web.Request, item: Object) -> bool:
-    """Whether the request's label selector matches. A real server sends DELETED for an object that loses a label."""
+    """Whether the request's label selector matches."""
     wanted = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
     return wanted.items() <= (item["metadata"].get("labels") or {}).items()
 

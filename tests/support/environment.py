@@ -14,7 +14,7 @@ def no_cache_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Hide the developer's profiles, gateway and kubeconfig from the command. Return where its profiles would be."""
-    for name in ("GATEWAY", "API_KEY", "PROFILE", "NAMESPACE"):
+    for name in ("GATEWAY", "API_KEY", "PROFILE", "NAMESPACE", "PLAIN_HTTP"):
         monkeypatch.delenv(f"MCP_EXEC_{name}", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))

@@ -10,7 +10,7 @@ import httpx
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.retry import RetryPolicy
 
-URL = "http://gateway.test:8080"
+URL = "https://gateway.test:8080"
 CREATED = "2026-11-21T20:00:00.000000Z"
 
 

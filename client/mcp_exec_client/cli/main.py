@@ -105,9 +105,12 @@ def _run(program: str, arguments: Sequence[str]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    from mcp_exec_client.plain_http import writing_lines
+
     logging.getLogger().addHandler(logging.NullHandler())  # warnings of libraries are no messages of the command
     try:
-        options.run(options)
+        with writing_lines(lambda text: print_note(f"{program}: warning: {text}")):
+            options.run(options)
         sys.stdout.flush()
     except CommandError as error:
         sys.stdout.flush()

@@ -14,9 +14,12 @@ def bridge_token(*, key: bytes, namespace: str, name: str) -> str:
     return _derive_token(key, f"bridge:{namespace}/{name}")
 
 
-def pod_seal(*, key: bytes, namespace: str, pod: str, uid: str, image: str) -> str:
-    """Return the proof that an operator created the pod with this uid and image. It is useless for another pod."""
-    return _derive_token(key, f"seal:{namespace}/{pod}/{uid}/{image}")
+def pod_seal(*, key: bytes, namespace: str, pod: str, uid: str, digest: str) -> str:
+    """Return the proof that an operator created the pod with this uid, confined as the digest says.
+
+    It is useless for another pod.
+    """
+    return _derive_token(key, f"seal:{namespace}/{pod}/{uid}/{digest}")
 
 
 def owner_seal(*, key: bytes, namespace: str, pod: str, uid: str, owner: str) -> str:

@@ -92,8 +92,8 @@ class ServiceAccountTokens:
     kube: KubeClient
     users: CoalescingCache[bytes, ServiceAccountUser | None]
     access: CoalescingCache[AccessKey, bool]
-    audience: str = ""
-    """Audience that a token must have; empty means the API server's own."""
+    audience: str
+    """Audience that a token must have."""
     wall_clock: Callable[[], float] = time.time
     token_reviews: ReviewQueue = field(default_factory=ReviewQueue, init=False)
     access_reviews: ReviewQueue = field(default_factory=ReviewQueue, init=False)
@@ -108,7 +108,7 @@ class ServiceAccountTokens:
         self._once_valid = TLRUCache(_MAX_VALID, ttu=lambda digest, expires, moment: expires, timer=self.wall_clock)
 
     @classmethod
-    def create(cls, *, kube: KubeClient, audience: str = "", wall_clock: Callable[[], float] = time.time) -> Self:
+    def create(cls, *, kube: KubeClient, audience: str, wall_clock: Callable[[], float] = time.time) -> Self:
         """Create empty caches. A user is cached no longer than the token is valid."""
 
         def user_ttl(user: ServiceAccountUser | None) -> float:
@@ -163,13 +163,13 @@ class ServiceAccountTokens:
         return await self.access.get(key, lambda: self._review_access(user, attributes))
 
     async def _review_token(self, token: str, expires: float) -> ServiceAccountUser | None:
-        spec: dict[str, Any] = {"token": token, **({"audiences": [self.audience]} if self.audience else {})}
+        spec = {"token": token, "audiences": [self.audience]}
         manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         status = await self._create_review(_TOKEN_REVIEWS, manifest, queue=self.token_reviews)
         if not status.get("authenticated"):
             return None
         # an API server that ignores audiences returns none; it may have accepted a token for another audience
-        if self.audience and self.audience not in (status.get("audiences") or []):
+        if self.audience not in (status.get("audiences") or []):
             return None
         user = status.get("user") or {}
         # another kind of user has no namespace, and its name could be that of an API key

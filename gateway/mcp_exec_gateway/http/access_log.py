@@ -17,7 +17,7 @@ CLIENT_CLOSED_REQUEST: Final = 499
 """Status in logs and metrics if the client disconnected before the response, as in nginx. It is never sent."""
 _TRACE: Final = "mcp_exec.trace"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_DEBUG_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_DEBUG_PATHS: Final = frozenset({"/healthz", "/readyz"})
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""Route of metrics, on the port of the API or on one of its own. It needs no authentication."""
+"""Route of metrics, on a port that is no part of the Service. It needs no authentication."""
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest

@@ -1,7 +1,8 @@
 """Which pods an operator has created. Labels prove nothing: whoever may create pods may set them.
 
 A running operator knows the uids of the pods that it created. What an earlier operator created is recognized by its
-seal, an annotation that only the release's key can make and that is worthless on another pod.
+seal, an annotation that only the release's key can make and that is worthless on another pod, and on the same pod after
+a change of what confines it.
 """
 
 import hmac
@@ -11,6 +12,7 @@ from typing import Final
 from mcp_exec_api.constants import ANNOTATION_OWNER_SEAL, ANNOTATION_SEAL, LABEL_OWNER, LABEL_STATE
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import owner_seal, pod_seal, supervisor_token, token_digest
+from mcp_exec_operator.pods.integrity import digest_confinement
 from mcp_exec_operator.pods.manifest import SAFE_TO_EVICT, PoolIdentity, owners_of_pod
 
 _DIGEST_VARIABLE: Final = "MCP_EXEC_TOKEN_SHA256"
@@ -38,7 +40,7 @@ class PodAuthenticator:
         return bool(pool_uid) and controllers == [pool_uid] and self.has_token_digest(pod)
 
     def is_sealed(self, pod: Object) -> bool:
-        """Return whether an operator created this very pod, and found it to be as requested."""
+        """Return whether an operator created this very pod, and it is as it was when the operator verified it."""
         seal = str((pod["metadata"].get("annotations") or {}).get(ANNOTATION_SEAL) or "")
         return hmac.compare_digest(seal.encode(), self._seal(pod).encode())
 
@@ -75,8 +77,8 @@ class PodAuthenticator:
         return owner_seal(key=self.key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], owner=owner)
 
     def _seal(self, pod: Object) -> str:
-        meta, image = pod["metadata"], str(_container(pod).get("image") or "")
-        return pod_seal(key=self.key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], image=image)
+        meta, digest = pod["metadata"], digest_confinement(pod)
+        return pod_seal(key=self.key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], digest=digest)
 
 
 def _container(pod: Object) -> Object:

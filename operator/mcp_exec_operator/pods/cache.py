@@ -14,6 +14,7 @@ from typing import Final
 
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.integrity import ChangeableParts
 from mcp_exec_operator.pods.owned import OwnedPods
 from mcp_exec_operator.pods.status import address_of, age_of, is_over, is_terminating, is_unready, node_of
 
@@ -69,6 +70,8 @@ class Pod:
     """Its manifest, until it is known whether the API server stored it unchanged."""
     verified: bool = False
     """Whether an operator created it and it is as requested. Only then it is probed and used."""
+    parts: ChangeableParts | None = None
+    """What must stay as it was when the pod was verified, or first seen."""
     guarded_by: str = ""
     """Uid of the base NetworkPolicy that is known to outlive it."""
     sealed: bool = False

@@ -1,13 +1,19 @@
-"""Whether the API server stored a pod as it was requested. Pure functions.
+"""Whether the API server stored a pod as it was requested, and whether it stays so. Pure functions.
 
 Admission webhooks may change a new pod: service meshes and agents add containers, volumes or permissions. What confines
 a sandbox, or can watch it, must be as requested. Defaults, scheduling and labels of others do not matter, nor does the
 digest that a webhook for signatures adds to an image.
+
+Later, whoever may write pods or their subresources can change labels, limits, images and ephemeral containers.
 """
 
+import hashlib
+import json
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
+from mcp_exec_api.constants import LABEL_EXECUTION, LABEL_OWNER, LABEL_SESSION, LABEL_STATE
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.template import is_weakening_annotation
 
@@ -58,8 +64,53 @@ _SECCOMP_ANNOTATIONS: Final = (
 """Annotations by which API servers before Kubernetes 1.27 repeat the pod's seccomp profile, which is checked itself."""
 _RUNTIME_DEFAULT: Final = "runtime/default"
 _PINNED: Final = re.compile(r"([^@]+)@sha256:[0-9a-f]{64}")
+_CHANGEABLE_FIELDS: Final = ("initContainers", "ephemeralContainers", "resources")
+"""Fields of a PodSpec, besides its containers, that can be changed after its creation and that confine the pod."""
 _CLUSTER_CONTEXT: Final = ("fsGroup", "fsGroupChangePolicy", "supplementalGroups", "seLinuxOptions")
 """Fields of a pod's security context that clusters assign to all pods."""
+_CHANGING_LABELS: Final = frozenset({LABEL_EXECUTION, LABEL_OWNER, LABEL_SESSION, LABEL_STATE})
+"""Labels that the operator changes. None of them selects a sandbox's NetworkPolicies."""
+_CLUSTER_LABELS: Final = ("topology.kubernetes.io/", "topology.k8s.io/")
+"""Prefixes of labels that the API server copies from the node when a pod is bound to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeableParts:
+    """The parts of a pod that confine it and that can be changed after its creation.
+
+    They refer to the pod's object. Comparing those of two observations takes microseconds.
+    """
+
+    labels: dict[str, str]
+    containers: list[Object]
+    others: tuple[Any, ...]
+    """The values of `_CHANGEABLE_FIELDS`."""
+
+    @classmethod
+    def of(cls, pod: Object) -> "ChangeableParts":
+        """Return the parts of a pod's object."""
+        spec, labels = pod.get("spec") or {}, pod["metadata"].get("labels") or {}
+        return cls(
+            labels={name: value for name, value in labels.items() if _is_fixed_label(name)},
+            containers=spec.get("containers") or [],
+            others=tuple(spec.get(name) or None for name in _CHANGEABLE_FIELDS),
+        )
+
+
+def find_alterations(before: ChangeableParts, after: ChangeableParts) -> tuple[str, ...]:
+    """Return the paths of the fields that somebody has changed in a pod since it was created; at most eight."""
+    if before == after:
+        return ()
+    wanted, found = _read_parts(before), _read_parts(after)
+    return tuple(sorted(path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)))[
+        :_MAX_FIELDS
+    ]
+
+
+def digest_confinement(pod: Object) -> str:
+    """Return a digest of all that confines a pod, which is the same for as long as nobody changes that."""
+    fields = _read_confinement(pod) | _read_parts(ChangeableParts.of(pod))
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def find_changes(requested: Object, stored: Object) -> tuple[str, ...]:
@@ -117,6 +168,20 @@ def _read_confinement(pod: Object) -> dict[str, Any]:
         fields |= _read_container(f"spec.containers[{index}]", container)
     # not by equality with a tuple of empty values: 0 and False mean something, and 0 equals False
     return {path: value for path, value in fields.items() if value is not None and value not in ("", [], {})}
+
+
+def _is_fixed_label(name: str) -> bool:
+    return name not in _CHANGING_LABELS and not name.startswith(_CLUSTER_LABELS)
+
+
+def _read_parts(parts: ChangeableParts) -> dict[str, Any]:
+    """Return the parts by path. Fields of containers that a new API server adds by default are left out."""
+    fields: dict[str, Any] = {f"metadata.labels.{name}": value for name, value in parts.labels.items()}
+    fields |= {f"spec.{name}": value for name, value in zip(_CHANGEABLE_FIELDS, parts.others, strict=True)}
+    for index, container in enumerate(parts.containers):
+        path = f"spec.containers[{index}]"
+        fields |= _read_container(path, container) | {f"{path}.resources": container.get("resources")}
+    return {path: value for path, value in fields.items() if value not in (None, "", [], {})}
 
 
 def _read_container(path: str, container: Object) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod, has_owners
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
+from mcp_exec_operator.pools.inspector import PodInspector
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.library_reader import LibraryReader
 from mcp_exec_operator.pools.partition import Partition
@@ -90,6 +91,7 @@ class PoolController:
     on_warm: OnWarm = lambda namespace, pod: None
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
     network_policy: NetworkPolicyEnforcer = field(init=False)
+    inspector: PodInspector = field(init=False)
     prober: ReadinessProber = field(init=False)
     recycler: Recycler = field(init=False)
     library_reader: LibraryReader = field(init=False)
@@ -106,6 +108,9 @@ class PoolController:
             api=self.api,
             release_namespace=self.config.release_namespace,
             broker=self.config.broker,
+        )
+        self.inspector = PodInspector(
+            pool=self.pool, api=self.api, tasks=self.tasks, metrics=self.metrics, delete=self._delete
         )
         self.recycler = Recycler(
             supervisors=self.supervisors,
@@ -221,7 +226,7 @@ class PoolController:
             self._delete_failed(partition, now)
         pool.rebalance(now)
         next_times = [self._reconcile_pods(partition, now) for partition in pool.in_refill_order()]
-        next_times.append(self.library_reader.read_missing(now))
+        next_times += [self.library_reader.read_missing(now), pool.alterations.expire(now)]
         guard_after = self._guard_pods(now)
         status_after = await self.status_writer.write(monotonic())
         next_times += [now + guard_after] if guard_after is not None else []
@@ -352,6 +357,8 @@ class PoolController:
         partition.pods.confirm_created(name, uid=stored["metadata"]["uid"], now=monotonic())
         partition.changed_fields = find_changes(requested, stored)
         if not partition.changed_fields:
+            if (pod := partition.pods.get(name)) is not None:
+                self.inspector.accept(partition, pod, stored)
             if partition.refusal is not None:
                 partition.refusal = None
                 partition.create_backoff.succeed()

@@ -13,10 +13,10 @@ from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.scan import PeriodicScan
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.libraries import PoolLibraries
 from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, max_idle_pods
-from mcp_exec_operator.pools.scan import PeriodicScan
 from mcp_exec_operator.pools.shortage import first_starting_problem
 from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 from mcp_exec_operator.scaling.demand import Demand

@@ -17,6 +17,7 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten
+from mcp_exec_operator.pods.alterations import Alterations
 from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
 from mcp_exec_operator.pods.manifest import PoolIdentity, pool_labels, template_hash
 from mcp_exec_operator.pods.network_policy import pool_of_policy
@@ -99,6 +100,7 @@ class WarmPool:
     """Uid of the base NetworkPolicy, once it was verified."""
     strangers: dict[str, str] = field(default_factory=dict)
     """Uids by name of pods that have the pool's labels and that no operator created."""
+    alterations: Alterations = field(init=False)
     weights: dict[str, int] = field(default_factory=dict)
     """Weights of the spec's variants."""
     rotation: tuple[str, ...] = ()
@@ -112,6 +114,7 @@ class WarmPool:
 
     def __post_init__(self) -> None:
         self.libraries = PoolLibraries(pool=self.name, namespace=self.namespace_libraries)
+        self.alterations = Alterations(pool=self.name, clock=self.clock)
         self.base = self._make_partition("")
 
     def __iter__(self) -> Iterator[Partition]:

@@ -17,6 +17,7 @@ from mcp_exec_operator.pods.manifest import pool_of
 from mcp_exec_operator.pods.network_policy import pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.openings import NamespacePolicies
+from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.libraries import NamespaceLibraries
 from mcp_exec_operator.pools.partition import Partition
@@ -122,6 +123,8 @@ class PoolRegistry:
         if deleted:
             self._deleted.add(item["metadata"]["uid"])
         if name is None:
+            if not deleted:
+                self._inspect_moved(item)
             return None
         pool = self.get((item["metadata"]["namespace"], name))
         partition = pool.partition_of(item)
@@ -132,12 +135,15 @@ class PoolRegistry:
             pool.wakeup.set()
             pod = partition.pods.observe(item, now=monotonic())
             self._recognize(partition, pod, item)
+            self._controllers[pool].inspector.inspect(partition, pod, item)
             return pod
         known = partition.pods.get(item["metadata"]["name"])
         if pool.strangers.get(item["metadata"]["name"]) == item["metadata"]["uid"]:
             del pool.strangers[item["metadata"]["name"]]
         if known is not None and known.uid in (None, item["metadata"]["uid"]):
             partition.pods.forget(known.name)
+            if not is_terminating(item):
+                self._controllers[pool].inspector.check_gone(partition, known)
             pool.refill_now()
         pool.wakeup.set()
         self.discard(pool)
@@ -240,6 +246,8 @@ class PoolRegistry:
         known = pool.pod(item["metadata"]["name"])
         if known is not None and known.uid == item["metadata"]["uid"]:
             return True
+        if known is None and self._inspect_moved(item):
+            return False
         # nobody else knew the digest of a pod that is being created
         expected = known is not None and known.uid is None and self.authenticator.has_token_digest(item)
         if expected or self.authenticator.claims_pool(item, pool.uid):
@@ -247,6 +255,17 @@ class PoolRegistry:
         if pool.body is not None and pool.note_stranger(item):
             fields = {"pool": pool.name, "pod": item["metadata"]["name"]}
             log.warning("a pod has the labels of the pool, but no operator created it: it is ignored", extra=fields)
+        return False
+
+    def _inspect_moved(self, item: Object) -> bool:
+        """Delete a pod whose labels name another pool than the one that has it, or none. Return whether it is one."""
+        namespace, name = object_key(item)
+        for pool in self:
+            partition = pool.partition_with(name) if pool.namespace == namespace else None
+            pod = partition.pods.get(name) if partition is not None else None
+            if partition is not None and pod is not None and pod.uid == item["metadata"]["uid"]:
+                self._controllers[pool].inspector.inspect(partition, pod, item)
+                return True
         return False
 
     def _recognize(self, partition: Partition, pod: Pod, item: Object) -> None:
@@ -257,7 +276,7 @@ class PoolRegistry:
             partition.pods.set_aside(pod)
 
     def _replace_pods(self, pool: WarmPool, items: list[Object], *, listed_at: float) -> int:
-        missed = 0
+        missed, controller = 0, self._controllers[pool]
         by_partition: dict[Partition, list[Object]] = {}
         listed = {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
         pool.strangers = {name: uid for name, uid in pool.strangers.items() if listed.get(name) == uid}
@@ -265,13 +284,17 @@ class PoolRegistry:
             if self._accepts(pool, item):
                 by_partition.setdefault(pool.partition_of(item), []).append(item)
         for partition in pool:
-            found = by_partition.get(partition, ())
+            found, before = by_partition.get(partition, ()), partition.pods.all()
             missed += len(partition.pods.replace(found, listed_at=listed_at, now=monotonic()))
+            for pod in before:
+                if pod.gone:
+                    controller.inspector.check_gone(partition, pod)
             for item in found:
-                if (pod := partition.pods.get(item["metadata"]["name"])) is not None:
-                    self._recognize(partition, pod, item)
+                if (known := partition.pods.get(item["metadata"]["name"])) is not None:
+                    self._recognize(partition, known, item)
+                    controller.inspector.inspect(partition, known, item)
         pool.wakeup.set()
-        self._controllers[pool].network_policy.dirty = True
+        controller.network_policy.dirty = True
         self.discard(pool)
         return missed
 

@@ -188,6 +188,9 @@ def _pods_trusted(pool: WarmPool, moment: datetime) -> Condition:
     if changed := sorted({name for partition in pool for name in partition.changed_fields}):
         message = f"pods are not used, because an admission webhook changed them: {', '.join(changed)}"
         return _condition("PodsTrusted", False, "PodsChanged", message, moment)
+    if altered := pool.alterations.describe():
+        message = f"pods were deleted, because somebody changed them after their creation: {altered}"
+        return _condition("PodsTrusted", False, "PodsAltered", message, moment)
     if pool.strangers:
         names = ", ".join(sorted(pool.strangers))
         message = f"pods have the pool's labels, but no operator created them, so they are ignored: {names}"

@@ -32,10 +32,19 @@ def rendered(helm3: Render) -> Rendered:
     return helm3({"namespaces": ["agents", "batch"]}, "--kube-version", "1.30.0")
 
 
-def refusals(policy: Object, *, user: str, new: Object, old: Object | None = None, right: bool = False) -> list[str]:
-    """Return the messages with which a policy refuses a write, as the API server evaluates it."""
+def refusals(
+    policy: Object, *, user: str, new: Object, old: Object | None = None, right: bool = False, resource: str = ""
+) -> list[str]:
+    """Return the messages with which a policy refuses a write, as the API server evaluates it.
+
+    A policy that does not match `resource`, if it is given, refuses nothing.
+    """
     spec = policy["spec"]
-    request = {"userInfo": {"username": user}, "operation": "CREATE" if old is None else "UPDATE"}
+    rules = spec["matchConstraints"]["resourceRules"]
+    operation = "CREATE" if old is None else "UPDATE"
+    if resource and not any(resource in each["resources"] and operation in each["operations"] for each in rules):
+        return []
+    request = {"userInfo": {"username": user}, "operation": operation}
     given = {"object": new, "oldObject": old, "request": request}
     activation = {name: celpy.json_to_cel(value) for name, value in given.items()}
     variables = MapType()
@@ -169,7 +178,7 @@ def test_every_status_has_a_policy(rendered: Rendered) -> None:
         for policy in rendered.all("ValidatingAdmissionPolicy")
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]
         for resource in rule["resources"]
-        if resource.endswith("/status")
+        if resource.endswith("/status") and rule["apiGroups"] == ["mcp-exec.dev"]
     ]
     assert sorted(guarded) == sorted(f"{plural}/status" for plural in build_definitions())
 
@@ -205,6 +214,39 @@ def test_nobody_but_the_operator_changes_what_isolates_a_sandbox(verdict: Verdic
     said = [] if allowed else ["only the operator may change the labels or the spec of a sandbox"]
     assert verdict("sandboxes", user=ALICE, new=new, old=SANDBOX) == said
     assert verdict("sandboxes", user=OPERATOR, new=new, old=SANDBOX) == []
+
+
+KUBELET, SCHEDULER = "system:node:n", "system:kube-scheduler"
+ALTERED = ["only the operator may change the labels or the spec of a sandbox"]
+MADE = ["only the operator may create sandboxes, or make a pod one"]
+
+
+@pytest.mark.parametrize("resource", ["pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"])
+def test_no_subresource_changes_what_isolates_a_sandbox(verdict: Verdict, resource: str) -> None:
+    larger = changed(containers=[{"resources": {"limits": {"memory": "64Gi"}}}])
+    watched = changed(ephemeralContainers=[{"name": "debugger"}])
+    unlabelled, web = changed(metadata={"labels": {}}), {"metadata": {"labels": {LABEL_NAME: "web"}}, "spec": {}}
+    for new in (larger, watched, unlabelled):
+        assert verdict("sandboxes", user=ALICE, new=new, old=SANDBOX, resource=resource) == ALTERED
+        assert verdict("sandboxes", user=OPERATOR, new=new, old=SANDBOX, resource=resource) == []
+    assert verdict("sandboxes", user=ALICE, new=SANDBOX, old=web, resource=resource) == MADE
+
+
+def test_no_binding_makes_a_pod_a_sandbox(verdict: Verdict) -> None:
+    """The API server copies the labels of a Binding to the pod."""
+    target = {"target": {"kind": "Node", "name": "n"}}
+    forged = {"metadata": {"name": "web", "labels": {LABEL_NAME: SANDBOX_NAME}}, **target}
+    plain = {"metadata": {"name": "default-x7k2mq"}, **target}
+    placed = {"metadata": {"name": "x", "labels": {"topology.kubernetes.io/zone": "a"}}, **target}
+    assert verdict("sandboxes", user=ALICE, new=forged, resource="pods/binding") == MADE
+    assert verdict("sandboxes", user=SCHEDULER, new=plain, resource="pods/binding") == []
+    assert verdict("sandboxes", user=SCHEDULER, new=placed, resource="pods/binding") == []
+
+
+def test_kubelet_and_scheduler_report_the_state_of_a_sandbox(verdict: Verdict) -> None:
+    reported = SANDBOX | {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    for user in (KUBELET, SCHEDULER, "system:serviceaccount:kube-system:pod-garbage-collector"):
+        assert verdict("sandboxes", user=user, new=reported, old=SANDBOX, resource="pods/status") == []
 
 
 def network_policy(selector: Object, **rules: Any) -> Object:

@@ -21,17 +21,22 @@ def test_the_description_can_be_switched_off(render: Render) -> None:
     assert render({"gateway": {"docs": False}}).environment("mcp-exec-gateway")["MCP_EXEC_DOCS"] == "false"
 
 
-def test_another_port_of_metrics_is_no_part_of_the_service_and_open_to_named_peers_alone(render: Render) -> None:
-    rendered = render({"gateway": {"metricsPort": 8085}, "networkPolicy": {"metricsFrom": [PEER]}})
+def test_the_port_of_metrics_is_no_part_of_the_service_and_open_to_named_peers_only(render: Render) -> None:
+    rendered = render({"networkPolicy": {"metricsFrom": [PEER]}})
     assert rendered.environment("mcp-exec-gateway")["MCP_EXEC_METRICS_PORT"] == "8085"
     container = rendered.pods()["mcp-exec-gateway"]["containers"][0]
     assert {"name": "metrics", "containerPort": 8085, "protocol": "TCP"} in container["ports"]
     assert [each["name"] for each in rendered.one("Service", "mcp-exec-gateway")["spec"]["ports"]] == ["http"]
     ingress = rendered.one("NetworkPolicy", "mcp-exec-gateway")["spec"]["ingress"]
     assert {"ports": [{"port": 8085, "protocol": "TCP"}], "from": [PEER]} in ingress
-    for values in ({"metricsPort": 8085}, {}):
+    for values in ({"metricsPort": 9000}, {}):
         ingress = render({"gateway": values}).one("NetworkPolicy", "mcp-exec-gateway")["spec"]["ingress"]
         assert [rule["ports"] for rule in ingress] == [[{"port": 8080, "protocol": "TCP"}]]
+
+
+def test_metrics_on_the_port_of_the_api_are_refused(render: Render) -> None:
+    with pytest.raises(AssertionError, match=r"gateway\.metricsPort is 8080, the port of the API"):
+        render({"gateway": {"metricsPort": 8080}})
 
 
 def test_nothing_is_made_for_prometheus_and_grafana_by_default(render: Render) -> None:
@@ -48,7 +53,7 @@ def test_a_service_monitor_selects_the_pods_of_all_processes(render: Render) -> 
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
     services = [each for each in rendered.all("Service") if wanted <= each["metadata"]["labels"].items()]
     ports = {each["metadata"]["name"]: each["spec"]["ports"][0]["targetPort"] for each in services}
-    assert ports == {f"{name}-metrics": port for name, port in zip(PROCESSES, (8081, 8080, 8084), strict=True)}
+    assert ports == {f"{name}-metrics": port for name, port in zip(PROCESSES, (8081, 8085, 8084), strict=True)}
     for service in services:
         selector = service["spec"]["selector"].items()
         name = service["metadata"]["name"].removesuffix("-metrics")
@@ -61,12 +66,12 @@ def test_a_service_monitor_selects_the_pods_of_all_processes(render: Render) -> 
 
 
 def test_annotations_name_the_port_of_each_process(render: Render) -> None:
-    rendered = render({"monitoring": {"scrapeAnnotations": True}, "gateway": {"metricsPort": 8085}})
+    rendered = render({"monitoring": {"scrapeAnnotations": True}, "gateway": {"metricsPort": 9000}})
     found = {
         name: rendered.one("Deployment", name)["spec"]["template"]["metadata"]["annotations"] for name in PROCESSES
     }
     assert {found[name]["prometheus.io/scrape"] for name in PROCESSES} == {"true"}
-    assert [found[name]["prometheus.io/port"] for name in PROCESSES] == ["8081", "8085", "8084"]
+    assert [found[name]["prometheus.io/port"] for name in PROCESSES] == ["8081", "9000", "8084"]
 
 
 def test_scraping_without_metrics_is_refused(render: Render) -> None:
@@ -83,8 +88,8 @@ def test_a_scrapers_namespace_reaches_the_metrics_of_all_processes(render: Rende
         assert [rule for rule in rules if peer in rule["from"]], name
     calls = rendered.one("NetworkPolicy", "mcp-exec-broker")["spec"]["ingress"][0]
     assert peer not in calls["from"]
-    moved = render({**values, "gateway": {"metricsPort": 8085}}).one("NetworkPolicy", "mcp-exec-gateway")
-    opened = {rule["ports"][0]["port"]: peer in rule["from"] for rule in moved["spec"]["ingress"]}
+    gateway = rendered.one("NetworkPolicy", "mcp-exec-gateway")
+    opened = {rule["ports"][0]["port"]: peer in rule["from"] for rule in gateway["spec"]["ingress"]}
     assert opened == {8080: False, 8085: True}
 
 

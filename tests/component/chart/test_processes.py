@@ -19,7 +19,7 @@ SETTINGS = {
         "templatePrefixes": ["cost.example.com", "team.example.com"],
         "leaderElection": {"leaseDurationSeconds": 9, "renewDeadlineSeconds": 8, "retryPeriodSeconds": 7},
     },
-    "gateway": {"maxWaitSeconds": 14, "maxBodyBytes": 2097152, "audience": "mcp-exec", "drainSeconds": 2},
+    "gateway": {"maxWaitSeconds": 14, "maxBodyBytes": 2097152, "audience": "team-gateway", "drainSeconds": 2},
 }
 
 
@@ -44,8 +44,14 @@ def test_the_gateway_reads_every_variable_that_it_is_given(render: Render, monke
     settings = GatewaySettings.from_environment()
     assert settings.namespaces == ("agents", "batch")
     assert settings.api_keys_secret == "mcp-exec-api-keys"
-    assert (settings.max_wait_seconds, settings.max_body_bytes, settings.audience) == (14, 2097152, "mcp-exec")
+    assert (settings.max_wait_seconds, settings.max_body_bytes, settings.audience) == (14, 2097152, "team-gateway")
     assert (settings.drain_seconds, settings.shutdown_seconds, settings.port) == (2, 14, 8080)
+
+
+def test_tokens_of_service_accounts_have_an_audience_of_their_own(render: Render) -> None:
+    assert render().environment("mcp-exec-gateway")["MCP_EXEC_AUDIENCE"] == "mcp-exec"
+    with pytest.raises(AssertionError, match="audience"):
+        render({"gateway": {"audience": ""}})
 
 
 def test_the_broker_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +113,7 @@ def test_every_pod_meets_the_restricted_pod_security_level(render: Render) -> No
 def test_operator_and_gateway_are_probed_at_their_ports(render: Render) -> None:
     for name, port in (("mcp-exec-operator", 8081), ("mcp-exec-gateway", 8080)):
         container = render().pods()[name]["containers"][0]
-        assert container["ports"] == [{"name": "http", "containerPort": port, "protocol": "TCP"}]
+        assert container["ports"][0] == {"name": "http", "containerPort": port, "protocol": "TCP"}
         assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
         assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
         assert container["startupProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import httpx
 import pytest
 from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE, SANDBOX_KEY
@@ -23,7 +24,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.process.http_server import build_server
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_gateway.app import build_app
+from mcp_exec_gateway.app import build_app, build_metrics_app
 from mcp_exec_gateway.auth.api_keys import digest_key
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.settings import Settings
@@ -98,6 +99,12 @@ class Gateway:
     async def ask(self, method: str, path: str, **options: Any) -> Answer:
         async with asyncio.timeout(DEADLINE), self.request(method, path, **options) as response:
             return Answer(response.status, response.headers, await response.text())
+
+    async def read_metrics(self) -> str:
+        """Return what the port of metrics serves."""
+        transport = httpx.ASGITransport(build_metrics_app(self.dependencies))
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway:8085") as client:
+            return (await client.get("/metrics")).text
 
     async def post(self, body: Any = None, query: str = "", **options: Any) -> Answer:
         given = {"code": "print(1)"} if body is None else body

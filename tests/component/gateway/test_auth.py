@@ -207,14 +207,23 @@ async def test_a_token_past_its_end_is_not_even_asked_about(gateway: Gateway, ap
     assert api.asked("POST", "/tokenreviews") == []
 
 
-async def test_an_audience_that_is_set_must_be_the_tokens(api: FakeApiServer) -> None:
+async def test_a_token_for_the_api_server_is_none_for_the_gateway(api: FakeApiServer) -> None:
+    """Whoever saw it on its way to the gateway could use all rights of its account."""
     bot = allow(api, "list")
-    async with serving(api, audience="mcp-exec") as gateway:
+    api.audiences = ["https://kubernetes.default.svc.cluster.local"]
+    async with serving(api) as gateway:
         assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 401
     assert api.asked("POST", "/tokenreviews")[0].body["spec"]["audiences"] == ["mcp-exec"]
     api.audiences = ["mcp-exec"]
-    async with serving(api, audience="mcp-exec") as gateway:
+    async with serving(api) as gateway:
         assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 200
+
+
+async def test_the_audience_can_be_another(api: FakeApiServer) -> None:
+    bot = allow(api, "list")
+    for audience, status in (("another-release", 401), ("mcp-exec", 200)):
+        async with serving(api, audience=audience) as gateway:
+            assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == status
 
 
 async def test_an_api_server_that_can_not_say_is_503_and_not_remembered(gateway: Gateway, api: FakeApiServer) -> None:

@@ -35,7 +35,7 @@ async def test_a_strict_pools_findings_are_the_answer_and_nothing_is_created(gat
     ]
     assert problem.detail.startswith("pool default rejects the code: line 3: os.system")
     assert gateway.executions == {}
-    text = (await gateway.ask("GET", "/metrics")).text
+    text = await gateway.read_metrics()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     counted = {s.labels["rule"]: s.value for s in samples if s.name == "mcp_exec_gateway_code_findings_total"}
     assert counted == {"Subprocess": 1, "DynamicCode": 1}

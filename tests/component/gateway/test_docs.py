@@ -1,11 +1,13 @@
-"""The API's description and the metrics: from the gateway's own files, switched off, or on another port."""
+"""The API's description and the metrics: from the gateway's own files, switched off, and on different ports."""
 
 import asyncio
 import re
 import socket
+from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import Gateway, serving
+from pydantic import ValidationError
+from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.support.api_server import FakeApiServer
 
 from mcp_exec_common.process.http_server import build_server
@@ -39,16 +41,18 @@ async def test_no_other_file_is_served(gateway: Gateway, file: str) -> None:
     assert (await gateway.ask("GET", f"/docs/{file}", key=None)).status == 404
 
 
-async def test_docs_and_metrics_can_be_switched_off(api: FakeApiServer) -> None:
-    async with serving(api, docs=False, metrics=False) as gateway:
+async def test_docs_can_be_switched_off(api: FakeApiServer) -> None:
+    async with serving(api, docs=False) as gateway:
         for path in ("/docs", "/docs/start.js", "/docs/swagger-ui.css", "/openapi.json", "/metrics", "/redoc"):
             assert (await gateway.ask("GET", path, key=None)).status == 404, path
         assert (await gateway.ask("GET", "/healthz", key=None)).status == 200
 
 
-async def test_metrics_can_have_a_port_of_their_own(api: FakeApiServer) -> None:
-    async with serving(api, metrics_port=8085) as gateway:
-        assert (await gateway.ask("GET", "/metrics", key=None)).status == 404
+async def test_metrics_are_not_served_where_callers_are(api: FakeApiServer) -> None:
+    """They name namespaces and what these spend, and need no authentication."""
+    async with serving(api) as gateway:
+        for key in (None, KEY):
+            assert (await gateway.ask("GET", "/metrics", key=key)).status == 404
         app = build_metrics_app(gateway.dependencies)
         server = build_server(app, port=0, keep_alive_seconds=5, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -65,20 +69,19 @@ async def test_metrics_can_have_a_port_of_their_own(api: FakeApiServer) -> None:
 
 async def test_pages_without_a_caller_have_the_limit_of_their_address(api: FakeApiServer) -> None:
     async with serving(api, anonymous_requests_per_minute=3) as gateway:
-        statuses = [
-            (await gateway.ask("GET", path, key=None)).status for path in ("/docs", "/openapi.json", "/metrics")
-        ]
-        assert statuses == [200, 200, 200]
-        for path in ("/docs", "/openapi.json", "/metrics", "/docs/start.js"):
+        paths = ("/docs", "/openapi.json", "/docs/start.js")
+        assert [(await gateway.ask("GET", path, key=None)).status for path in paths] == [200, 200, 200]
+        for path in paths:
             assert (await gateway.ask("GET", path, key=None)).status == 429
         assert (await gateway.ask("GET", "/healthz", key=None)).status == 200
 
 
-def test_the_apis_own_port_is_no_port_of_metrics_alone() -> None:
-    given = {"namespaces": ("agents",), "sandbox_key_file": "unused", "release_namespace": "r"}
-    assert not Settings(**given).has_metrics_port  # type: ignore[arg-type]
-    assert not Settings(**given, port=9000, metrics_port=9000).has_metrics_port  # type: ignore[arg-type]
-    assert Settings(**given, metrics_port=9001).has_metrics_port  # type: ignore[arg-type]
+def test_the_port_of_the_api_is_refused_for_metrics() -> None:
+    given: Any = {"namespaces": ("agents",), "sandbox_key_file": "unused", "release_namespace": "r"}
+    assert Settings(**given).metrics_port == 8085
+    for port in (8080, 9000):
+        with pytest.raises(ValidationError, match=f"{port} is the port of the API"):
+            Settings(**given, port=port, metrics_port=port)
 
 
 async def test_the_address_of_the_gateway_names_what_it_has(gateway: Gateway, api: FakeApiServer) -> None:

@@ -228,7 +228,7 @@ async def test_one_interrupt_ends_each_command(api: FakeApiServer, tmp_path: Pat
 async def test_one_interrupt_ends_a_command_that_looks_up_a_name(
     api: FakeApiServer, tmp_path: Path, entry: str
 ) -> None:
-    options = ("--gateway", "http://gateway.test", "--api-key", "k") if entry == "main" else ()
+    options = ("--gateway", "https://gateway.test", "--api-key", "k") if entry == "main" else ()
     async with started(
         api, tmp_path, "get", *options, entry=entry, mode="no names", url="http://api.test:1"
     ) as process:

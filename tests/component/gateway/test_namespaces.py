@@ -8,7 +8,7 @@ from tests.support.until import until
 
 from mcp_exec_gateway.app import build_app
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
+OPEN = {"/healthz", "/readyz", "/docs", "/openapi.json"}
 BOSS, OTHER_BOSS = "mcpx_boss", "mcpx_other_boss"
 
 

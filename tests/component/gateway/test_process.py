@@ -25,6 +25,7 @@ def gateway(folder: Path, api: FakeApiServer, **changes: str) -> dict[str, str]:
         "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
         "MCP_EXEC_API_KEYS_SECRET": "api-keys",
         "MCP_EXEC_PORT": str(free_port()),
+        "MCP_EXEC_METRICS_PORT": str(free_port()),
         "MCP_EXEC_DRAIN_SECONDS": "0",
         "MCP_EXEC_SHUTDOWN_SECONDS": "30",
     }
@@ -113,7 +114,7 @@ async def test_a_setting_that_is_wrong_is_named(
 
 
 async def test_metrics_have_a_port_of_their_own_until_it_stops(api: FakeApiServer, tmp_path: Path) -> None:
-    env = gateway(tmp_path, api, MCP_EXEC_METRICS_PORT=str(free_port()))
+    env = gateway(tmp_path, api)
     async with started(*MODULE, env=env) as running, aiohttp.ClientSession() as session:
         await running.says("ready")
         async with asyncio.timeout(SECONDS):

@@ -16,6 +16,7 @@ from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_operator.kube.api import POD_SELECTOR
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.kube.namespaces import follow_namespaces
 from mcp_exec_operator.manager import Manager
@@ -68,7 +69,9 @@ class Operator:
             (NODES, self.manager.observe_node),
             (POLICIES, self.manager.observe_policy),
         ):
-            await self._stack.enter_async_context(Reflector(kube=kube, path=path, on_change=tell).run_in_background())
+            selector = POD_SELECTOR if path == PODS else ""
+            reflector = Reflector(kube=kube, path=path, selector=selector, on_change=tell)
+            await self._stack.enter_async_context(reflector.run_in_background())
 
     @asynccontextmanager
     async def following_namespaces(self) -> AsyncIterator[None]:

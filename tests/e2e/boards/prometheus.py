@@ -18,7 +18,7 @@ from tests.e2e.support import ROOT, SYSTEM, Cluster
 from tests.support.processes import free_port
 from tests.support.until import eventually
 
-PORTS = {"operator": 8081, "gateway": 8080, "broker": 8084}
+PORTS = {"operator": 8081, "gateway": 8085, "broker": 8084}
 """Ports of the metrics of each process."""
 RULES = ROOT / "charts/mcp-exec/rules/mcp-exec.yaml"
 

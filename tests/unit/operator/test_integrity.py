@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.operator.test_pod_manifest import build
 
-from mcp_exec_operator.pods.integrity import find_changes
+from mcp_exec_operator.pods.alterations import Alterations
+from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations, find_changes
 
 Object = dict[str, Any]
 REQUESTED = build(runtimeClassName="gvisor").body
@@ -154,3 +156,45 @@ def test_only_a_few_fields_are_named() -> None:
     pod = stored()
     pod["spec"]["containers"] += [{"name": f"c{number}"} for number in range(100)]
     assert len(find_changes(REQUESTED, pod)) == 8
+
+
+def settle(pod: Object) -> Object:
+    """Change what clusters and operators change in a pod after its creation."""
+    pod = deepcopy(pod)
+    pod["metadata"]["labels"] |= {"topology.kubernetes.io/region": "r", "mcp-exec.dev/state": "busy"}
+    pod["metadata"]["labels"] |= {"mcp-exec.dev/execution": "e", "mcp-exec.dev/session": "s", "mcp-exec.dev/owner": "o"}
+    pod["spec"]["containers"][0]["resizePolicy"] = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]
+    pod["spec"]["nodeName"] = "n2"
+    return pod
+
+
+def test_what_clusters_and_operators_change_later_is_no_alteration() -> None:
+    before, after = stored(), settle(stored())
+    assert find_alterations(ChangeableParts.of(before), ChangeableParts.of(after)) == ()
+    assert digest_confinement(after) == digest_confinement(before)
+
+
+@pytest.mark.parametrize("field", [field for field in CHANGES if not field.startswith("metadata.annotations")])
+def test_a_later_change_of_what_confines_a_sandbox_breaks_its_seal(field: str) -> None:
+    pod = stored()
+    CHANGES[field](pod)
+    assert digest_confinement(pod) != digest_confinement(stored())
+
+
+def test_a_later_change_of_the_limits_is_named() -> None:
+    pod = stored()
+    pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = "64Gi"
+    parts = ChangeableParts.of(pod)
+    assert find_alterations(ChangeableParts.of(stored()), parts) == ("spec.containers[0].resources",)
+    assert digest_confinement(pod) != digest_confinement(stored())
+
+
+def test_altered_pods_are_reported_for_ten_minutes_and_at_most_sixteen() -> None:
+    now = [1000.0]
+    found = Alterations(pool="default", clock=lambda: now[0])
+    for number in range(20):
+        found.note(Pod(name=f"pod-{number:02}", state=PodState.WARM), ("spec.resources",))
+    assert found.describe().count("spec.resources") == 16
+    assert found.expire(now[0]) == 1600
+    assert found.expire(1600) is None
+    assert found.describe() == ""

@@ -6,7 +6,10 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.server import find_server_reason
 
 PROBLEMS: Final[dict[str, str]] = {
-    "unauthenticated": "check whether the key was removed or rotated; the chart's notes say how to get the first one",
+    "unauthenticated": (
+        "check whether the key was removed or rotated; the chart's notes say how to get the first one; a "
+        "ServiceAccount's token needs the audience of gateway.audience"
+    ),
     "forbidden": "use a key of that namespace whose limits allow it",
     "rate-limited": "wait a minute, or raise the key's `requestsPerMinute`",
     "too-many": "wait until executions have ended, or raise the key's `maxConcurrent`",
