@@ -82,6 +82,8 @@ class Execution(_Result):
     """Duration of each stage in milliseconds."""
     usage: Usage | None = None
     """Resources that the execution used. Not set if it had no sandbox."""
+    stored_bytes: int | None = None
+    """Bytes of the object in Kubernetes, once the operator has written its status."""
     duration: str | None = None
     """Total duration for people, for example `12ms`."""
     tool_calls: ToolCalls | None = None

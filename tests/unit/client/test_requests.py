@@ -189,6 +189,7 @@ def test_every_kind_of_problem_of_the_gateway_has_an_error() -> None:
         "too-many": (429, errors.TooManyRequests),
         "rate-limited": (429, errors.TooManyRequests),
         "queue-full": (429, errors.PoolQueueFull),
+        "stored": (429, errors.TooManyRequests),
         "unavailable": (503, errors.Unavailable),
         "internal": (500, errors.Unavailable),
     }
