@@ -108,6 +108,37 @@ def test_a_pod_serves_its_owner_until_its_last_use_and_through_an_operator_kill_
         assert [each["output"]["result"] for each in (third, fourth, fifth, other)] == [[]] * 4
 
 
+LIVING = """
+import os
+def threads(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+        return int(fields[16]) - (state == "Z")
+    except OSError:
+        return 0
+[pid for pid in context["pids"] if threads(pid)]
+"""
+"""Returns those of some processes that have a living thread."""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", ["reuse", "session"])
+def test_processes_without_a_main_thread_end_with_their_run(
+    installed: Cluster, gateway: Gateway, reusing: list[str], kind: str
+) -> None:
+    try:
+        for pool in reusing:
+            fields = {"user": "hider", **({"session": f"hider-{pool}"} if kind == "session" else {})}
+            left = run(installed, gateway, leftovers.WITHOUT_MAIN_THREAD, pool, **fields)
+            pids = left["output"]["result"]
+            again = run(installed, gateway, LIVING, pool, context={"pids": pids}, **fields)
+            assert (len(pids), again["podUid"]) == (2, left["podUid"])
+            assert again["output"]["result"] == []
+    finally:
+        installed.delete("SandboxSession", *installed.names("SandboxSession"))
+
+
 OPEN_IN_GVISOR = ("maps", "environment", "open files", "of 1")
 """Ends of the names of attempts that gVisor allows. The supervisor's variables are erased, and it has no files."""
 

@@ -74,6 +74,8 @@ class SandboxState:
         self._problem = ""
         """Why the sandbox can't be used again."""
         self._session_executions = 0
+        self._session_cpu_seconds: float | None = None
+        """CPU time of the session's interpreter at the end of its last job."""
         self._memory = find_gauge(settings.memory_bytes)
         self._tasks = TaskCounter(supervisor=os.getpid(), cgroup_root=CGROUP_ROOT)
         self._mirror = LogMirror(sys.stdout.fileno()).add if settings.log_output else None
@@ -189,6 +191,7 @@ class SandboxState:
             files=RunFiles(request=request.files, kept=self._files),
             grace_seconds=self._settings.grace_seconds,
             template=self._runners.template,
+            runner_cpu_seconds=self._session_cpu_seconds,
         )
         self._task = asyncio.create_task(self._complete(self._run, request))
 
@@ -265,6 +268,7 @@ class SandboxState:
             self.state = "finished"
             raise NotCleaned(self._problem)
         self._session_executions = 0
+        self._session_cpu_seconds = None
         self.state = "idle"
         self._clean_ms = (time.perf_counter() - started) * 1000
         return self._clean_ms
@@ -347,7 +351,11 @@ class SandboxState:
         """Keep the stopped interpreter for the next job of its session, and end all other processes."""
         if not run.keeps_interpreter:
             return False
+        self._session_cpu_seconds = run.runner_cpu_seconds
         self._runners.rest()
         stop_descendants()
         spare = (*self._runners.template, self._runners.current.pid)
-        return await end_descendants(spare=spare, seconds=END_SECONDS) and not self._runners.idle.ended.is_set()
+        has_ended_others = await end_descendants(spare=spare, seconds=END_SECONDS)
+        # The end of another process may have woken the interpreter, for example if it held its terminal.
+        stop_descendants()
+        return has_ended_others and not self._runners.idle.ended.is_set()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mcp_exec_sandbox.supervisor.resources.proc_file import ProcFile
-from mcp_exec_sandbox.supervisor.resources.processes import Process
+from mcp_exec_sandbox.supervisor.resources.processes import Process, find_folder
 from mcp_exec_sandbox.supervisor.settings import MIB
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -133,7 +133,8 @@ def read_proportional_bytes(process: Process) -> int:
     With the resident size instead, a few forks of a large process would count as many times its memory.
     """
     try:
-        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        folder = find_folder(process) or f"/proc/{process.pid}"
+        lines = Path(f"{folder}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, PermissionError):
         # Kernels before Linux 4.14 lack the file and a process can hide it. An ended process lacks its folder too.
         return process.resident_bytes if Path(f"/proc/{process.pid}").exists() else 0
