@@ -139,6 +139,28 @@ def test_processes_without_a_main_thread_end_with_their_run(
         installed.delete("SandboxSession", *installed.names("SandboxSession"))
 
 
+HOLD = """
+import os, socket
+memory = os.memfd_create("held")
+for _ in range(100):
+    os.write(memory, os.urandom(1 << 20))
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+socket.send_fds(a, [b"x"], [a.fileno(), b.fileno(), memory])
+socket.send_fds(b, [b"x"], [a.fileno(), b.fileno()])
+"""
+"""Leaves a file in two sockets that hold each other."""
+
+
+@pytest.mark.timeout(240)
+def test_a_pod_whose_kernel_keeps_what_a_run_left_is_not_used_again(
+    installed: Cluster, gateway: Gateway, reusing: list[str]
+) -> None:
+    for pool in reusing:
+        clean, left, after = (run(installed, gateway, code, pool, user="holder") for code in ("1", HOLD, "1"))
+        assert left["podUid"] == clean["podUid"], "a run that leaves nothing ends no pod"
+        assert (after["podUid"] == clean["podUid"]) == (pool != "gvisor"), "Linux frees such sockets"
+
+
 OPEN_IN_GVISOR = ("maps", "environment", "open files", "of 1")
 """Ends of the names of attempts that gVisor allows. The supervisor's variables are erased, and it has no files."""
 
