@@ -196,7 +196,8 @@ def test_hidden_files_are_bounded_by_the_memory_of_a_pool_that_has_them_there(
         installed.wait_for("Ready", "SandboxPool", name, seconds=90)
         small = gateway.run("open('file', 'w').write('kept')", poolRef={"name": name})
         assert small["phase"] == "Succeeded", str(small)
-        assert gateway.run(HIDE, poolRef={"name": name}, timeoutSeconds=60)["phase"] == "Failed"
+        found = gateway.run(HIDE, poolRef={"name": name}, timeoutSeconds=60)
+        assert (found["phase"], found["reason"]) == ("Failed", "OutOfMemory"), str(found)
 
 
 OUTCOMES: dict[str, dict[str, str]] = {}
