@@ -169,6 +169,37 @@ def test_code_ends_if_a_policy_opens_its_sandbox(installed: Cluster, gateway: Ga
     assert "can be reached from the sandbox" in found["error"]["message"]
 
 
+HIDE = """
+import os, socket
+kept = []
+for _ in range(16):
+    file = os.open("/workspace/hidden", os.O_RDWR | os.O_CREAT)
+    for _ in range(32):
+        os.write(file, os.urandom(1 << 20))
+    os.unlink("/workspace/hidden")
+    sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    socket.send_fds(sockets[0], [b"x"], [file])
+    os.close(file)
+    kept.append(sockets)
+"""
+"""Has 512 MiB in deleted files that only sockets hold."""
+
+
+@pytest.mark.timeout(180)
+def test_hidden_files_are_bounded_by_the_memory_of_a_pool_that_has_them_there(
+    gateway: Gateway, installed: Cluster, runtimes: dict[str, str | None], make_pool: MakePool
+) -> None:
+    limits = {"limits": {"cpu": "1", "memory": "256Mi", "ephemeral-storage": "512Mi"}}
+    for pool, runtime in runtimes.items():
+        name = f"memory-{pool}"
+        make_pool(name, runtimeClassName=runtime, workspaceMedium="Memory", workspaceSize="64Mi", resources=limits)
+        installed.wait_for("Ready", "SandboxPool", name, seconds=90)
+        small = gateway.run("open('file', 'w').write('kept')", poolRef={"name": name})
+        assert small["phase"] == "Succeeded", str(small)
+        found = gateway.run(HIDE, poolRef={"name": name}, timeoutSeconds=60)
+        assert (found["phase"], found["reason"]) == ("Failed", "OutOfMemory"), str(found)
+
+
 OUTCOMES: dict[str, dict[str, str]] = {}
 
 

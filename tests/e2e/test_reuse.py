@@ -108,6 +108,59 @@ def test_a_pod_serves_its_owner_until_its_last_use_and_through_an_operator_kill_
         assert [each["output"]["result"] for each in (third, fourth, fifth, other)] == [[]] * 4
 
 
+LIVING = """
+import os
+def threads(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+        return int(fields[16]) - (state == "Z")
+    except OSError:
+        return 0
+[pid for pid in context["pids"] if threads(pid)]
+"""
+"""Returns those of some processes that have a living thread."""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", ["reuse", "session"])
+def test_processes_without_a_main_thread_end_with_their_run(
+    installed: Cluster, gateway: Gateway, reusing: list[str], kind: str
+) -> None:
+    try:
+        for pool in reusing:
+            fields = {"user": "hider", **({"session": f"hider-{pool}"} if kind == "session" else {})}
+            left = run(installed, gateway, leftovers.WITHOUT_MAIN_THREAD, pool, **fields)
+            pids = left["output"]["result"]
+            again = run(installed, gateway, LIVING, pool, context={"pids": pids}, **fields)
+            assert (len(pids), again["podUid"]) == (2, left["podUid"])
+            assert again["output"]["result"] == []
+    finally:
+        installed.delete("SandboxSession", *installed.names("SandboxSession"))
+
+
+HOLD = """
+import os, socket
+memory = os.memfd_create("held")
+for _ in range(100):
+    os.write(memory, os.urandom(1 << 20))
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+socket.send_fds(a, [b"x"], [a.fileno(), b.fileno(), memory])
+socket.send_fds(b, [b"x"], [a.fileno(), b.fileno()])
+"""
+"""Leaves a file in two sockets that hold each other."""
+
+
+@pytest.mark.timeout(240)
+def test_a_pod_whose_kernel_keeps_what_a_run_left_is_not_used_again(
+    installed: Cluster, gateway: Gateway, reusing: list[str]
+) -> None:
+    for pool in reusing:
+        clean, left, after = (run(installed, gateway, code, pool, user="holder") for code in ("1", HOLD, "1"))
+        assert left["podUid"] == clean["podUid"], "a run that leaves nothing ends no pod"
+        assert (after["podUid"] == clean["podUid"]) == (pool != "gvisor"), "Linux frees such sockets"
+
+
 OPEN_IN_GVISOR = ("maps", "environment", "open files", "of 1")
 """Ends of the names of attempts that gVisor allows. The supervisor's variables are erased, and it has no files."""
 

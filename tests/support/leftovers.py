@@ -1,14 +1,55 @@
 """Two programs for a sandbox: one leaves all behind that code can leave, one looks for all of it.
 
 What `LOOK` returns after `LEAVE` and cleaning must equal what it returned before. `LEAVE` returns what it could do to
-the processes and places of the sandbox that are not its own.
+the processes and places of the sandbox that are not its own. `WITHOUT_MAIN_THREAD` leaves processes that look dead.
 """
 
 REFUSED = {"EPERM", "EACCES", "ESRCH", "ENOSYS"}
 """Outcomes of calls that reach nothing."""
 
-LEAVE = r'''
-import builtins, contextlib, ctypes, errno, gc, json, os, random, resource, signal, socket, sys, threading, time
+HIDE = r'''
+import ctypes, os, signal, threading, time
+EXIT = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+def write_without_main_thread(path):
+    """Write to a file for ever, in a process that looks dead: its main thread has ended."""
+    def write():
+        while True:
+            try:
+                with open(path, "a") as file:
+                    file.write("x")
+            except OSError:
+                pass
+            time.sleep(0.001)
+    threading.Thread(target=write, daemon=True).start()
+    ctypes.CDLL(None).syscall(EXIT, 0)
+def wait_for_end_of_main_thread(pid):
+    while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.001)
+'''
+
+WITHOUT_MAIN_THREAD = (
+    HIDE
+    + r'''
+def fork(path, *, group):
+    """Fork a process that looks dead. If it has a group of its own, the kernel wakes it when this process ends."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if group:
+            os.setpgid(0, 0)
+        write_without_main_thread(path)
+    wait_for_end_of_main_thread(pid)
+    return pid
+path = os.environ["TMPDIR"] + "/left"
+[fork(path, group=False), fork(path, group=True)]
+'''
+)
+"""Leaves processes whose main thread has ended, and returns their numbers."""
+
+LEAVE = (
+    HIDE
+    + r'''
+import builtins, contextlib, ctypes, errno, gc, json, os, random, resource, signal, socket, struct, sys, threading, time
 from multiprocessing import shared_memory
 
 work, temporary = os.getcwd(), os.environ["TMPDIR"]
@@ -96,6 +137,24 @@ attempt("System V queue", libc.msgget, 4711, 0o1666)
 mq_open, add_key = {"x86_64": (240, 248), "aarch64": (180, 217)}[os.uname().machine]
 attempt("POSIX queue", libc.syscall, mq_open, b"left", os.O_CREAT | os.O_RDWR, 0o666, None)
 attempt("key", libc.syscall, add_key, b"user", b"left", b"left", 4, -4)
+
+# what would let stopped code go on
+def clone(flags):
+    pid = libc.syscall(clone_call, flags, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    return pid
+timer_create, clone_call, prctl = {"x86_64": (222, 56, 157), "aarch64": (107, 220, 167)}[os.uname().machine]
+event = struct.pack("=QiiQQQQQQ", 0, signal.SIGCONT, 0, *[0] * 6)
+attempt("timer", libc.syscall, timer_create, time.CLOCK_MONOTONIC, event, ctypes.create_string_buffer(8))
+attempt("signal of the parent's end", libc.syscall, prctl, 1, int(signal.SIGCONT), 0, 0, 0)
+attempt("signal of a child's end", clone, int(signal.SIGCONT))
+
+# what would hide open files: a thread with a table of its own, which shares memory and signal handlers only
+stack = ctypes.create_string_buffer(1 << 16)
+top, pause = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 15)), ctypes.cast(libc.pause, ctypes.c_void_p)
+attempt("thread with open files of its own", libc.clone, pause, top, 0x10900, None)
+attempt("open files of its own", libc.syscall, 436, 1000, 1001, 2)
 
 def read_file(path):
     with open(path, "rb") as file:
@@ -203,14 +262,24 @@ def hop():
     while True:
         if os.fork() != 0:
             os._exit(0)
+def write():
+    write_without_main_thread(f"{temporary}/left-by-a-thread")
+def write_in_group():
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        write()
+    signal.pause()
 daemon(listen)
 daemon(spin)
+daemon(write)
+daemon(write_in_group)
 daemon(signal.pause)
 if supervisor == 1:
     daemon(hop)
 threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
 {"outcome": outcome, "left": len(left), "others": len(known)}
 '''
+)
 
 LOOK = r"""
 import builtins, contextlib, gc, json, os, random, resource, signal, socket, sys, threading

@@ -243,9 +243,7 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
                     ],
                 }
             ],
-            "volumes": [
-                {"name": name, "emptyDir": {"sizeLimit": spec.workspace_size}} for name in ("workspace", "tmp")
-            ],
+            "volumes": [{"name": name, "emptyDir": _volume(spec)} for name in ("workspace", "tmp")],
             "tolerations": _tolerations(spec),
             # a lost node takes few warm pods; the scheduler spreads pods that belong to no workload by load alone
             "topologySpreadConstraints": [
@@ -267,6 +265,12 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
     }
     body["spec"].update({name: value for name, value in optional.items() if value})
     return body
+
+
+def _volume(spec: SandboxPoolSpec) -> Object:
+    # only if set, so that pods of other pools stay as they are
+    medium = {"medium": "Memory"} if spec.workspace_medium == "Memory" else {}
+    return {"sizeLimit": spec.workspace_size, **medium}
 
 
 def _limits(limits: Object, containers: Any) -> Object:

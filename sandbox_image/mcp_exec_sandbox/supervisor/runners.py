@@ -8,12 +8,14 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import EXITED
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
-from mcp_exec_sandbox.supervisor.resources.processes import kill_process
+from mcp_exec_sandbox.supervisor.resources.processes import kill_process, list_descendants, stop_descendants
 
 END_SECONDS = 1.0
 """Time for a killed interpreter to end."""
 READY_SECONDS = 8.0
 """Time for a forked or a new interpreter to get ready, after the first one."""
+REST_CHECK_SECONDS = 1.0
+"""Time between two checks that the interpreter of a session is stopped between its jobs."""
 
 
 class RunnerFailed(Exception):
@@ -94,6 +96,7 @@ class RunnerSet:
         """What becomes of the current interpreter while it runs no code."""
         self._template: RunnerProcess | None = None
         self._template_listener = _TemplateListener(self)
+        self._rest: asyncio.Task[None] | None = None
         first.listen(self.idle)
 
     @property
@@ -134,10 +137,26 @@ class RunnerSet:
                     await listener.ended.wait()
 
     def rest(self) -> None:
-        """Note that the current interpreter stays for the next job of its session."""
+        """Note that the current interpreter stays, stopped, for the next job of its session."""
         self.idle = IdleListener()
         self.idle.ready.set()
         self.current.listen(self.idle)
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = asyncio.create_task(self._keep_stopped(self.idle))
+
+    async def _keep_stopped(self, listener: IdleListener) -> None:
+        """Stop what runs between two jobs, until the interpreter has another listener.
+
+        Code can't wake itself by the ways that its seccomp filter refuses. This is for those that nobody knows.
+        """
+        while True:
+            await asyncio.sleep(REST_CHECK_SECONDS)
+            if not self.current.has_listener(listener):
+                return
+            processes = [each for each in list_descendants(os.getpid()) if each.pid not in self.template]
+            if any(process.is_running for process in processes):
+                stop_descendants()
 
     def handle_exit(self, pid: int, code: int) -> None:
         """Handle the end of a child of the supervisor: the template, or an interpreter without one."""

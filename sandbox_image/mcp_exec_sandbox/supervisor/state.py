@@ -10,6 +10,7 @@ from typing import Literal
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
 from mcp_exec_sandbox.supervisor.cleaning.emptying import NotCleaned
+from mcp_exec_sandbox.supervisor.cleaning.held import HeldResources
 from mcp_exec_sandbox.supervisor.cleaning.places import WritablePlaces
 from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
 from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
@@ -24,6 +25,7 @@ from mcp_exec_sandbox.supervisor.resources.memory import CGROUP_ROOT, find_gauge
 from mcp_exec_sandbox.supervisor.resources.processes import (
     end_descendants,
     kill_descendants,
+    list_descendants,
     reap_children,
     stop_descendants,
 )
@@ -39,6 +41,8 @@ END_SECONDS = 2.0
 """Time for all processes of a run to end."""
 CLEAN_SECONDS = 8.0
 """Time to empty the places that the code could write to."""
+FREE_SECONDS = 1.0
+"""Time for the kernel to free the memory of ended processes."""
 SETTLE_SECONDS = 5.0
 """Time between a run's event `end` and the state that follows, at most."""
 
@@ -65,6 +69,7 @@ class SandboxState:
         self._settings = settings
         self._runners = RunnerSet(runner)
         self._places: WritablePlaces | None = None
+        self._held: HeldResources | None = None
         self._tenancy = Tenancy()
         self._run: CodeRun | None = None
         self._task: asyncio.Task[None] | None = None
@@ -74,6 +79,8 @@ class SandboxState:
         self._problem = ""
         """Why the sandbox can't be used again."""
         self._session_executions = 0
+        self._session_cpu_seconds: float | None = None
+        """CPU time of the session's interpreter at the end of its last job."""
         self._memory = find_gauge(settings.memory_bytes)
         self._tasks = TaskCounter(supervisor=os.getpid(), cgroup_root=CGROUP_ROOT)
         self._mirror = LogMirror(sys.stdout.fileno()).add if settings.log_output else None
@@ -189,6 +196,7 @@ class SandboxState:
             files=RunFiles(request=request.files, kept=self._files),
             grace_seconds=self._settings.grace_seconds,
             template=self._runners.template,
+            runner_cpu_seconds=self._session_cpu_seconds,
         )
         self._task = asyncio.create_task(self._complete(self._run, request))
 
@@ -197,6 +205,12 @@ class SandboxState:
         if self._places is None:
             folders = (self._settings.workspace, self._settings.temporary)
             self._places = WritablePlaces.find(folders, expected=(ARTIFACTS_FOLDER, HIDDEN_FOLDER))
+            if self._memory.shows_held_bytes:
+                self._held = HeldResources(
+                    read_memory=lambda: self._memory.read_used_bytes(lambda: list_descendants(os.getpid())),
+                    folder=self._settings.workspace,
+                    disk_bytes=2 * self._settings.storage_bytes,
+                )
         self._runners.prepare_owned()
 
     def _build_watchdog(self) -> Watchdog:
@@ -265,6 +279,7 @@ class SandboxState:
             self.state = "finished"
             raise NotCleaned(self._problem)
         self._session_executions = 0
+        self._session_cpu_seconds = None
         self.state = "idle"
         self._clean_ms = (time.perf_counter() - started) * 1000
         return self._clean_ms
@@ -285,6 +300,8 @@ class SandboxState:
         self._files.make_artifacts_folder()
         await self._runners.renew()
         await self.wrappers.restore()
+        if self._held is not None:
+            await self._held.check(seconds=FREE_SECONDS)
 
     def describe_session(self) -> SessionReport | None:
         """Return the state of the session, or None if the last execution belongs to none."""
@@ -347,7 +364,11 @@ class SandboxState:
         """Keep the stopped interpreter for the next job of its session, and end all other processes."""
         if not run.keeps_interpreter:
             return False
+        self._session_cpu_seconds = run.runner_cpu_seconds
         self._runners.rest()
         stop_descendants()
         spare = (*self._runners.template, self._runners.current.pid)
-        return await end_descendants(spare=spare, seconds=END_SECONDS) and not self._runners.idle.ended.is_set()
+        has_ended_others = await end_descendants(spare=spare, seconds=END_SECONDS)
+        # The end of another process may have woken the interpreter, for example if it held its terminal.
+        stop_descendants()
+        return has_ended_others and not self._runners.idle.ended.is_set()

@@ -120,6 +120,40 @@ signal.pause()
     assert (run.phase, run.reason) == ("Failed", "StorageLimit")
 
 
+def test_deleted_files_that_a_process_without_a_main_thread_holds_count_as_storage(make_sandbox):
+    code = """
+import ctypes, os, signal, threading
+def hold():
+    files = []
+    for number in range(8):
+        files.append(open("hidden", "wb", buffering=0))
+        os.unlink("hidden")
+        files[-1].write(os.urandom(1 << 20))
+    threading.Event().wait()
+if os.fork() == 0:
+    threading.Thread(target=hold).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+signal.pause()
+"""
+    run = make_sandbox(storage_bytes=str(4 * MIB)).run(code)
+    assert (run.phase, run.reason) == ("Failed", "StorageLimit")
+
+
+def test_threads_of_processes_without_a_main_thread_count_as_processes(make_sandbox):
+    code = """
+import ctypes, os, signal, threading
+def work():
+    while True:
+        threading.Thread(target=threading.Event().wait).start()
+if os.fork() == 0:
+    threading.Thread(target=work).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+signal.pause()
+"""
+    run = make_sandbox(max_processes="40").run(code)
+    assert (run.phase, run.reason) == ("Failed", "ProcessLimit")
+
+
 def test_output_without_end_reaches_the_output_limit(sandbox):
     run = sandbox.run("line = 'y' * 100_000\nwhile True:\n    print(line)\n")
     assert (run.phase, run.reason) == ("Failed", "OutputLimit")

@@ -1,11 +1,12 @@
 """A sandbox that serves its owner again: nothing of the run before is left, and nobody else is served."""
 
+import contextlib
 import os
 import signal
 
 import pytest
 from tests.component.sandbox.test_wrappers import wrappers
-from tests.support.leftovers import LEAVE, LOOK, REFUSED
+from tests.support.leftovers import LEAVE, LOOK, REFUSED, WITHOUT_MAIN_THREAD
 from tests.support.until import eventually
 
 OWNER, OTHER = "0" * 32, "1" * 32
@@ -44,6 +45,26 @@ def test_nothing_that_code_leaves_reaches_the_next_run(sandbox):
     assert second.result["found"] == first.result["found"]
     assert second.result["random"] != first.result["random"]
     assert second.result["pid"] != first.result["pid"]
+
+
+def lives(pid):
+    """Return whether the kernel has a thread of a process that is not dead."""
+    states = []
+    for thread in os.listdir(f"/proc/{pid}/task") if os.path.exists(f"/proc/{pid}") else ():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/stat") as file:
+            states.append(file.read().rpartition(")")[2].split()[0])
+    return any(state not in "ZX" for state in states)
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_processes_without_a_main_thread_end_with_their_run(sandbox, session):
+    run = sandbox.run(WITHOUT_MAIN_THREAD, id="1", owner=OWNER, session=session)
+    assert run.phase == "Succeeded", run.error
+    if not session:
+        assert recycle(sandbox, "1").json()["uses"] == 1
+        assert [pid for pid in run.result if os.path.exists(f"/proc/{pid}")] == [], "their numbers are free again"
+    assert sandbox.run("1", id="2", owner=OWNER, session=session).result == 1
+    assert [pid for pid in run.result if lives(pid)] == []
 
 
 def test_a_sandbox_serves_one_owner_and_no_execution_twice(sandbox):

@@ -91,6 +91,36 @@ while count < 1000:
     assert session.run("count >= before").result is True
 
 
+def test_an_interpreter_that_is_woken_between_jobs_is_stopped_again_and_its_time_counts(session):
+    code = """
+import os, threading
+def work():
+    while is_working:
+        pass
+is_working = True
+threading.Thread(target=work).start()
+os.getpid()
+"""
+    runner = session.run(code).result
+    ticks = os.sysconf("SC_CLK_TCK")
+
+    def read_cpu_ticks():
+        return sum(map(int, read_stat(runner)[11:13]))
+
+    eventually(lambda: read_stat(runner)[0] == "T", what="the interpreter is stopped")
+    before = read_cpu_ticks()
+
+    def has_worked():
+        os.kill(runner, signal.SIGCONT)
+        return read_cpu_ticks() - before > ticks / 2
+
+    eventually(has_worked, what="the thread went on")
+    eventually(lambda: read_stat(runner)[0] == "T", what="the interpreter is stopped again")
+    run = session.run("is_working = False")
+    assert run.end["cpuSeconds"] > 0.4
+    assert session.run("1").end["cpuSeconds"] < 0.4, "each time counts once"
+
+
 def test_a_session_survives_a_time_out_that_its_code_lets_interrupt_it(session):
     assert session.run("kept = 5").phase == "Succeeded"
     assert session.run("while True: pass", timeoutSeconds=0.2).reason == "Timeout"

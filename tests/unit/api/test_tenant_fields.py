@@ -50,7 +50,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "approvals[].by": "tests/component/chart/test_admission.py::test_an_approver_decides_in_no_name_but_their_own",
     },
     "sandboxpools": {
-        "imagePullPolicy resources.* workspaceSize warm.* scaling.* reuse.* onEmpty codeCheck.*": OWN,
+        "imagePullPolicy resources.* workspaceSize workspaceMedium warm.* scaling.* reuse.* onEmpty codeCheck.*": OWN,
         "maxProcesses maxTimeoutSeconds maxPods maxQueued maxIdleAgeSeconds logOutput preimport[]": OWN,
         "variants[].name variants[].weight variants[].resources.*": OWN,
         "image runtimeClassName priorityClassName variants[].image variants[].runtimeClassName": CLUSTER,

@@ -55,6 +55,11 @@ def test_a_pod_has_limits_on_everything() -> None:
     assert [volume["emptyDir"] for volume in manifest.body["spec"]["volumes"]] == [{"sizeLimit": "256Mi"}] * 2
 
 
+def test_files_of_a_pod_can_be_in_its_memory() -> None:
+    volumes = build(workspaceMedium="Memory").body["spec"]["volumes"]
+    assert [volume["emptyDir"] for volume in volumes] == [{"sizeLimit": "256Mi", "medium": "Memory"}] * 2
+
+
 def test_a_pod_is_told_its_limits_and_no_token() -> None:
     variables = {
         each["name"]: each["value"] for each in container_of(build(resources={"limits": {"cpu": "1500m"}}))["env"]

@@ -258,7 +258,7 @@ def test_storage_counts_deleted_files_that_are_open(tmp_path):
         file.write(bytes(b"x" * 100_000))
         file.flush()
         (tmp_path / "gone").unlink()
-        assert asyncio.run(measure_storage([], [os.getpid()], enough=10 * MIB)) >= 100_000
+        assert asyncio.run(measure_storage([], [f"/proc/{os.getpid()}"], enough=10 * MIB)) >= 100_000
 
 
 async def test_too_many_files_are_too_much(tmp_path, monkeypatch):
@@ -294,6 +294,6 @@ async def test_open_files_of_the_code_do_not_hold_up_the_event_loop(tmp_path):
             await asyncio.sleep(0)
 
     counter = asyncio.create_task(count_turns())
-    await measure_storage([tmp_path], [os.getpid()] * 500, enough=1 << 40)
+    await measure_storage([tmp_path], [f"/proc/{os.getpid()}"] * 500, enough=1 << 40)
     counter.cancel()
     assert turns > 5

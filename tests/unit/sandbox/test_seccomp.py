@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.runner.limits.seccomp import ARCHITECTURES, assemble_filter, assemble_template_filter
+from mcp_exec_sandbox.runner.limits.seccomp import (
+    ARCHITECTURES,
+    CLOSE_RANGE,
+    assemble_filter,
+    assemble_template_filter,
+)
 
 ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
 SUPERVISOR = 4711
-SETPRIORITY, IOPRIO_SET, FCNTL, IOCTL, CLONE = "setpriority", "ioprio_set", "fcntl", "ioctl", "clone"
+SETPRIORITY, IOPRIO_SET, FCNTL, IOCTL = "setpriority", "ioprio_set", "fcntl", "ioctl"
+CLONE, PRCTL = "clone", "prctl"
 F_SETFL, F_GETFL, F_SETOWN, F_SETSIG, F_SETOWN_EX, F_DUPFD_CLOEXEC = 4, 3, 8, 10, 15, 1030
 O_ASYNC, O_NONBLOCK = 0x2000, 0x800
 
@@ -31,6 +37,9 @@ def evaluate(name, number, *arguments, audit=None, template=False):
             return operand
         if code == 0x20:
             accumulator = struct.unpack_from("=I", data, operand)[0]
+            continue
+        if code == 0x54:
+            accumulator &= operand
             continue
         holds = {
             0x15: accumulator == operand,
@@ -122,6 +131,31 @@ def test_no_process_is_made_in_a_new_user_namespace(name):
 
 
 @each_architecture
+@pytest.mark.parametrize("upper", [0, 1 << 32])
+def test_the_kernel_sends_nobody_a_signal_that_lets_stopped_code_go_on(name, upper):
+    """SIGCONT (18) by a timer, by the end of a child or by the end of a parent."""
+    architecture = ARCHITECTURES[name]
+    assert evaluate(name, {"x86_64": 222, "aarch64": 107}[name], 1, 2, 3) == ENOSYS
+    assert evaluate(name, architecture.clone, 18 | upper) == EPERM
+    assert evaluate(name, architecture.clone, 0x01200000 | 18 | upper) == EPERM
+    assert evaluate(name, architecture.clone, 0x01200000 | 17 | upper) == ALLOW
+    assert evaluate(name, architecture.prctl, 1 | upper, 18 | upper) == EPERM
+    assert evaluate(name, architecture.prctl, 1, 9) == ALLOW
+    assert evaluate(name, architecture.prctl, 15, 18) == ALLOW
+
+
+@each_architecture
+def test_threads_share_the_open_files_of_their_process(name):
+    architecture = ARCHITECTURES[name]
+    assert evaluate(name, architecture.clone, 0x00010900) == EPERM
+    assert evaluate(name, architecture.clone, 0x003D0F00) == ALLOW, "pthread_create"
+    assert evaluate(name, architecture.clone, 0x4111) == ALLOW, "vfork"
+    assert evaluate(name, CLOSE_RANGE, 3, 1 << 31, 2) == EPERM
+    assert evaluate(name, CLOSE_RANGE, 3, 1 << 31, 6) == EPERM
+    assert evaluate(name, CLOSE_RANGE, 3, 1 << 31, 4) == ALLOW
+
+
+@each_architecture
 def test_what_outlives_processes_can_not_be_made(name):
     """Shared memory, semaphores and queues of System V, queues of POSIX; and clone3, whose flags can't be checked."""
     for number in ARCHITECTURES[name].missing:
@@ -143,7 +177,8 @@ def test_the_filter_ends_for_every_call_and_refuses_no_other(name, number, argum
         *architecture.never,
         *architecture.first,
         *architecture.missing,
-        *(getattr(architecture, each) for each in (SETPRIORITY, IOPRIO_SET, FCNTL, IOCTL, CLONE)),
+        CLOSE_RANGE,
+        *(getattr(architecture, each) for each in (SETPRIORITY, IOPRIO_SET, FCNTL, IOCTL, CLONE, PRCTL)),
     }
     answer = evaluate(name, number, *arguments)
     assert answer in (ALLOW, EPERM, ENOSYS)

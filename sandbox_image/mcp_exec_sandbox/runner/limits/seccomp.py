@@ -8,7 +8,10 @@ namespace the code would have every capability. The container's default profile 
 in gVisor. A seccomp filter needs no rights besides `no_new_privs`.
 
 Objects of System V IPC and POSIX message queues would outlive the processes of a run. The filter refuses to make any,
-as a kernel without them does. A runner that was forked from a template has a second, smaller filter for its pid.
+as a kernel without them does. The supervisor stops code by SIGSTOP, so the filter refuses each way to let the kernel
+send SIGCONT: POSIX timers, the signal of a parent's death, the signal of a child's end. It refuses threads that do not
+share the open files of their process, because they would hide them from the supervisor. A runner that was forked from a
+template has a second, smaller filter for its pid.
 """
 
 import ctypes
@@ -21,13 +24,20 @@ _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _EPERM, _ENOSYS = 1, 38
 
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_IF_SET, _RETURN, _AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_CALLS = 0x40000000
 
+_CLONE_FILES = 0x400
+_CLONE_THREAD = 0x10000
 _CLONE_PARENT = 0x8000
 _CLONE_NEWUSER = 0x10000000
+_CLONE_SIGNAL = 0xFF
+"""The bits of the signal that a process sends to its parent at its end."""
+_CLOSE_RANGE_UNSHARE = 2
+_PR_SET_PDEATHSIG = 1
+_SIGCONT = 18
 _F_SETFL, _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 4, 8, 10, 15
 _O_ASYNC = 0x2000
 _IOCTLS = (
@@ -73,13 +83,16 @@ class Architecture:
     kernel that the code does not need)."""
     kill: int
     clone: int
+    prctl: int
     missing: tuple[int, ...]
-    """Calls that fail with ENOSYS: shmget, semget, msgget, mq_open; clone3, whose flags a filter can't read: callers
-    fall back to clone."""
+    """Calls that fail with ENOSYS: shmget, semget, msgget, mq_open; timer_create and clone3, whose signal and flags a
+    filter can't read: callers fall back to setitimer and clone."""
 
 
 _COMMON = (424, 438, 440, 448, 425, 426, 427)
 """Those of the calls below that have the same number everywhere."""
+CLOSE_RANGE = 436
+"""Number of close_range, everywhere."""
 
 ARCHITECTURES = {
     "x86_64": Architecture(
@@ -93,7 +106,8 @@ ARCHITECTURES = {
         never=(272, 308, 101, 312, *_COMMON, 323, 298, 321, 248, 249, 250),
         kill=62,
         clone=56,
-        missing=(29, 64, 68, 240, 435),
+        prctl=157,
+        missing=(29, 64, 68, 240, 222, 435),
     ),
     "aarch64": Architecture(
         audit=0xC00000B7,
@@ -106,7 +120,8 @@ ARCHITECTURES = {
         never=(97, 268, 117, 272, *_COMMON, 282, 241, 280, 217, 218, 219),
         kill=129,
         clone=220,
-        missing=(194, 190, 186, 180, 435),
+        prctl=167,
+        missing=(194, 190, 186, 180, 107, 435),
     ),
 }
 
@@ -165,6 +180,10 @@ def assemble_filter(architecture: Architecture, supervisor: int) -> bytes:
             *_refuse_values(architecture.fcntl, 1, (_F_SETOWN, _F_SETOWN_EX, _F_SETSIG)),
             *_refuse_async_flag(architecture.fcntl),
             *_refuse_flag(architecture.clone, 0, _CLONE_NEWUSER),
+            *_refuse_end_signal(architecture.clone),
+            *_refuse_own_files(architecture.clone),
+            *_refuse_flag(CLOSE_RANGE, 2, _CLOSE_RANGE_UNSHARE),
+            *_refuse_death_signal(architecture.prctl),
             _build_instruction(_RETURN, _ALLOW),
         ]
     )
@@ -229,6 +248,29 @@ def _refuse_async_flag(fcntl: int) -> list[bytes]:
     """Return instructions that refuse `fcntl(F_SETFL)` with `O_ASYNC`, which turns signals of a descriptor on."""
     inner = [_load_argument(2), *_refuse_bit(_O_ASYNC)]
     return _check_argument(fcntl, 1, [_build_instruction(_JUMP_EQUAL, _F_SETFL, skip_unless=len(inner)), *inner])
+
+
+def _refuse_end_signal(clone: int) -> list[bytes]:
+    """Return instructions that refuse processes that send SIGCONT to their parent when they end."""
+    signal = [_build_instruction(_AND, _CLONE_SIGNAL), *_refuse_calls((_SIGCONT,), _EPERM)]
+    return _check_argument(clone, 0, signal)
+
+
+def _refuse_own_files(clone: int) -> list[bytes]:
+    """Return instructions that refuse threads that do not share the open files of their process."""
+    is_shared = _build_instruction(_JUMP_IF_SET, _CLONE_FILES, skip_if=1)
+    refuse = [is_shared, _build_instruction(_RETURN, _ERRNO | _EPERM)]
+    return _check_argument(
+        clone, 0, [_build_instruction(_JUMP_IF_SET, _CLONE_THREAD, skip_unless=len(refuse)), *refuse]
+    )
+
+
+def _refuse_death_signal(prctl: int) -> list[bytes]:
+    """Return instructions that refuse `prctl(PR_SET_PDEATHSIG)` with SIGCONT."""
+    inner = [_load_argument(1), *_refuse_calls((_SIGCONT,), _EPERM)]
+    return _check_argument(
+        prctl, 0, [_build_instruction(_JUMP_EQUAL, _PR_SET_PDEATHSIG, skip_unless=len(inner)), *inner]
+    )
 
 
 def _refuse_bit(flag: int) -> list[bytes]:

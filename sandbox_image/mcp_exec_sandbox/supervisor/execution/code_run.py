@@ -74,8 +74,12 @@ class CodeRun:
         files: RunFiles,
         grace_seconds: float,
         template: Collection[int] = (),
+        runner_cpu_seconds: float | None = None,
     ) -> None:
-        """Prepare. `template` is the pid of the runner's template, if it has one, which is not killed with the code."""
+        """Prepare. `template` is the pid of the runner's template, if it has one, which is not killed with the code.
+
+        `runner_cpu_seconds` is what the interpreter of a session had used at the end of its last run.
+        """
         self._request = request
         self._runner = runner
         self._log = log
@@ -99,7 +103,7 @@ class CodeRun:
         self._control_bytes = 0
         self._template = template
         self._has_started = False
-        self._cpu = CpuMeter(find_runner=lambda: runner.pid)
+        self._cpu = CpuMeter(find_runner=lambda: runner.pid, runner_seconds=runner_cpu_seconds)
         self.reason: Reason = "RunnerDied"
         """Reason of the outcome, once the run has ended."""
         self._cpu_seconds: float | None = None
@@ -188,6 +192,11 @@ class CodeRun:
     def has_breached(self) -> bool:
         """Whether a limit was exceeded, or something happened that no code should bring about."""
         return self.reason not in _HARMLESS or self._watchdog.has_kernel_kill()
+
+    @property
+    def runner_cpu_seconds(self) -> float:
+        """CPU time that the interpreter had used in all, when it was measured last."""
+        return self._cpu.runner_seconds
 
     def _find_spared(self) -> set[int]:
         """Return the processes that outlive the run."""

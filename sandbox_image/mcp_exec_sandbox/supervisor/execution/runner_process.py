@@ -168,6 +168,10 @@ class RunnerProcess:
                 loop.add_reader(descriptor, self._on_readable, stream)
         self._listener = listener
 
+    def has_listener(self, listener: RunnerListener) -> bool:
+        """Return whether `listener` is the current one."""
+        return self._listener is listener
+
     async def submit(
         self,
         *,

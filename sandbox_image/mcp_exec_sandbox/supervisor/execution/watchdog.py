@@ -1,12 +1,13 @@
 """Watchdog of the run for limits that no kernel limit enforces clearly: tasks, memory and storage in total."""
 
 import asyncio
+import signal
 from collections.abc import Callable, Collection
 
 from mcp_exec_sandbox.protocol import LimitName
 from mcp_exec_sandbox.supervisor.execution.outcome import Reason, SupervisorDecision
 from mcp_exec_sandbox.supervisor.resources.memory import MemoryGauge
-from mcp_exec_sandbox.supervisor.resources.processes import Process, list_descendants
+from mcp_exec_sandbox.supervisor.resources.processes import Process, find_folder, kill_process, list_descendants
 from mcp_exec_sandbox.supervisor.resources.storage import measure_storage
 from mcp_exec_sandbox.supervisor.resources.task_count import TaskCounter
 from mcp_exec_sandbox.supervisor.settings import MIB, Settings
@@ -86,11 +87,20 @@ class Watchdog:
     async def _check_storage(self) -> SupervisorDecision | None:
         folders = (self._settings.workspace, self._settings.temporary)
         limit = self._settings.storage_bytes
-        pids = [process.pid for process in self._list_processes()]
-        if await measure_storage(folders, pids, enough=limit) <= limit:
+        if await measure_storage(folders, self._find_process_folders(), enough=limit) <= limit:
             return None
         names = " and ".join(str(folder) for folder in folders)
         return _fail("StorageLimit", f"the files in {names} take more than {limit // MIB} MiB or are too many")
+
+    def _find_process_folders(self) -> list[str]:
+        """Return the folders of /proc that show the open files of the code. What shows none is killed."""
+        found = []
+        for process in self._list_processes():
+            if (folder := find_folder(process)) is not None:
+                found.append(folder)
+            else:
+                kill_process(process.pid, signal.SIGKILL)
+        return found
 
     def _list_processes(self) -> list[Process]:
         return [process for process in list_descendants(self._supervisor) if process.pid not in self._template]

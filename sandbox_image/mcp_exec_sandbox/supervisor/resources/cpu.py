@@ -61,20 +61,24 @@ def _read_quota(root: Path) -> str | None:
 class CpuMeter:
     """CPU time of the runner and of the processes that the code starts, since the meter was made.
 
+    With `runner_seconds`, the runner's part begins earlier: when it had used so much, at the end of the last run.
     The time of a process that is still alive counts in steps of /proc, 10 ms, except for the runner's own. In gVisor
     all times have such steps.
     """
 
-    def __init__(self, *, find_runner: Callable[[], int]) -> None:
+    def __init__(self, *, find_runner: Callable[[], int], runner_seconds: float | None = None) -> None:
         """Begin. `find_runner` returns the pid of the runner, or 0 as long as it is being forked."""
         self._find_runner = find_runner
         self._stat: ProcFile | None = None
-        self._before = self._read_runner() + _read_reaped()
+        self.runner_seconds = self._read_runner() if runner_seconds is None else runner_seconds
+        """CPU time of the runner, when it was measured last."""
+        self._before = self.runner_seconds + _read_reaped()
 
     def measure(self, *, all_processes: bool) -> float:
         """Return the seconds until now. Unless `all_processes`, processes other than the runner count if they ended."""
         others = _read_living(os.getpid(), without=self._find_runner()) if all_processes else 0.0
-        return max(0.0, self._read_runner() + _read_reaped() + others - self._before)
+        self.runner_seconds = self._read_runner()
+        return max(0.0, self.runner_seconds + _read_reaped() + others - self._before)
 
     def _read_runner(self) -> float:
         """Return the CPU time of the runner and of its ended children; 0 if it was reaped."""

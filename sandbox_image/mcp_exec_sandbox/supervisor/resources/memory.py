@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mcp_exec_sandbox.supervisor.resources.proc_file import ProcFile
-from mcp_exec_sandbox.supervisor.resources.processes import Process
+from mcp_exec_sandbox.supervisor.resources.processes import Process, find_folder
 from mcp_exec_sandbox.supervisor.settings import MIB
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -23,6 +23,8 @@ class MemoryGauge(Protocol):
 
     reserve_bytes: int
     """The part of the container's limit that the processes can't use."""
+    shows_held_bytes: bool
+    """Whether the bytes in use show what the kernel holds for no process: without caches, and of this sandbox only."""
 
     def read_used_bytes(self, list_processes: Callable[[], Iterable[Process]]) -> int:
         """Return the bytes in use that the kernel can't reclaim at once."""
@@ -75,6 +77,8 @@ def find_gauge(limit: int, *, cgroup_root: Path = CGROUP_ROOT, proc_root: Path =
 class CgroupGauge:
     """The container's cgroup."""
 
+    shows_held_bytes = False
+
     def __init__(self, *, root: Path, files: CgroupFiles, limit: int) -> None:
         self._usage = ProcFile(root / files.usage)
         self._statistics = ProcFile(root / files.statistics)
@@ -95,6 +99,7 @@ class GvisorGauge:
     """gVisor's /proc/meminfo, which shows the one sandbox as if it were the machine."""
 
     reserve_bytes = SENTRY_BYTES
+    shows_held_bytes = True
 
     def __init__(self, *, path: Path) -> None:
         self._file = ProcFile(path)
@@ -115,6 +120,8 @@ class GvisorGauge:
 class ProcessGauge:
     """The sum over all processes, used if the system offers no better source."""
 
+    shows_held_bytes = False
+
     def __init__(self, *, limit: int) -> None:
         self.reserve_bytes = limit // 32
 
@@ -133,7 +140,8 @@ def read_proportional_bytes(process: Process) -> int:
     With the resident size instead, a few forks of a large process would count as many times its memory.
     """
     try:
-        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        folder = find_folder(process) or f"/proc/{process.pid}"
+        lines = Path(f"{folder}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, PermissionError):
         # Kernels before Linux 4.14 lack the file and a process can hide it. An ended process lacks its folder too.
         return process.resident_bytes if Path(f"/proc/{process.pid}").exists() else 0

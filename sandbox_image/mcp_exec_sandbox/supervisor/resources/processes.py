@@ -8,6 +8,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_FIELDS = 22
+"""Fields of /proc/PID/stat after the name that are used: state, parent, ..., threads (17), ..., resident pages (21)."""
+_ENDED = (b"Z", b"X")
+_STOPPED = (b"T", b"t")
 _FIRST_DELAY_SECONDS = 0.001
 _LAST_DELAY_SECONDS = 0.02
 
@@ -21,39 +25,75 @@ class Process:
     threads: int
     resident_bytes: int
     is_running: bool = True
-    """Whether it is neither stopped nor dead."""
+    """Whether it may run code. A process without a main thread may: nothing shows whether its other threads do."""
+    has_main_thread: bool = True
+    """Whether the main thread lives, the only one that /proc/PID describes."""
 
 
 def read_process(pid: int) -> Process | None:
     """Return the process, or None if it has ended: a process that nobody has reaped yet counts as ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    if len(fields) < 22 or fields[0] in (b"Z", b"X"):
-        return None
+    fields = _read_stat(pid)
+    return None if not fields or _is_dead(fields) else _parse_process(pid, fields)
+
+
+def _parse_process(pid: int, fields: list[bytes]) -> Process:
     return Process(
         pid=pid,
         parent=int(fields[1]),
         threads=int(fields[17]),
         resident_bytes=int(fields[21]) * PAGE_BYTES,
-        is_running=fields[0] not in (b"T", b"t"),
+        is_running=fields[0] not in _STOPPED,
+        has_main_thread=fields[0] not in _ENDED,
     )
+
+
+def _read_stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name, or none if they can't be read."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+    return fields if len(fields) >= _FIELDS else []
+
+
+def _is_dead(fields: list[bytes]) -> bool:
+    """Return whether no thread is left. The state is the main thread's; others may go on after it has ended."""
+    return fields[0] in _ENDED and int(fields[17]) <= 1
 
 
 def list_descendants(ancestor: int) -> list[Process]:
     """Return all living processes below `ancestor`; for PID 1 these are all processes of the container."""
-    children: dict[int, list[Process]] = {}
-    for process in _list_processes():
-        children.setdefault(process.parent, []).append(process)
-    descendants: list[Process] = []
+    return [_parse_process(pid, fields) for pid, fields in _read_stats_below(ancestor) if not _is_dead(fields)]
+
+
+def _read_stats_below(ancestor: int) -> list[tuple[int, list[bytes]]]:
+    children: dict[int, list[tuple[int, list[bytes]]]] = {}
+    for pid in _list_numbers():
+        if fields := _read_stat(pid):
+            children.setdefault(int(fields[1]), []).append((pid, fields))
+    below: list[tuple[int, list[bytes]]] = []
     queue = [ancestor]
     while queue:
         generation = children.pop(queue.pop(), [])
-        descendants.extend(generation)
-        queue.extend(process.pid for process in generation)
-    return descendants
+        below.extend(generation)
+        queue.extend(pid for pid, _ in generation)
+    return below
+
+
+def find_folder(process: Process) -> str | None:
+    """Return the folder of /proc with a process's memory and open files.
+
+    If the main thread has ended, this is the folder of another thread. gVisor has none then: it returns None.
+    """
+    folder = f"/proc/{process.pid}"
+    if process.has_main_thread:
+        return folder
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"{folder}/task"):
+            if name != str(process.pid):
+                return f"{folder}/task/{name}"
+    return None
 
 
 def stop_descendants() -> None:
@@ -64,11 +104,19 @@ def stop_descendants() -> None:
 async def wait_until_stopped(seconds: float = 0.5) -> None:
     """Return once no process below this one runs code any more, after `stop_descendants` or `kill_descendants`.
 
-    A signal takes effect a moment after its call. Code that the kernel does not stop in time is not waited for.
+    A signal takes effect a moment after its call. Code that the kernel does not stop in time is not waited for. A
+    process without a main thread is killed, because nothing shows whether its threads are stopped.
     """
     for turn in range(round(seconds / 0.001)):
-        if not any(process.is_running for process in list_descendants(os.getpid())):
+        running = [process for process in list_descendants(os.getpid()) if process.is_running]
+        if not running:
             return
+        hidden = [process.pid for process in running if not process.has_main_thread]
+        for pid in hidden:
+            kill_process(pid, signal.SIGKILL)
+        if hidden:
+            # The end of a process may make the kernel wake others.
+            stop_descendants()
         await asyncio.sleep(0.0001 if turn < 3 else 0.001)
 
 
@@ -77,9 +125,9 @@ def kill_descendants(*, spare: Collection[int] = ()) -> None:
     if not spare:
         _signal_descendants(signal.SIGKILL)
         return
-    for process in list_descendants(os.getpid()):
-        if process.pid not in spare:
-            kill_process(process.pid, signal.SIGKILL)
+    for pid in _list_below():
+        if pid not in spare:
+            kill_process(pid, signal.SIGKILL)
 
 
 async def end_descendants(*, spare: Collection[int], seconds: float) -> bool:
@@ -100,12 +148,25 @@ async def end_descendants(*, spare: Collection[int], seconds: float) -> bool:
 
 
 def _has_descendants(spare: Collection[int]) -> bool:
-    """Return whether a living process below this one is left, but those to `spare`."""
+    """Return whether the kernel has a process below this one, but those to `spare`.
+
+    No state proves the end of a process: it counts until its number is gone. Only a dead child of a process to `spare`
+    keeps its number, until its parent goes on and waits for it.
+    """
+    return any(pid not in spare and not _is_dead_child(pid, spare) for pid in _list_below())
+
+
+def _is_dead_child(pid: int, parents: Collection[int]) -> bool:
+    fields = _read_stat(pid)
+    return bool(fields) and _is_dead(fields) and int(fields[1]) in parents
+
+
+def _list_below() -> list[int]:
+    """Return the numbers of all processes below this one, also of dead ones that nobody has reaped."""
     if os.getpid() != 1:
-        return any(process.pid not in spare for process in list_descendants(os.getpid()))
-    # All processes are below PID 1. It reads no file of those that it knows: files of /proc are slow in gVisor.
-    others = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return any(read_process(pid) is not None for pid in others if pid != 1 and pid not in spare)
+        return [pid for pid, _ in _read_stats_below(os.getpid())]
+    # All processes are below PID 1. It reads no file of theirs: files of /proc are slow in gVisor.
+    return [pid for pid in _list_numbers() if pid != 1]
 
 
 def kill_process(pid: int, number: signal.Signals) -> None:
@@ -124,8 +185,8 @@ def _signal_descendants(number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(-1, number)
         return
-    for process in list_descendants(os.getpid()):
-        kill_process(process.pid, number)
+    for pid in _list_below():
+        kill_process(pid, number)
 
 
 def reap_children() -> Iterator[tuple[int, int]]:
@@ -141,7 +202,5 @@ def reap_children() -> Iterator[tuple[int, int]]:
             yield pid, os.waitstatus_to_exitcode(status)
 
 
-def _list_processes() -> Iterator[Process]:
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (process := read_process(int(name))) is not None:
-            yield process
+def _list_numbers() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]

@@ -24,8 +24,10 @@ class FileEntry:
     has_other_names: bool
 
 
-async def measure_storage(folders: Iterable[Path], processes: Iterable[int], *, enough: int) -> int:
+async def measure_storage(folders: Iterable[Path], processes: Iterable[str], *, enough: int) -> int:
     """Return the bytes on disk below `folders` and in deleted files that `processes` still hold open.
+
+    `processes` are folders of /proc.
 
     A file with several names counts once. The walk yields to the event loop and stops once it has counted more than
     `enough` bytes.
@@ -49,12 +51,12 @@ async def measure_storage(folders: Iterable[Path], processes: Iterable[int], *, 
     return total
 
 
-def _list_entries(folders: Iterable[Path], processes: Iterable[int]) -> Iterator[FileEntry | None]:
+def _list_entries(folders: Iterable[Path], processes: Iterable[str]) -> Iterator[FileEntry | None]:
     """Yield the files, and None for each open descriptor that counts for nothing, because it costs time as well."""
     for folder in folders:
         yield from _walk(folder)
-    for pid in processes:
-        yield from _list_deleted_files(pid)
+    for process in processes:
+        yield from _list_deleted_files(f"{process}/fd")
 
 
 def _walk(folder: Path) -> Iterator[FileEntry]:
@@ -80,8 +82,7 @@ def _walk(folder: Path) -> Iterator[FileEntry]:
                     queue.append(item.path)
 
 
-def _list_deleted_files(pid: int) -> Iterator[FileEntry | None]:
-    folder = f"/proc/{pid}/fd"
+def _list_deleted_files(folder: str) -> Iterator[FileEntry | None]:
     try:
         names = os.listdir(folder)
     except OSError:
