@@ -19,6 +19,8 @@ _UNCOUNTED_BYTES: Final = 2048
 """Bytes of a message whose memory is not counted: the limit on concurrent calls bounds it."""
 _COPIES: Final = 2
 """Copies of a message besides those that its weight covers: its parts, or the text that leaves the broker."""
+_EXACT_BYTES: Final = 4 * 1024 * 1024
+"""Estimate from which on punctuation in strings is left out, so that a long text does not hold memory of others."""
 _THREAD_BYTES: Final = 64 * 1024
 """Bytes from which on a part is weighed in a thread."""
 _receiver: ContextVar["AnswerReceiver"] = ContextVar("receiver of what a server sends")
@@ -103,7 +105,8 @@ class MessageScale:
     def restart(self) -> None:
         """Begin with the next message."""
         self.receiver.hand_over()
-        self._scale = JsonScale(limit=self.receiver.lease.flight.limits.per_execution)
+        limit = self.receiver.lease.flight.limits.per_execution
+        self._scale = JsonScale(limit=limit, exact_above=_EXACT_BYTES)
 
     async def add(self, part: bytes) -> None:
         """Weigh a part. Raises AnswerRefused."""

@@ -65,7 +65,10 @@ def test_no_line_hides_the_values_of_the_next_one(begin: str, end: str) -> None:
 @given(value=_VALUES, cuts=st.lists(st.integers(0, 200), max_size=5), limit=st.sampled_from([0, 500, _LARGE]))
 def test_a_text_that_arrives_in_parts_weighs_as_much_as_the_whole(value: Any, cuts: list[int], limit: int) -> None:
     body = json.dumps([value, value], ensure_ascii=False).encode()
-    scale, places = JsonScale(limit=limit), [0, *sorted(cut for cut in cuts if cut < len(body)), len(body)]
+    scale, places = (
+        JsonScale(limit=limit, exact_above=limit),
+        [0, *sorted(cut for cut in cuts if cut < len(body)), len(body)],
+    )
     for start, end in pairwise(places):
         scale.add(body[start:end])
     whole = weigh_json(body, limit=limit)
@@ -79,7 +82,7 @@ def test_a_text_that_arrives_in_parts_weighs_as_much_as_the_whole(value: Any, cu
 def test_strings_are_left_out_wherever_a_part_ends(value: Any, cut: int) -> None:
     body = json.dumps([value], ensure_ascii=False).encode()
     exact = _count_structure([value])
-    scale = JsonScale(limit=_LARGE, _is_exact=True)
+    scale = JsonScale(limit=_LARGE, exact_above=0)
     scale.add(body[:cut])
     scale.add(body[cut:])
     wide = 1 if body.isascii() and b"\\u" not in body else 5
