@@ -5,10 +5,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.events import build_execution_event
+from mcp_exec_operator.kube.events import build_event
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.stored import StoredExecution
 
@@ -60,8 +61,14 @@ class EarlyDeletions:
             "because the namespace stores almost as many or as much as the chart's maxStored and maxStoredBytes allow"
         )
         log.warning(message, extra={"namespace": namespace})
-        event = build_execution_event(
-            key=last.key, uid=last.uid, kind="Warning", reason="DeletedEarly", message=message
+        event = build_event(
+            "CodeExecution",
+            key=last.key,
+            uid=last.uid,
+            kind="Warning",
+            reason="DeletedEarly",
+            message=message,
+            moment=now(),
         )
         try:
             async with asyncio.timeout(_EVENT_SECONDS):

@@ -20,9 +20,9 @@ _UNCOUNTED_BYTES: Final = 2048
 _COPIES: Final = 2
 """Copies of a message besides those that its weight covers: its parts, or the text that leaves the broker."""
 _EXACT_BYTES: Final = 4 * 1024 * 1024
-"""Estimate from which on punctuation in strings is left out, so that a long text does not hold memory of others."""
+"""Estimate above which punctuation in strings is left out, so that a long text takes no memory from others."""
 _THREAD_BYTES: Final = 64 * 1024
-"""Bytes from which on a part is weighed in a thread."""
+"""A part with more bytes is weighed in a thread."""
 _receiver: ContextVar["AnswerReceiver"] = ContextVar("receiver of what a server sends")
 
 

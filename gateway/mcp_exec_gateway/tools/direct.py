@@ -33,7 +33,7 @@ _REASONS: Final = {400: "InvalidArguments", 411: "InvalidArguments", 413: "Inval
 _COPIES: Final = 2
 """Copies of an answer's text and values: as it was read, and as it is sent."""
 _THREAD_BYTES: Final = 64 * 1024
-"""Bytes of an answer from which on it is weighed and parsed in a thread."""
+"""An answer with more bytes is weighed and parsed in a thread."""
 
 
 class _NoMemory(Exception):

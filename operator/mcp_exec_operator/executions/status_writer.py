@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -16,7 +17,7 @@ from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import measure_stored_bytes
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.event_budget import EventBudget
-from mcp_exec_operator.kube.events import build_execution_event
+from mcp_exec_operator.kube.events import build_event
 from mcp_exec_operator.kube.write_priority import WritePriority
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,15 @@ class ExecutionStatusWriter:
 
     async def record_event(self, record: ExecutionRecord, kind: str, reason: str, message: str) -> None:
         """Create an Event of the execution. If that fails or takes long, it is logged."""
-        event = build_execution_event(key=record.key, uid=record.uid, kind=kind, reason=reason, message=message)
+        event = build_event(
+            "CodeExecution",
+            key=record.key,
+            uid=record.uid,
+            kind=kind,
+            reason=reason,
+            message=message,
+            moment=now(),
+        )
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EVENT_SECONDS):

@@ -1,9 +1,10 @@
-"""Events about executions, as the API server stores them."""
+"""Events, as the API server stores them for `kubectl describe`."""
 
+from datetime import datetime
 from typing import Final
 
 from mcp_exec_api.constants import API_VERSION
-from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.meta import micro_time
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.util.text import shorten
@@ -12,17 +13,22 @@ _MAX_MESSAGE: Final = 900
 """Characters of an Event's message; the API server takes 1024 bytes."""
 
 
-def build_execution_event(*, key: ObjectKey, uid: str, kind: str, reason: str, message: str) -> Object:
-    """Return an Event of this moment about an execution. `kind` is Normal or Warning."""
+def build_event(
+    about: str, *, key: ObjectKey, uid: str, kind: str = "Normal", reason: str, message: str, moment: datetime
+) -> Object:
+    """Return an Event about an object of a kind of this API, for example `CodeExecution`.
+
+    `kind` is Normal or Warning.
+    """
     namespace, name = key
-    at = micro_time(now())[:19] + "Z"
+    at = micro_time(moment)[:19] + "Z"
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"generateName": f"{name[:200]}.", "namespace": namespace},
         "involvedObject": {
             "apiVersion": API_VERSION,
-            "kind": "CodeExecution",
+            "kind": about,
             "namespace": namespace,
             "name": name,
             "uid": uid,

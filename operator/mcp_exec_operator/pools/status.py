@@ -3,11 +3,10 @@
 from datetime import datetime
 from typing import Final
 
-from mcp_exec_api.constants import API_VERSION, LABEL_STATE
-from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
+from mcp_exec_api.constants import LABEL_STATE
+from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus, VariantStatus
-from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.pods.manifest import pool_labels
 from mcp_exec_operator.pods.status import PodProblem
@@ -57,30 +56,6 @@ def build_status(pool: WarmPool, *, moment: datetime, now: float) -> SandboxPool
         restored=pool.restored,
         conditions=conditions,
     )
-
-
-def build_event(pool: WarmPool, condition: Condition, *, moment: datetime) -> Object:
-    """Return a Warning Event about a pool, for `kubectl describe`."""
-    at = micro_time(moment)
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{pool.name}.", "namespace": pool.namespace},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": "SandboxPool",
-            "namespace": pool.namespace,
-            "name": pool.name,
-            "uid": pool.uid,
-        },
-        "type": "Warning",
-        "reason": condition.reason,
-        "message": condition.message,
-        "source": {"component": "mcp-exec-operator"},
-        "firstTimestamp": at[:19] + "Z",
-        "lastTimestamp": at[:19] + "Z",
-        "count": 1,
-    }
 
 
 def find_condition(status: SandboxPoolStatus, kind: str) -> Condition | None:

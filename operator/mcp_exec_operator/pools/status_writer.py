@@ -12,10 +12,11 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.events import build_event
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import PodState
 from mcp_exec_operator.pools.pool import WarmPool
-from mcp_exec_operator.pools.status import build_event, build_status, find_condition
+from mcp_exec_operator.pools.status import build_status, find_condition
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,16 @@ class PoolStatusWriter:
         if condition.reason not in _QUIET_REASONS and news != self._reported.get(kind):
             self._reported[kind] = news
             try:
-                await self.api.create_event(build_event(self.pool, condition, moment=utc_now()))
+                event = build_event(
+                    "SandboxPool",
+                    key=(self.pool.namespace, self.pool.name),
+                    uid=self.pool.uid,
+                    kind="Warning",
+                    reason=condition.reason,
+                    message=condition.message,
+                    moment=utc_now(),
+                )
+                await self.api.create_event(event)
             except ApiError as error:
                 log.warning("no Event for pool %s: %s", self.pool.name, error, extra={"pool": self.pool.name})
 

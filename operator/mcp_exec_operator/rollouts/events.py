@@ -3,14 +3,11 @@
 from datetime import datetime
 from typing import Final
 
-from mcp_exec_api.constants import API_VERSION
-from mcp_exec_api.meta import micro_time
 from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import shorten
+from mcp_exec_operator.kube.events import build_event
 from mcp_exec_operator.rollouts.record import RolloutRecord
 
-_MAX_MESSAGE: Final = 1000
 _WARNINGS: Final = (RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED)
 
 
@@ -31,23 +28,6 @@ def build_events(
 
 
 def _build(record: RolloutRecord, reason: str, message: str, *, moment: datetime, kind: str = "Normal") -> Object:
-    (namespace, name), at = record.key, micro_time(moment)[:19] + "Z"
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{name}.", "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": "ExecutionRollout",
-            "namespace": namespace,
-            "name": name,
-            "uid": record.uid,
-        },
-        "type": kind,
-        "reason": reason,
-        "message": shorten(message, _MAX_MESSAGE),
-        "source": {"component": "mcp-exec-operator"},
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }
+    return build_event(
+        "ExecutionRollout", key=record.key, uid=record.uid, kind=kind, reason=reason, message=message, moment=moment
+    )
