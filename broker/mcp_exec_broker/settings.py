@@ -75,8 +75,8 @@ class Settings(ProcessSettings):
     max_connections: Annotated[int, Field(ge=1)] = 256
     """Open connections for single users; the least recently used is closed first."""
     allowed_addresses: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
-    """Networks of MCP servers and token endpoints, as a comma-separated list, to which the broker connects although
-    they are loopback, link-local, unspecified, multicast, a cloud's metadata service or the API server."""
+    """Networks of MCP servers and token endpoints, as a comma-separated list. The broker connects to them even if they
+    are loopback, link-local, unspecified, multicast, a cloud's metadata service or the API server."""
     secret_seconds: Annotated[float, Field(ge=0, le=600)] = 5
     """Seconds until a Secret is read again. If a server rejects its credentials, that happens at once."""
     connect_timeout_seconds: Annotated[float, Field(gt=0, le=120)] = 15

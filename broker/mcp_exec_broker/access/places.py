@@ -1,4 +1,4 @@
-"""Places for requests that are answered at once, of which one namespace fills only a part."""
+"""Places for requests that are answered at once. One namespace fills only a part of them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

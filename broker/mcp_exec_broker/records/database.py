@@ -66,5 +66,5 @@ def _configure_sqlite(cursor: Any, max_bytes: int) -> None:
 
 
 def limit_pages(max_bytes: int) -> str:
-    """Return the statement by which a connection refuses to let an SQLite file grow beyond its bytes."""
+    """Return the statement that limits the bytes of an SQLite file for a connection."""
     return f"PRAGMA max_page_count = {max(max_bytes // _PAGE_BYTES, 1)}"

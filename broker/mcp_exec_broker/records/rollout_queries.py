@@ -16,7 +16,7 @@ from mcp_exec_common.rollouts.intervals import Interval, mean_interval, quantile
 
 _QUANTILE: Final = 0.95
 _MAX_LATENCIES: Final = 10_000
-"""Units of an arm, those with the newest latencies, of which the percentile is computed."""
+"""Units of an arm in the percentile: those with the newest latencies."""
 _MEANS: Final = ("cost", "tokens", "rating")
 
 

@@ -1,4 +1,4 @@
-"""Resolving of host names, and addresses to which the broker does not connect.
+"""Resolving of host names, and addresses that the broker refuses.
 
 These are the broker itself, metadata services of clouds, and the API server.
 
@@ -50,7 +50,7 @@ class TimedResolver(aiohttp.ThreadedResolver):
 
 
 class AddressRefused(OSError):
-    """An address to which the broker does not connect. The text does not name it: equal errors are reported as one."""
+    """An address that the broker refuses. The text does not name it: equal errors are reported as one."""
 
     def __init__(self, address: str, kind: str) -> None:
         super().__init__(errno.EACCES, f"the address is {kind}")
@@ -67,7 +67,7 @@ class AddressCheck:
     """URL of the API server. A host name in it is not resolved: pods use its IP address."""
 
     def find_problem(self, address: str) -> str:
-        """Return what an address is to which the broker does not connect, or an empty text."""
+        """Return why the broker refuses an address, or an empty text."""
         found = _unwrap(ip_address(address.partition("%")[0]))
         if any(found in network for network in self.allowed):
             return ""

@@ -212,7 +212,7 @@ async def _parse_message(line: bytes, own: AnswerReceiver, receivers: Receivers)
         receiver = receivers.get(id := _find_id(line))
         if receiver is None or receiver is own:
             raise
-        receiver.refused = own.refused
+        receiver.refused, own.refused = own.refused, None
         failure = ErrorData(code=PARSE_ERROR, message=str(error))
         return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=failure))
     except ValidationError:
